@@ -102,11 +102,11 @@ async def test_terms_of_a_glossary_leave_sentences_whole(name: str, new_bundle: 
     plain = TranslationJob("plain", tuple(WITH_TERMS), "en", "fr", protection=True)
     async with opened(bundle.folder, EngineConfig(device="cpu")) as catalog:
         translator = await catalog.translator(None, "en", "fr")
-        free = (await translator.translate(plain)).texts
-        found = (await translator.translate(replace(plain, glossary=entries))).texts
+        free = (await translator.run(plain)).texts
+        found = (await translator.run(replace(plain, glossary=entries))).texts
         for source, text in zip(WITH_TERMS, found, strict=True):
             alone = replace(plain, texts=(source,), glossary=entries)
-            assert (await translator.translate(alone)).texts == (text,)
+            assert (await translator.run(alone)).texts == (text,)
     for source, without, text in zip(WITH_TERMS, free, found, strict=True):
         words = re.findall(r"\w+", source)
         wanted = [GLOSSARY[word] for word in words if word in GLOSSARY]

@@ -100,7 +100,7 @@ async def beams(
 
         async def work(numbered: tuple[int, "Pair"]) -> tuple["Pair", list[str]]:
             number, pair = numbered
-            translation = await model.translate(
+            translation = await model.run(
                 replace(job, request_id=str(number), texts=(pair.source,))
             )
             [renderings] = translation.renderings

@@ -31,7 +31,7 @@ class Marks(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarkedScore:
-    """Says how many marks are right.
+    """Describes how many marks are right.
 
     wrong: the translations in which one is not, after what it should be.
     """
@@ -71,7 +71,7 @@ async def _translated(folder: Path, job: TranslationJob) -> tuple[str, ...]:
         source = card.source_languages[0]
         target = card.targets_of(source)[0]
         model = await catalog.translator(card.name, source, target)
-        return (await model.translate(replace(job, source=source, target=target))).texts
+        return (await model.run(replace(job, source=source, target=target))).texts
 
 
 def _pair(line: str) -> tuple[str, str]:

@@ -75,7 +75,7 @@ async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> li
         async def work(numbered: tuple[int, str]) -> str:
             number, text = numbered
             own = replace(job, request_id=str(number), texts=(text,))
-            return (await model.translate(own)).texts[0]
+            return (await model.run(own)).texts[0]
 
         found: list[str] = []
         with tqdm(total=len(texts), desc="decoding", unit="text", leave=False, disable=None) as bar:

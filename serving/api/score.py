@@ -21,7 +21,7 @@ from serving.api.http.fields import READS_JSON
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.pipelines.catalog import Scorer
+from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import PairScore, ScoreJob, SentenceAttention
 from serving.text.plain_text import check_texts
@@ -123,12 +123,12 @@ def described_score(score: PairScore) -> dict[str, Any]:
 PROTOCOL = Protocol("score", "/score", plain_error, PlainError, FIELD_NAMES)
 
 
-async def _scorer(services: Services, body: ScoreBody) -> Scorer:
-    return await services.catalog.scorer(body.model, body.source, body.target)
+async def _scorer(services: Services, body: ScoreBody) -> Model:
+    return await services.catalog.translation_model(body.model, body.source, body.target)
 
 
-async def _answer(call: Call[ScoreBody, Scorer]) -> JSONResponse:
-    return JSONResponse({"scores": list(map(described_score, await call.model.score(call.job)))})
+async def _answer(call: Call[ScoreBody, Model]) -> JSONResponse:
+    return JSONResponse({"scores": list(map(described_score, await call.model.run(call.job)))})
 
 
 ENDPOINTS = (

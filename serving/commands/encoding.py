@@ -36,7 +36,7 @@ async def vectors_of(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        encoder = await catalog.encoder(card.name, task)
+        encoder = await catalog.named(card.name, task)
         assert card.encoder is not None
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
@@ -50,7 +50,7 @@ async def vectors_of(
                     inputs=(parse(line),),
                     decoding=Decoding(priority=priority),
                 )
-                return (await encoder.encode(own)).values
+                return (await encoder.run(own)).values
             except RequestError as error:
                 if error.field != "inputs":
                     raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from serving.bundle.manifest import Task
 from serving.commands.common import (
     device_option,
     end_quietly_with_the_reader,
@@ -22,7 +23,7 @@ from serving.parameters import NUM_BEAMS
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.catalog import Generator
+    from serving.pipelines.catalog import Model
     from serving.pipelines.decoding import Decoding, Structure
     from serving.pipelines.jobs import CompletionDelta, CompletionJob
     from serving.text.chat.template import Chat
@@ -151,7 +152,7 @@ async def _generate(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        generator = await catalog.generator(card.name)
+        generator = await catalog.named(card.name, Task.GENERATE)
         job = _completion_job(card, texts, options)
         if len(job.prompts) * job.num_choices == 1:
             await _write_as_it_comes(generator, job)
@@ -159,7 +160,7 @@ async def _generate(
             await _write_json_lines(generator, job, texts, window=8 * config.slots)
 
 
-async def _write_as_it_comes(generator: "Generator", job: "CompletionJob") -> None:
+async def _write_as_it_comes(generator: "Model", job: "CompletionJob") -> None:
     async with aclosing(generator.stream(job)) as deltas:
         async for delta in deltas:
             sys.stdout.write(delta.text)
@@ -178,11 +179,10 @@ def _line(prompt: str, whole: "CompletionDelta") -> dict[str, Any]:
 
 
 async def _write_json_lines(
-    generator: "Generator", job: "CompletionJob", texts: tuple[str, ...], window: int
+    generator: "Model", job: "CompletionJob", texts: tuple[str, ...], window: int
 ) -> None:
     from dataclasses import replace
 
-    from serving.pipelines.jobs import collect
     from serving.pipelines.streams import in_order
 
     async def work(numbered: tuple[int, str]) -> list[str]:
@@ -190,7 +190,7 @@ async def _write_json_lines(
         alone = replace(
             job, request_id=f"prompt-{number}", prompts=job.prompts[number : number + 1]
         )
-        choices = await collect(generator.stream(alone), job.num_choices)
+        choices = await generator.run(alone)
         return [json.dumps(_line(text, whole), ensure_ascii=False) for whole in choices]
 
     async for lines in in_order(work, enumerate(texts), window):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from serving.bundle.manifest import Task
 from serving.commands.common import (
     device_option,
     end_quietly_with_the_reader,
@@ -67,12 +68,12 @@ async def _score(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        scorer = await catalog.scorer(card.name, "", "")
+        scorer = await catalog.named(card.name, Task.TRANSLATE)
         source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
             number, pair = numbered
-            [found] = await scorer.score(ScoreJob(str(number), (pair,), source, target))
+            [found] = await scorer.run(ScoreJob(str(number), (pair,), source, target))
             return found
 
         with progress_bar(file) as bar:

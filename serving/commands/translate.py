@@ -168,7 +168,7 @@ async def _translate(
             number, line = numbered
             priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
             decoding = replace(job.decoding, priority=priority)
-            translation = await translator.translate(
+            translation = await translator.run(
                 replace(job, request_id=str(number), texts=(line,), decoding=decoding)
             )
             return number, translation.renderings[0]

@@ -1,7 +1,7 @@
-"""Models of other worker groups: a request that lands here is forwarded over a Serve handle.
+"""Forward jobs to models of other worker groups, over Ray Serve handles.
 
-Every group is a Serve application with one deployment, named DEPLOYMENT; which models it has is
-asked of it, and remembered for a while.
+Every group is a Serve application with one deployment, named DEPLOYMENT. Each group is asked which
+models it has, and the answer is kept for a few seconds.
 """
 
 import asyncio
@@ -19,39 +19,25 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.access.account import current_account
 from serving.api.http.error_responses import ENDS
-from serving.bundle.manifest import Task
 from serving.deployments.metrics import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
-from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.jobs import (
-    CompletionJob,
-    Deltas,
-    EncodeJob,
-    Encodings,
-    TokenizedText,
-    TokenizeJob,
-)
-from serving.pipelines.translation.job import (
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-    TranslationStream,
-)
+from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
+from serving.pipelines.translation.job import PairScore, Translation
 
 DEPLOYMENT = "attendant"
-_REMEMBERED_SECONDS = 5.0
-_PATIENCE_SECONDS = 0.5
-_FIRST_PATIENCE_SECONDS = 5.0  # as long as nothing is known, every group would be unknown
+_KEPT_SECONDS = 5.0
+_WAIT_SECONDS = 0.5
+_FIRST_WAIT_SECONDS = 5.0  # before the first answer no group is known
 _ANSWERING = ("RUNNING", "UPDATING")
-_UNKNOWN_SECONDS = 0.02  # a new handle does not know the replicas yet, and asks those that it knows
+_RETRY_SECONDS = 0.02  # a new handle does not know the replicas yet
 
 
 class Applications:
-    """Remembers the names of all groups. Serve's controller is asked now and then, and not waited
-    for where it is busy or gone.
+    """The names of all groups, asked from Serve's controller every few seconds.
+
+    A controller that is busy or gone holds nobody up: the last answer stays in use.
     """
 
     def __init__(self, ask: Callable[[], list[str]]) -> None:
@@ -61,11 +47,11 @@ class Applications:
         self._asking: asyncio.Task[None] | None = None
 
     async def running(self) -> list[str]:
-        if self._asking is None and time.monotonic() - self._asked_at > _REMEMBERED_SECONDS:
+        if self._asking is None and time.monotonic() - self._asked_at > _KEPT_SECONDS:
             self._asking = asyncio.create_task(self._refresh())
         if self._asking is not None:
-            patience = _PATIENCE_SECONDS if self._known else _FIRST_PATIENCE_SECONDS
-            await asyncio.wait([self._asking], timeout=patience)
+            seconds = _WAIT_SECONDS if self._known else _FIRST_WAIT_SECONDS
+            await asyncio.wait([self._asking], timeout=seconds)
         return self._known
 
     async def _refresh(self) -> None:
@@ -77,8 +63,8 @@ class Applications:
             self._asking = None
 
 
-class WideCatalog(Catalog):
-    """Knows the models of this process and those of the other groups."""
+class ServerCatalog(Catalog):
+    """The models of this process and those of the other groups."""
 
     def __init__(
         self, models: Sequence[Model], own_application: str, applications: Applications
@@ -86,109 +72,78 @@ class WideCatalog(Catalog):
         super().__init__(models)
         self._own_application = own_application
         self._applications = applications
-        self._others: Sequence[Remote] = ()
+        self._others: Sequence[RemoteModel] = ()
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
     async def application_of(self, name: str) -> str:
         """Return the application that serves a model. Raises ModelNotFound."""
         model = await self.named(name)
-        return model.application if isinstance(model, Remote) else self._own_application
+        return model.application if isinstance(model, RemoteModel) else self._own_application
 
-    def look_again(self) -> None:
-        """Forget what the other groups have."""
+    def forget_others(self) -> None:
+        """Ask the other groups again when their models are needed next."""
         self._asked_at = float("-inf")
 
     async def elsewhere(self) -> Sequence[Model]:
         async with self._asking:
-            if time.monotonic() - self._asked_at > _REMEMBERED_SECONDS:
+            if time.monotonic() - self._asked_at > _KEPT_SECONDS:
                 self._others = await self._ask()
                 self._asked_at = time.monotonic()
         return self._others
 
-    async def _ask(self) -> "list[Remote]":
+    async def _ask(self) -> "list[RemoteModel]":
         running = await self._applications.running()
         others = [name for name in running if name != self._own_application]
         handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in others]
         answers = await asyncio.gather(*map(_cards, handles))
         pairs = zip(handles, answers, strict=True)
-        return [_remote(handle, card) for handle, cards in pairs for card in cards]
+        return [RemoteModel(handle, card) for handle, cards in pairs for card in cards]
 
 
 class RemoteModel:
-    """Has what all models have."""
+    """A model of another worker group. It counts tokens for the request that it works for."""
 
     def __init__(self, handle: DeploymentHandle, card: ModelCard) -> None:
         self.card, self.application = card, handle.app_name
         self._handle = handle
 
-    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
-        response = self._handle.tokenize.remote(self.card.name, job)
-        found: TokenizedText = await answer_to(response)
-        return found
+    async def run(self, job: Job[Result]) -> Result:
+        answer: Result = await answer_to(self._handle.run.remote(self.card.name, job))
+        current_account().add(*_num_tokens(answer))
+        return answer
 
-    async def detokenize(self, token_ids: TokenIds) -> str:
-        response = self._handle.detokenize.remote(self.card.name, token_ids)
-        text: str = await answer_to(response)
-        return text
-
-
-class RemoteTranslator(RemoteModel):
-    """Translates over there."""
-
-    async def translate(self, job: TranslationJob) -> Translation:
-        response = self._handle.translate.remote(self.card.name, job)
-        translation: Translation = await answer_to(response)
-        current_account().add(translation.num_source_tokens, translation.num_generated_tokens)
-        return translation
-
-    async def stream(self, job: TranslationJob) -> TranslationStream:
-        account = current_account()
-        response = self._handle.options(stream=True).stream_translation.remote(self.card.name, job)
-        async with aclosing(_streamed(response)) as items:
-            async for item in items:
-                if isinstance(item, Translation):
-                    account.add(item.num_source_tokens, item.num_generated_tokens)
-                yield item
-
-    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
-        response = self._handle.score.remote(self.card.name, job)
-        scores: tuple[PairScore, ...] = await answer_to(response)
-        current_account().add(0, sum(len(score.tokens) for score in scores))
-        return scores
-
-
-class RemoteGenerator(RemoteModel):
-    """Completes over there."""
-
-    async def stream(self, job: CompletionJob) -> Deltas:
+    async def stream(self, job: StreamedJob[Any, Item]) -> AsyncGenerator[Item, None]:
         account = current_account()
         response = self._handle.options(stream=True).stream.remote(self.card.name, job)
-        async with aclosing(_streamed(response)) as deltas:
-            async for delta in deltas:
-                if delta.finish_reason:
-                    account.add(delta.num_prompt_tokens, delta.num_generated_tokens)
-                yield delta
+        async with aclosing(_streamed(response)) as items:
+            async for item in items:
+                account.add(*_num_tokens(item))
+                yield item
 
 
-class RemoteEncoder(RemoteModel):
-    """Encodes over there."""
-
-    async def encode(self, job: EncodeJob) -> Encodings:
-        response = self._handle.encode.remote(self.card.name, job)
-        encodings: Encodings = await answer_to(response)
-        current_account().add(encodings.num_tokens_in_all, 0)
-        return encodings
-
-
-Remote = RemoteTranslator | RemoteGenerator | RemoteEncoder
+def _num_tokens(answer: Any) -> tuple[int, int]:
+    """Return the numbers of given and of generated tokens of an answer, or of a piece of one."""
+    match answer:
+        case Translation():
+            return answer.num_source_tokens, answer.num_generated_tokens
+        case CompletionDelta() if answer.finish_reason:
+            return answer.num_prompt_tokens, answer.num_generated_tokens
+        case PairScore():
+            return 0, len(answer.tokens)
+        case Encodings():
+            return answer.num_tokens_in_all, 0
+        case list() | tuple():
+            counts = [_num_tokens(each) for each in answer]
+            return sum(given for given, _ in counts), sum(generated for _, generated in counts)
+    return 0, 0
 
 
 @contextmanager
-def failing_from_afar() -> Iterator[None]:
-    """Turn an error that nobody expected into a form that crosses to the replica that asked: Ray
-    loses tracebacks on the way, and a call that ends in a library's panic never ends for who waits
-    for its answer.
+def serializable_errors() -> Iterator[None]:
+    """Raise unexpected errors as an EngineError with the traceback as a note.
+
+    Ray loses tracebacks between processes, and a library's panic would leave the caller waiting.
     """
     try:
         yield
@@ -200,64 +155,55 @@ def failing_from_afar() -> Iterator[None]:
         raise failure from None
 
 
-def _remote(handle: DeploymentHandle, card: ModelCard) -> Remote:
-    if card.task is Task.TRANSLATE:
-        return RemoteTranslator(handle, card)
-    if card.task.only_encodes:
-        return RemoteEncoder(handle, card)
-    return RemoteGenerator(handle, card)
-
-
 async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
-    """Ask a group for its models; none if it does not answer."""
+    """Return the models of a group; none if it does not answer."""
+
+    async def ask() -> list[ModelCard]:
+        cards: list[ModelCard] = await handle.cards.remote()
+        return cards
+
     try:
-        cards: list[ModelCard] = await asyncio.wait_for(_answer(handle), _REMEMBERED_SECONDS)
+        return await asyncio.wait_for(ask(), _KEPT_SECONDS)
     except (RayError, RayServeException, TimeoutError):
         return []
-    return cards
 
 
 async def all_expositions(applications: Applications, timeout_seconds: float) -> list[Exposed]:
-    """Collect the metrics of every replica of every group that answers in time."""
+    """Return the metrics of every replica of every group that answers in time."""
     running = await applications.running()
-    handles = [serve.get_deployment_handle(DEPLOYMENT, name) for name in running]
     answers = await asyncio.gather(
-        *(_broadcast(handle, timeout_seconds) for handle in handles), return_exceptions=True
+        *(_broadcast(name, timeout_seconds, "own_exposition") for name in running),
+        return_exceptions=True,
     )
-    return [each for group in answers if isinstance(group, list) for each in group]
-
-
-async def _broadcast(handle: DeploymentHandle, timeout_seconds: float) -> list[Exposed]:
-    responses = handle.broadcast("own_exposition")
-    answers = await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True)
-    return [answer for answer in answers if isinstance(answer, Exposed)]
+    groups = (group for group in answers if isinstance(group, list))
+    return [each for group in groups for each in group if isinstance(each, Exposed)]
 
 
 async def ask_all(
     application: str, timeout_seconds: float, method: str, *arguments: Any
 ) -> list[Any]:
-    """Call a method of every replica of a group; among the answers are the errors of some."""
+    """Call a method of every replica of a group; the answers may include errors."""
+    while not (answers := await _broadcast(application, timeout_seconds, method, *arguments)):
+        await asyncio.sleep(_RETRY_SECONDS)
+    return answers
+
+
+async def _broadcast(
+    application: str, timeout_seconds: float, method: str, *arguments: Any
+) -> list[Any]:
     handle = serve.get_deployment_handle(DEPLOYMENT, application)
-    while True:
-        responses = handle.broadcast(method, *arguments)
-        answers = await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True)
-        if answers:
-            return list(answers)
-        await asyncio.sleep(_UNKNOWN_SECONDS)
-
-
-async def _answer(handle: DeploymentHandle) -> Any:
-    return await handle.cards.remote()
+    responses = handle.broadcast(method, *arguments)
+    return list(await responses.results_async(timeout_s=timeout_seconds, return_exceptions=True))
 
 
 def running_applications() -> list[str]:
-    """Ask Serve's controller for the names of all groups, and wait for it."""
+    """Return the names of all groups, as Serve's controller knows them; waits for its answer."""
     applications = serve.status().applications
     return [name for name, application in applications.items() if _answers(application)]
 
 
 def _answers(application: ApplicationStatusOverview) -> bool:
-    """Tell whether a group has replicas that answer: while models come and go it is not RUNNING."""
+    """Return whether a group has replicas that answer, even while its models change."""
     deployment = application.deployments.get(DEPLOYMENT)
     if deployment is None:
         return False
@@ -267,7 +213,7 @@ def _answers(application: ApplicationStatusOverview) -> bool:
 
 
 async def answer_to(response: Any) -> Any:
-    """Ask over a handle. Whoever stops waiting cancels."""
+    """Return the answer to a call over a handle; cancelling cancels the call."""
     try:
         return await response
     except asyncio.CancelledError:
@@ -278,9 +224,7 @@ async def answer_to(response: Any) -> Any:
 
 
 async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
-    """Yield the items of a stream over a handle, which comes in batches. Whoever closes it before
-    its end cancels.
-    """
+    """Yield the items of a streamed call, which come in batches; closing cancels the call."""
     has_ended = False
     try:
         async for batch in response:
@@ -296,7 +240,7 @@ async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
 
 
 def raise_local(error: Exception) -> NoReturn:
-    """Return the error as it was raised over there."""
+    """Raise the error as the other process raised it."""
     cause = error.cause if isinstance(error, RayTaskError) else None
     if isinstance(cause, AttendantError):
         raise cause from None

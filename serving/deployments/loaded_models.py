@@ -21,7 +21,7 @@ from serving.deployments.environment import CHANGES_LOCK
 from serving.deployments.forwarding import (
     DEPLOYMENT,
     Applications,
-    WideCatalog,
+    ServerCatalog,
     answer_to,
     ask_all,
     raise_local,
@@ -180,7 +180,9 @@ class GroupChanges:
 class ServerChanges:
     """Finds the group that a change is for, and has one of its replicas make it."""
 
-    def __init__(self, application: str, catalog: WideCatalog, applications: Applications) -> None:
+    def __init__(
+        self, application: str, catalog: ServerCatalog, applications: Applications
+    ) -> None:
         """application: of the group whose replica this is, which names no other."""
         self._own, self._catalog, self._applications = application, catalog, applications
 
@@ -222,7 +224,7 @@ class ServerChanges:
     async def _tell_all(self) -> None:
         """Have no replica go by what it remembers of other groups."""
         for application in await self._applications.running():
-            await ask_all(application, _TELL_SECONDS, "look_again")
+            await ask_all(application, _TELL_SECONDS, "forget_others")
 
 
 def _check(group: WorkerGroup, bundle: Path) -> None:

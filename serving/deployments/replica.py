@@ -16,14 +16,13 @@ from ray import serve
 from serving.access.key_ring import KeyRing, key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Operators, Services
-from serving.bundle.manifest import Task
 from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.forwarding import (
     Applications,
-    WideCatalog,
+    ServerCatalog,
     all_expositions,
-    failing_from_afar,
     running_applications,
+    serializable_errors,
 )
 from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loaded_models import (
@@ -40,12 +39,10 @@ from serving.engine.runtime.plan import Allowance
 from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
-from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.jobs import CompletionJob, EncodeJob, Encodings, TokenizedText, TokenizeJob
+from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.streams import in_batches
-from serving.pipelines.translation.job import PairScore, ScoreJob, Translation, TranslationJob
 from serving.server_config import WorkerGroup
 from serving.storage import default_state_dir
 from serving.tracing import tracing_to_collector
@@ -74,7 +71,7 @@ class Replica:
         self._models = LoadedModels(self._load, self._engine_metrics.forget)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)
-        self._catalog = WideCatalog(self._models.served, self._application, self._applications)
+        self._catalog = ServerCatalog(self._models.served, self._application, self._applications)
         self._changes = self._own_changes()
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -132,45 +129,17 @@ class Replica:
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards
 
-    async def translate(self, model: str, job: TranslationJob) -> Translation:
-        with failing_from_afar():
-            translator = await self._catalog.translator(model, job.source, job.target)
+    async def run(self, model: str, job: Job[Any]) -> Any:
+        with serializable_errors():
+            own = await self._catalog.named(model)
             with self._continued(job):
-                return await translator.translate(job)
+                return await own.run(job)
 
-    async def score(self, model: str, job: ScoreJob) -> tuple[PairScore, ...]:
-        with failing_from_afar():
-            scorer = await self._catalog.scorer(model, job.source, job.target)
+    async def stream(self, model: str, job: StreamedJob[Any, Any]) -> Any:
+        with serializable_errors():
+            own = await self._catalog.named(model)
             with self._continued(job):
-                return await scorer.score(job)
-
-    async def encode(self, model: str, job: EncodeJob) -> Encodings:
-        with failing_from_afar():
-            encoder = await self._catalog.encoder(model, Task.EMBED, Task.CLASSIFY)
-            with self._continued(job):
-                return await encoder.encode(job)
-
-    async def tokenize(self, model: str, job: TokenizeJob) -> TokenizedText:
-        with failing_from_afar():
-            return await (await self._catalog.named(model)).tokenize(job)
-
-    async def detokenize(self, model: str, token_ids: TokenIds) -> str:
-        with failing_from_afar():
-            return await (await self._catalog.named(model)).detokenize(token_ids)
-
-    async def stream_translation(self, model: str, job: TranslationJob) -> Any:
-        with failing_from_afar():
-            translator = await self._catalog.translator(model, job.source, job.target)
-            with self._continued(job):
-                async with aclosing(in_batches(translator.stream(job))) as batches:
-                    async for batch in batches:
-                        yield batch
-
-    async def stream(self, model: str, job: CompletionJob) -> Any:
-        with failing_from_afar():
-            generator = await self._catalog.generator(model)
-            with self._continued(job):
-                async with aclosing(in_batches(generator.stream(job))) as batches:
+                async with aclosing(in_batches(own.stream(job))) as batches:
                     async for batch in batches:
                         yield batch
 
@@ -178,29 +147,29 @@ class Replica:
         return await asyncio.to_thread(self._outliving.told)
 
     async def prepare(self, bundle: Path) -> ModelCard:
-        with failing_from_afar():
+        with serializable_errors():
             return await self._models.prepare(bundle)
 
     async def discard(self, bundle: Path) -> None:
         self._models.discard(bundle)
 
-    async def look_again(self) -> None:
-        self._catalog.look_again()
+    async def forget_others(self) -> None:
+        self._catalog.forget_others()
 
     async def load(self, bundle: Path) -> ModelCard:
         """Load a bundle into every replica of this group."""
-        with failing_from_afar():
+        with serializable_errors():
             assert self._changes is not None
             return await self._changes.load(bundle)
 
     async def unload(self, model: str) -> None:
         """Take a model out of every replica of this group."""
-        with failing_from_afar():
+        with serializable_errors():
             assert self._changes is not None
             await self._changes.unload(model, self._models.bundle_of(model))
 
-    def _continued(self, job: TranslationJob | ScoreJob | CompletionJob | EncodeJob) -> Any:
-        """Tell what the engine does for a job that came from elsewhere."""
+    def _continued(self, job: Job[Any]) -> Any:
+        """Return what the engine does for a job that came from elsewhere."""
         traceparent = job.decoding.traceparent
         return self._tracing.continued(traceparent) if self._tracing else nullcontext()
 

@@ -29,8 +29,8 @@ class Chosen:
     def card(self) -> ModelCard:
         return self.translator.card
 
-    async def translate(self, job: TranslationJob) -> Translation:
-        return await self.translator.translate(job)
+    async def run(self, job: TranslationJob) -> Translation:
+        return await self.translator.run(job)
 
     def stream(self, job: TranslationJob) -> TranslationStream:
         return self.translator.stream(job)

@@ -19,7 +19,7 @@ Tagged = tuple[int, TranslationDelta | Translation]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Holds the texts of one language, by their numbers in the job, and what translates them."""
+    """The texts of one language, by their numbers in the job, and what translates them."""
 
     translator: Translator
     source: str
@@ -49,10 +49,8 @@ class MixedTranslator:
         self.card = parts[0].translator.card
         self.parts = parts
 
-    async def translate(self, job: TranslationJob) -> Translation:
-        tasks = [
-            asyncio.create_task(part.translator.translate(part.job(job))) for part in self.parts
-        ]
+    async def run(self, job: TranslationJob) -> Translation:
+        tasks = [asyncio.create_task(part.translator.run(part.job(job))) for part in self.parts]
         try:
             return _joined(self.parts, await asyncio.gather(*tasks))
         finally:

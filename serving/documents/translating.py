@@ -96,7 +96,7 @@ async def _patiently(translator: Translator, job: TranslationJob) -> tuple[str, 
     """Ask until the model takes the job: nobody waits for a document as for an answer."""
     while True:
         try:
-            return (await translator.translate(job)).texts
+            return (await translator.run(job)).texts
         except Overloaded as error:
             await asyncio.sleep(error.retry_after_seconds)
         except OutOfMemory:

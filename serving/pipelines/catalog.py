@@ -1,79 +1,59 @@
-"""Keeps the models that are served, and finds the one that a request means."""
+"""The models that are served, and how a request's model is found."""
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeGuard
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Any, Protocol
 
 from serving.bundle.manifest import Task
 from serving.errors import ModelNotFound, RequestError
-from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.jobs import (
+    CompletionDelta,
     CompletionJob,
     Deltas,
-    EncodeJob,
-    Encodings,
-    TokenizedText,
-    TokenizeJob,
+    Item,
+    Job,
+    Result,
+    StreamedJob,
 )
 from serving.pipelines.pivoting import PivotTranslator, route_between
-from serving.pipelines.translation.job import (
-    PairScore,
-    ScoreJob,
-    Translation,
-    TranslationJob,
-    TranslationStream,
-)
+from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
 from serving.text.languages import matching
 
 
-class Tokenizing(Protocol):
-    """Shows its tokens."""
-
-    async def tokenize(self, job: TokenizeJob) -> TokenizedText: ...
-
-    async def detokenize(self, token_ids: TokenIds) -> str: ...
-
-
 class Translator(Protocol):
-    """Translates: one model, or several that together do."""
+    """Translates: one model, or several together."""
 
     @property
     def card(self) -> ModelCard: ...
 
-    async def translate(self, job: TranslationJob) -> Translation: ...
+    async def run(self, job: TranslationJob) -> Translation: ...
 
     def stream(self, job: TranslationJob) -> TranslationStream: ...
 
 
-class Scorer(Translator, Tokenizing, Protocol):
-    """Translates as one model, so it can tell how likely given translations are."""
-
-    card: ModelCard
-
-    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]: ...
-
-
 class Generator(Protocol):
-    """Completes prompts."""
+    """Completes prompts: a language model, or a translator that is asked like one."""
 
     card: ModelCard
+
+    async def run(self, job: CompletionJob) -> list[CompletionDelta]: ...
 
     def stream(self, job: CompletionJob) -> Deltas: ...
 
 
-class LanguageModel(Generator, Tokenizing, Protocol):
-    """Generates as one model, and shows its tokens."""
+class Model(Protocol):
+    """One model, in this process or in another one.
 
-
-class TextEncoder(Tokenizing, Protocol):
-    """Gives each text a vector: an embedding, or scores of labels."""
+    Raises RequestError for jobs that its task does not include.
+    """
 
     card: ModelCard
 
-    async def encode(self, job: EncodeJob) -> Encodings: ...
+    async def run(self, job: Job[Result]) -> Result: ...
 
+    def stream(self, job: StreamedJob[Any, Item]) -> AsyncGenerator[Item, None]:
+        """Yield the answer piece by piece; closing the stream cancels the job."""
 
-Model = Scorer | LanguageModel | TextEncoder
 
 _DOES = {
     Task.TRANSLATE: "translates",
@@ -90,13 +70,13 @@ _ASKED_TO = {
 
 
 class Catalog:
-    """Holds the models of this process; subclasses know of others elsewhere."""
+    """The models of this process; subclasses add models of other processes."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self.hold(models)
 
     def hold(self, models: Sequence[Model]) -> None:
-        """Have these models in this process from now on, and no others."""
+        """Replace the models of this process."""
         self._models = {model.card.name: model for model in models}
 
     @property
@@ -104,6 +84,7 @@ class Catalog:
         return [model.card for model in self._models.values()]
 
     async def elsewhere(self) -> Sequence[Model]:
+        """Return the models of other processes."""
         return ()
 
     async def models(self) -> list[Model]:
@@ -115,91 +96,68 @@ class Catalog:
 
     async def translator_cards(self) -> list[ModelCard]:
         """Return the cards of all models that translate."""
-        return [model.card for model in await self.models() if _is_translator(model)]
+        return [model.card for model in await self.models() if model.card.task is Task.TRANSLATE]
 
-    async def named(self, name: str) -> Model:
-        if name in self._models:
-            return self._models[name]
-        for model in await self.elsewhere():
-            if model.card.name == name:
-                return model
-        raise ModelNotFound(name)
+    async def named(self, name: str, *tasks: Task) -> Model:
+        """Return the model of that name. Raises ModelNotFound.
 
-    async def generator(self, name: str) -> LanguageModel:
-        model = await self.named(name)
-        if not _is_generator(model):
-            raise _other_task(model, Task.GENERATE)
-        return model
-
-    async def encoder(self, name: str, *tasks: Task) -> TextEncoder:
-        """Return the model of that name, if it is for one of these tasks."""
-        model = await self.named(name)
-        if not _is_encoder(model) or model.card.task not in tasks:
-            raise _other_task(model, tasks[0])
+        tasks: those that the model may be for, RequestError for another one; none allows any.
+        """
+        model = self._models.get(name)
+        if model is None:
+            others = await self.elsewhere()
+            model = next((other for other in others if other.card.name == name), None)
+        if model is None:
+            raise ModelNotFound(name)
+        if tasks and model.card.task not in tasks:
+            message = f"{_DOES[model.card.task]}; it does not {_ASKED_TO[tasks[0]]}"
+            raise RequestError("model", name, message)
         return model
 
     async def translator(
         self, name: str | None, source: str, target: str, may_pivot: bool = True
     ) -> Translator:
-        """Return the model of that name, or the first that translates between the languages; where
-        none does and it may be so, two that do together.
+        """Return what `translation_model` returns, or, if no model translates between the languages
+        and `may_pivot`, two that do together.
         """
         try:
-            return await self.scorer(name, source, target)
+            return await self.translation_model(name, source, target)
         except RequestError:
             found = await self._pivot(source, target) if may_pivot and name is None else None
             if found is None:
                 raise
             return found
 
-    async def scorer(self, name: str | None, source: str, target: str) -> Scorer:
-        """Return the model of that name, or the first that translates between the languages."""
+    async def translation_model(self, name: str | None, source: str, target: str) -> Model:
+        """Return the model of that name, or the first that translates between the languages.
+
+        Raises RequestError and ModelNotFound.
+        """
         if name is not None:
-            return await self._translating(name)
+            return await self.named(name, Task.TRANSLATE)
         if (found := _between(self._models.values(), source, target)) is not None:
             return found
         models = await self.models()
         if (found := _between(models, source, target)) is not None:
             return found
-        cards = [model.card for model in models if _is_translator(model)]
+        cards = [model.card for model in models if model.card.task is Task.TRANSLATE]
         raise _unsupported(cards, source, target)
 
     async def _pivot(self, source: str, target: str) -> PivotTranslator | None:
-        translators = list(filter(_is_translator, await self.models()))
-        route = route_between([model.card for model in translators], source, target)
-        return PivotTranslator(route, translators) if route else None
-
-    async def _translating(self, name: str) -> Scorer:
-        model = await self.named(name)
-        if not _is_translator(model):
-            raise _other_task(model, Task.TRANSLATE)
-        return model
+        models = [model for model in await self.models() if model.card.task is Task.TRANSLATE]
+        route = route_between([model.card for model in models], source, target)
+        return PivotTranslator(route, models) if route else None
 
 
-def _is_translator(model: Model) -> TypeGuard[Scorer]:
-    return model.card.task is Task.TRANSLATE
-
-
-def _is_generator(model: Model) -> TypeGuard[LanguageModel]:
-    return model.card.task is Task.GENERATE
-
-
-def _is_encoder(model: Model) -> TypeGuard[TextEncoder]:
-    return model.card.task.only_encodes
-
-
-def _other_task(model: Model, task: Task) -> RequestError:
-    message = f"{_DOES[model.card.task]}; it does not {_ASKED_TO[task]}"
-    return RequestError("model", model.card.name, message)
-
-
-def _between(models: Iterable[Model], source: str, target: str) -> Scorer | None:
-    translators = filter(_is_translator, models)
+def _between(models: Iterable[Model], source: str, target: str) -> Model | None:
+    translators = (model for model in models if model.card.task is Task.TRANSLATE)
     return next((model for model in translators if model.card.translates(source, target)), None)
 
 
 def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> RequestError:
-    """Say which languages there are: no model has the pair, or none has it only once."""
+    """Return the error that names the languages there are, or the pairs among which the client has
+    to choose.
+    """
     pairs = {
         (own, language)
         for card in cards

@@ -5,14 +5,13 @@ It knows text and token ids; neither HTTP nor how tokens are chosen.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.constraints import Constraint
-from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion_looking import CompletionAttentionMaps
 from serving.pipelines.completion_requests import (
@@ -27,12 +26,17 @@ from serving.pipelines.jobs import (
     CompletionDelta,
     CompletionJob,
     Deltas,
+    DetokenizeJob,
+    Job,
+    StreamedJob,
     TokenizedText,
     TokenizeJob,
     TokenText,
+    collect,
     detokenized,
     joined,
     tokenized,
+    unsupported,
 )
 from serving.pipelines.streams import merge
 from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
@@ -160,11 +164,27 @@ class CompletionPipeline:
         self._attention_maps = CompletionAttentionMaps(manifest, tokenizer)
         self._engine = engine
 
-    async def stream(self, job: CompletionJob) -> Deltas:
+    async def run(self, job: Job[Any]) -> Any:
+        """Return the whole completions, or the tokens of a text or chat, or the text of tokens.
+
+        Raises RequestError for what cannot be served, and Overloaded.
+        """
+        match job:
+            case CompletionJob():
+                return await collect(self.stream(job), job.num_completions)
+            case TokenizeJob():
+                return await asyncio.to_thread(self._tokenized, job)
+            case DetokenizeJob():
+                return await asyncio.to_thread(detokenized, self._tokenizer, job.token_ids)
+        raise unsupported(self.card.name, job)
+
+    async def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
         """Yield deltas of all completions as they come; closing the stream cancels what still runs.
 
         Raises, as it begins, RequestError for what cannot be served, and Overloaded.
         """
+        if not isinstance(job, CompletionJob):
+            raise unsupported(self.card.name, job)
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
         self._attention_maps.check(job.attention_queries)
         prompts = [await self._read(prompt) for prompt in job.prompts]
@@ -174,14 +194,6 @@ class CompletionPipeline:
         async with aclosing(merge([self._complete(job, run) for run in runs])) as deltas:
             async for delta in deltas:
                 yield delta
-
-    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
-        """Return the tokens of a text or of a chat. Raises RequestError."""
-        return await asyncio.to_thread(self._tokenized, job)
-
-    async def detokenize(self, token_ids: TokenIds) -> str:
-        """Return the text of tokens. Raises RequestError."""
-        return await asyncio.to_thread(detokenized, self._tokenizer, token_ids)
 
     def _tokenized(self, job: TokenizeJob) -> TokenizedText:
         prompt = self._prompts.read(job.prompt)

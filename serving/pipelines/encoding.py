@@ -7,6 +7,7 @@ that what is measured is what is served.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,15 +18,19 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.encoding_looking import TextAttentionMaps
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import (
+    DetokenizeJob,
     EncodeJob,
     Encodings,
     Input,
+    Job,
     Matrix,
     Pair,
+    StreamedJob,
     TokenizedText,
     TokenizeJob,
     detokenized,
     tokenized,
+    unsupported,
 )
 from serving.request import (
     AbortedEvent,
@@ -67,11 +72,24 @@ class EncodingPipeline:
         self._engine = engine
         self._max_inputs = max_inputs
 
-    async def encode(self, job: EncodeJob) -> Encodings:
-        """Return the vectors of a job's inputs: embeddings, or scores of labels.
+    async def run(self, job: Job[Any]) -> Any:
+        """Return the vectors of a job's inputs, or the tokens of a text, or the text of tokens.
 
         Raises RequestError for what cannot be served, and Overloaded before any work is done.
         """
+        match job:
+            case EncodeJob():
+                return await self._encode(job)
+            case TokenizeJob():
+                return await asyncio.to_thread(self._tokenized, job)
+            case DetokenizeJob():
+                return await asyncio.to_thread(detokenized, self._tokenizer, job.token_ids)
+        raise unsupported(self.card.name, job)
+
+    def stream(self, job: StreamedJob[Any, Any]) -> NoReturn:
+        raise unsupported(self.card.name, job)
+
+    async def _encode(self, job: EncodeJob) -> Encodings:
         size = sum(map(len, job.inputs))
         self._check(job, size)
         if size > _MANY_CHARACTERS:
@@ -80,14 +98,6 @@ class EncodingPipeline:
             return await asyncio.to_thread(self._encodings, job, requests, outcomes)
         requests = self._requests.of(job)
         return self._encodings(job, requests, await self._engine.run(requests))
-
-    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
-        """Return the tokens of a text. Raises RequestError."""
-        return await asyncio.to_thread(self._tokenized, job)
-
-    async def detokenize(self, token_ids: TokenIds) -> str:
-        """Return the text of tokens. Raises RequestError."""
-        return await asyncio.to_thread(detokenized, self._tokenizer, token_ids)
 
     def _tokenized(self, job: TokenizeJob) -> TokenizedText:
         if isinstance(job.prompt, Chat):

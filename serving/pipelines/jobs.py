@@ -4,9 +4,10 @@ Jobs and answers are sent to another process when another worker group serves th
 translation models are in `serving.pipelines.translation.job`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,14 +20,38 @@ from serving.text.chat.template import Chat
 from serving.text.tokenizer import Tokenizer
 from serving.text.vocabulary.shown_tokens import Shown, spelt
 
+Result = TypeVar("Result")
+Item = TypeVar("Item")
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 
 
+class Job(Generic[Result]):
+    """What a protocol asks of a model. Result: the type of the answer."""
+
+    __slots__ = ()
+
+    @property
+    def decoding(self) -> Decoding:
+        return PLAIN
+
+
+class StreamedJob(Job[Result], Generic[Result, Item]):
+    """A job whose answer may also come piece by piece. Item: the type of the pieces."""
+
+    __slots__ = ()
+
+
+def unsupported(model: str, job: Job[Any]) -> RequestError:
+    """Return the error for a job that the model's task does not include."""
+    return RequestError("model", model, f"does not take a {type(job).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
-class TokenizeJob:
+class TokenizeJob(Job["TokenizedText"]):
     """Asks for the tokens of a text, or of a chat as its template writes it.
 
-    adds_special: with what the bundle puts around a text; a chat has it already.
+    adds_special: include the special tokens that the bundle adds to a text; a chat has them
+        already.
     """
 
     prompt: str | Chat
@@ -34,8 +59,15 @@ class TokenizeJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DetokenizeJob(Job[str]):
+    """Asks for the text of tokens."""
+
+    token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """Holds the ids of tokens, and how each is written."""
+    """The ids of tokens, and how each is written."""
 
     token_ids: TokenIds
     written: tuple[str, ...]
@@ -59,7 +91,7 @@ def detokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionJob:
+class CompletionJob(StreamedJob["list[CompletionDelta]", "CompletionDelta"]):
     """Asks for completions of each prompt.
 
     prompts: text, token ids or chats. Ids are taken as they are: a start token comes before a
@@ -85,10 +117,14 @@ class CompletionJob:
         beam = self.decoding.beam
         return beam.num_hypotheses if beam else self.num_samples
 
+    @property
+    def num_completions(self) -> int:
+        return len(self.prompts) * self.num_choices
+
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
-    """Holds a token and its text.
+    """A token and its text.
 
     token: its bytes; its id if the model's tokenizer has none of that id.
     logprob: None of a prompt's first token if nothing comes before it.
@@ -108,7 +144,7 @@ class TokenText:
 
 @dataclass(frozen=True, slots=True)
 class CompletionDelta:
-    """Holds the next piece of one completion; the one with a `finish_reason` is its last.
+    """The next piece of one completion; the one with a `finish_reason` is its last.
 
     index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
@@ -138,19 +174,18 @@ def joined(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
     )
 
 
-async def collect(
-    deltas: AsyncIterator[CompletionDelta], num_choices: int
-) -> list[CompletionDelta]:
+async def collect(deltas: Deltas, num_completions: int) -> list[CompletionDelta]:
     """Return whole completions, each as one delta, in the order of their indices."""
-    pieces: list[list[CompletionDelta]] = [[] for _ in range(num_choices)]
-    async for delta in deltas:
-        pieces[delta.index].append(delta)
-    return [joined(choice) for choice in pieces]
+    pieces: list[list[CompletionDelta]] = [[] for _ in range(num_completions)]
+    async with aclosing(deltas):
+        async for delta in deltas:
+            pieces[delta.index].append(delta)
+    return [joined(completion) for completion in pieces]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Holds two texts that are read as one: a question and what may answer it."""
+    """Two texts that are read as one: a question and what may answer it."""
 
     first: str
     second: str
@@ -163,7 +198,7 @@ Input = str | TokenIds | Pair
 
 
 @dataclass(frozen=True, slots=True)
-class EncodeJob:
+class EncodeJob(Job["Encodings"]):
     """Asks for the vector of each input.
 
     inputs: texts, pairs of texts, or token ids. Ids are taken as they are: special tokens come
@@ -187,7 +222,7 @@ class EncodeJob:
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """Holds the answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
+    """The answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
     read of each input. attention_maps: of each input one for each query of the job.
     """
 

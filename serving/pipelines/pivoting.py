@@ -114,10 +114,10 @@ class PivotTranslator:
         self._source = route.source
         self._first, self._second = by_name[route.first.name], by_name[route.second.name]
 
-    async def translate(self, job: TranslationJob) -> Translation:
+    async def run(self, job: TranslationJob) -> Translation:
         started = time.monotonic()
         between = await self._between(job)
-        last = await self._second.translate(self._onwards(job, between, started))
+        last = await self._second.run(self._onwards(job, between, started))
         return _joined(between, last)
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
@@ -136,7 +136,7 @@ class PivotTranslator:
         """
         for field, value in _for_one_model(job):
             self._refuse(field, value)
-        return await self._first.translate(
+        return await self._first.run(
             replace(
                 job,
                 request_id=f"{job.request_id}-{self.pivot}",

@@ -142,7 +142,7 @@ async def test_it_is_served(folder: Path, precision: str) -> None:
     async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
         translator = await catalog.translator("checkpoint", "en", "fr")
         job = TranslationJob("job", tuple(PAIRS), "en", "fr", wants_alignments=True)
-        translation = await translator.translate(job)
+        translation = await translator.run(job)
     assert translation.texts == tuple(PAIRS.values())
     [best, *_] = translation.renderings[0]
     assert best.alignment is not None

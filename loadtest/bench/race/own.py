@@ -176,7 +176,7 @@ class TextsWorker:
 
 async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple[str, ...]:
     translator = await catalog.translator(name, job.source, job.target)
-    translation = await translator.translate(job)
+    translation = await translator.run(job)
     return tuple(translation.texts)
 
 

@@ -62,7 +62,7 @@ Names = Annotated[list[str], BeforeValidator(_commas_parted)]
 
 
 class TextsBody(RequestBody):
-    """Holds the fields of DeepL's own.
+    """The fields of DeepL's own.
 
     source_lang: without it each text's language is identified. context: taken, but no model here
     reads it. formality: no model here knows any, so only default and what is preferred are taken.
@@ -205,8 +205,8 @@ class Prepared:
     def card(self) -> ModelCard:
         return self.chosen.card
 
-    async def translate(self, job: TranslationJob) -> Translation:
-        return await self.chosen.translate(replace(job, glossary=self.entries))
+    async def run(self, job: TranslationJob) -> Translation:
+        return await self.chosen.run(replace(job, glossary=self.entries))
 
     def stream(self, job: TranslationJob) -> TranslationStream:
         return self.chosen.stream(replace(job, glossary=self.entries))
@@ -221,7 +221,7 @@ async def _prepared(services: Services, body: TextsBody) -> Prepared:
 
 
 async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
-    translation = await call.model.translate(call.job)
+    translation = await call.model.run(call.job)
     return JSONResponse({"translations": list(_described(call, translation))})
 
 

@@ -23,12 +23,12 @@ from serving.api.http.services import Services
 from serving.metrics import Tracked
 from serving.pipelines import catalog
 
-Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.TextEncoder)
+Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.Model)
 
 
 @dataclass(frozen=True)
 class Call(Generic[Body, Model]):
-    """Holds what an answer is made from.
+    """What an answer is made from.
 
     body: what the client said, without the model's defaults.
     job: the work to do, with them.

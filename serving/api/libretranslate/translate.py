@@ -298,7 +298,7 @@ async def _translator(services: Services, body: TranslateBody) -> Chosen:
 
 async def _answer(call: Call[TranslateBody, Chosen]) -> Response:
     if not call.body.stream:
-        translation = await call.model.translate(call.job)
+        translation = await call.model.run(call.job)
         return JSONResponse(_translated(call.body, call.model, translation))
     items = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(items, call.resources)

@@ -20,11 +20,11 @@ from serving.api.openai.encoder_bodies import (
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 from serving.bundle.manifest import Task
 from serving.parameters import TokenIds
-from serving.pipelines.catalog import TextEncoder
+from serving.pipelines.catalog import Model
 
 
 class ClassifyBody(EncodingBody):
-    """Holds the body. input: texts, or token ids as they are."""
+    """The body. input: texts, or token ids as they are."""
 
     input: Given
 
@@ -36,12 +36,12 @@ class ClassifyBody(EncodingBody):
         check_inputs("input", self.inputs, max_characters)
 
 
-async def _classifier(services: Services, body: ClassifyBody) -> TextEncoder:
-    return await services.catalog.encoder(body.model, Task.CLASSIFY)
+async def _classifier(services: Services, body: ClassifyBody) -> Model:
+    return await services.catalog.named(body.model, Task.CLASSIFY)
 
 
-async def _answer(call: Call[ClassifyBody, TextEncoder]) -> JSONResponse:
-    found, card = await call.model.encode(call.job), call.model.card
+async def _answer(call: Call[ClassifyBody, Model]) -> JSONResponse:
+    found, card = await call.model.run(call.job), call.model.card
     assert card.encoder is not None
     labels = card.encoder.labels
     data = [

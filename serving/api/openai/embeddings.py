@@ -26,7 +26,7 @@ from serving.api.openai.protocol import PROTOCOL
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
 from serving.parameters import TokenIds
-from serving.pipelines.catalog import TextEncoder
+from serving.pipelines.catalog import Model
 from serving.pipelines.jobs import EncodeJob, Encodings
 
 MAX_INPUTS = 2048  # of one request, as OpenAI has it: an answer holds so many vectors
@@ -34,7 +34,7 @@ Format = Literal["float", "base64"]
 
 
 class EmbeddingsBody(EncodingBody):
-    """Holds the body. input: texts, or token ids as they are, without special ones around them.
+    """The body. input: texts, or token ids as they are, without special ones around them.
     encoding_format: base64 is of 32-bit floats, little-endian. dimensions: so many numbers of each
     embedding, of length 1 again if the model's are. prompt_name: which of the model's prompts comes
     before each text, as "query"; without it its default, if it has one.
@@ -61,12 +61,12 @@ class EmbeddingsBody(EncodingBody):
         return replace(job, prompt_name=self.prompt_name, dimensions=self.dimensions)
 
 
-async def _embedder(services: Services, body: EmbeddingsBody) -> TextEncoder:
-    return await services.catalog.encoder(body.model, Task.EMBED)
+async def _embedder(services: Services, body: EmbeddingsBody) -> Model:
+    return await services.catalog.named(body.model, Task.EMBED)
 
 
-async def _answer(call: Call[EmbeddingsBody, TextEncoder]) -> Response:
-    found = await call.model.encode(call.job)
+async def _answer(call: Call[EmbeddingsBody, Model]) -> Response:
+    found = await call.model.run(call.job)
     # Thousands of numbers take a while to write; others go on meanwhile.
     name, form = call.model.card.name, call.body.encoding_format
     written = await asyncio.to_thread(_written, name, form, found)

@@ -25,7 +25,7 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
         for field in ("target_language", "source_language"):
             if (value := getattr(body, field)) is not None:
                 raise RequestError(field, value, f"model {card.name} does not translate")
-        return await services.catalog.generator(body.model)
+        return await services.catalog.named(body.model, Task.GENERATE)
     target = _target(card, target, body)
     source = body.source_language or _only(_sources(card, target))
     texts = body.source_texts

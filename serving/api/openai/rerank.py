@@ -24,7 +24,7 @@ from serving.api.openai.encoder_bodies import (
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
-from serving.pipelines.catalog import TextEncoder
+from serving.pipelines.catalog import Model
 from serving.pipelines.jobs import Pair
 from serving.text.plain_text import check_texts
 
@@ -36,7 +36,7 @@ class Document(BaseModel):
 
 
 class RerankBody(EncodingBody):
-    """Holds the body. documents: texts, or objects with a text. top_n: of so many of the best is
+    """The body. documents: texts, or objects with a text. top_n: of so many of the best is
     told; 0 means of all. return_documents: with their texts.
     """
 
@@ -62,7 +62,7 @@ class RerankBody(EncodingBody):
 
 
 class PairsBody(EncodingBody):
-    """Holds the body of `POST /v1/score`: lists of the same length, or one text and a list."""
+    """The body of `POST /v1/score`: lists of the same length, or one text and a list."""
 
     text_1: str | Texts
     text_2: str | Texts
@@ -84,8 +84,8 @@ class PairsBody(EncodingBody):
         check_size("text_2", self.inputs, max_characters)
 
 
-async def _reranker(services: Services, body: EncodingBody) -> TextEncoder:
-    model = await services.catalog.encoder(body.model, Task.CLASSIFY)
+async def _reranker(services: Services, body: EncodingBody) -> Model:
+    model = await services.catalog.named(body.model, Task.CLASSIFY)
     encoder = model.card.encoder
     assert encoder is not None
     if len(encoder.labels) > 1 or encoder.separator is None:
@@ -94,8 +94,8 @@ async def _reranker(services: Services, body: EncodingBody) -> TextEncoder:
     return model
 
 
-async def _rank(call: Call[RerankBody, TextEncoder]) -> JSONResponse:
-    found = await call.model.encode(call.job)
+async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
+    found = await call.model.run(call.job)
     scores, texts = found.values[:, 0].tolist(), call.body.texts
     best_first = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     results: list[dict[str, Any]] = [
@@ -109,8 +109,8 @@ async def _rank(call: Call[RerankBody, TextEncoder]) -> JSONResponse:
     return JSONResponse({**head, "results": results, "usage": usage(found.num_tokens_in_all)})
 
 
-async def _score(call: Call[PairsBody, TextEncoder]) -> JSONResponse:
-    found = await call.model.encode(call.job)
+async def _score(call: Call[PairsBody, Model]) -> JSONResponse:
+    found = await call.model.run(call.job)
     data = [
         {"index": index, "object": "score", "score": score}
         for index, score in enumerate(found.values[:, 0].tolist())

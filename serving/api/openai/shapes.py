@@ -17,7 +17,7 @@ from serving.api.openai.completion_body import GenerationBody, StreamOptions
 from serving.metrics import Outcome
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText, collect
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.request import FinishReason
 from serving.text.chat.tools import CallReader, Piece
 from serving.text.vocabulary.shown_tokens import Shown, spelt
@@ -206,10 +206,9 @@ _DONE = "data: [DONE]\n\n"
 
 async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
     shape = shape_class(call.job, call.model.card)
-    deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     if not call.body.stream:
-        num_choices = len(call.job.prompts) * call.job.num_choices
-        return JSONResponse(shape.whole(await collect(deltas, num_choices)))
+        return JSONResponse(shape.whole(await call.model.run(call.job)))
+    deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(deltas, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
     chunks = _chunks(shape, first, deltas, call.body.stream_options)

@@ -17,12 +17,12 @@ from serving.api.openai.chat import ChatFields, ChatMessage
 from serving.api.openai.models import card_of
 from serving.api.openai.protocol import AT_THE_ROOT
 from serving.errors import RequestError
-from serving.pipelines.jobs import TokenizeJob
+from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
 from serving.text.plain_text import check_texts
 
 
 class TokenizeBody(ChatFields, FieldsBody):
-    """Holds the body of `POST /tokenize`: a prompt, or the messages of a chat.
+    """The body of `POST /tokenize`: a prompt, or the messages of a chat.
 
     add_special_tokens: those that are put around a prompt, unless it is false; the template writes
         those of a chat.
@@ -68,7 +68,7 @@ class DetokenizeBody(FieldsBody):
 async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
     card = await card_of(services.catalog, body.model)
     model = await services.catalog.named(card.name)
-    found = await model.tokenize(body.job(services.limits.max_characters))
+    found = await model.run(body.job(services.limits.max_characters))
     return {
         "count": len(found.token_ids),
         "max_model_len": card.max_tokens,
@@ -80,7 +80,7 @@ async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
 async def _detokenize(services: Services, body: DetokenizeBody) -> dict[str, Any]:
     card = await card_of(services.catalog, body.model)
     model = await services.catalog.named(card.name)
-    return {"prompt": await model.detokenize(tuple(body.tokens))}
+    return {"prompt": await model.run(DetokenizeJob(tuple(body.tokens)))}
 
 
 _TOKENIZE = Question(

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from serving.bundle.manifest import Task
 from serving.commands.common import languages_of, translation_decoding
 from serving.errors import RequestError
 
 if TYPE_CHECKING:
     from serving.commands.attention.heatmap import HeatMap
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.catalog import Catalog, Scorer
+    from serving.pipelines.catalog import Catalog, Model
     from serving.pipelines.translation.job import SentenceAttention
 
 _HEADS_IN_A_ROW = 4
@@ -22,7 +23,7 @@ Heads = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Panel:
-    """Holds what one sentence attends to.
+    """What one sentence attends to.
 
     head: None if it is the mean over several.
     """
@@ -33,7 +34,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Holds a translation, and for each of its sentences a panel, or one for each head."""
+    """A translation, and for each of its sentences a panel, or one for each head."""
 
     translation: str
     rows: list[tuple[Panel, ...]]
@@ -52,7 +53,7 @@ class Alignment:
 
 async def aligned(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Alignment:
     """Translate, and say which words of SENTENCE the translation was made from."""
-    model = await catalog.scorer(card.name, "", "")
+    model = await catalog.named(card.name, Task.TRANSLATE)
     if not card.num_attention_heads:
         raise RequestError("--model", card.name, card.no_attention)
     chosen = _chosen_heads(card, options)
@@ -76,7 +77,7 @@ def _chosen_heads(card: "ModelCard", options: dict[str, Any]) -> list[Heads]:
 
 
 async def _align(
-    model: "Scorer", options: dict[str, Any], heads: Heads
+    model: "Model", options: dict[str, Any], heads: Heads
 ) -> "tuple[str, Sequence[SentenceAttention]]":
     """Decoding does not depend on the heads, so that all ways to look tell of one translation."""
     from serving.pipelines.translation.job import ScoreJob, TranslationJob
@@ -86,11 +87,11 @@ async def _align(
     name = f"heads {heads}"
     asked: dict[str, Any] = {"tells_attention": True, "attention_heads": heads}
     if translation is not None:
-        [score] = await model.score(ScoreJob(name, ((text, translation),), *languages, **asked))
+        [score] = await model.run(ScoreJob(name, ((text, translation),), *languages, **asked))
         assert score.attention is not None, "attention was asked for"
         return translation.strip(), [score.attention]
     decoding = translation_decoding(model.card, options)
-    found = await model.translate(TranslationJob(name, (text,), *languages, decoding, **asked))
+    found = await model.run(TranslationJob(name, (text,), *languages, decoding, **asked))
     return found.texts[0], found.renderings[0][0].attention
 
 

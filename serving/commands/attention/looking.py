@@ -18,14 +18,14 @@ from serving.request import AttentionQuery
 if TYPE_CHECKING:
     from serving.pipelines.attention_map import AttentionMap
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.catalog import Catalog, Generator, Scorer, TextEncoder
+    from serving.pipelines.catalog import Catalog, Model
 
 Seen = Sequence[Sequence["AttentionMap"]]  # of each sentence, of each look
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Holds what the model has written, of a language model behind what it has read, of one that
+    """What the model has written, of a language model behind what it has read, of one that
     only encodes nothing; and of each of its sentences the views, kind by kind.
     """
 
@@ -67,17 +67,17 @@ def _as_json(view: View) -> dict[str, Any]:
 
 
 async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Looks:
-    """Say what the words of SENTENCE, or what the model makes of it, look at.
+    """Return what the words of SENTENCE, or what the model makes of it, look at.
 
     Raises RequestError.
     """
     looks = tuple(_looks(card, options))
     if card.task is Task.TRANSLATE:
-        text, seen = await _translated(await catalog.scorer(card.name, "", ""), options, looks)
+        text, seen = await _translated(await catalog.named(card.name), options, looks)
     elif card.task.only_encodes:
-        text, seen = await _encoded(await catalog.encoder(card.name, card.task), options, looks)
+        text, seen = await _encoded(await catalog.named(card.name), options, looks)
     else:
-        text, seen = await _completed(await catalog.generator(card.name), options, looks)
+        text, seen = await _completed(await catalog.named(card.name), options, looks)
     views = [[_view(each, options["pieces"]) for each in sentence] for sentence in seen]
     return Looks(card.name, text, views)
 
@@ -115,45 +115,45 @@ def _kinds(card: "ModelCard", options: dict[str, Any]) -> list[str]:
 
 
 async def _translated(
-    model: "Scorer", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
+    model: "Model", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     from serving.pipelines.translation.job import ScoreJob, TranslationJob
 
     text, translation = options["sentence"], options["translation"]
     languages = languages_of(model.card, options["source"], options["target"])
     if translation is not None:
-        [score] = await model.score(
+        [score] = await model.run(
             ScoreJob("look", ((text, translation),), *languages, attention_queries=looks)
         )
         return translation.strip(), [score.attention_maps]
     decoding = translation_decoding(model.card, options)
-    found = await model.translate(
+    found = await model.run(
         TranslationJob("look", (text,), *languages, decoding, attention_queries=looks)
     )
     return found.texts[0], found.renderings[0][0].attention_maps
 
 
 async def _encoded(
-    model: "TextEncoder", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
+    model: "Model", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     from serving.pipelines.jobs import EncodeJob
 
-    found = await model.encode(EncodeJob("look", (options["sentence"],), attention_queries=looks))
+    found = await model.run(EncodeJob("look", (options["sentence"],), attention_queries=looks))
     return "", found.attention_maps
 
 
 async def _completed(
-    model: "Generator", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
+    model: "Model", options: dict[str, Any], looks: tuple[AttentionQuery, ...]
 ) -> tuple[str, Seen]:
     """Ask for one token more than is wanted: the last is written, and read by nobody."""
     from serving.pipelines.decoding import Decoding
-    from serving.pipelines.jobs import CompletionJob, collect
+    from serving.pipelines.jobs import CompletionJob
 
     wanted = options["max_tokens"] or 0
     decoding = Decoding(max_new_tokens=wanted + 1)
     job = CompletionJob("look", (options["sentence"],), decoding, attention_queries=looks)
     try:
-        [choice] = await collect(model.stream(job), 1)
+        [choice] = await model.run(job)
     except RequestError as error:
         if error.field != "max_tokens":
             raise

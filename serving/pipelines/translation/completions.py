@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from serving.errors import RequestError
 from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, collect
 from serving.pipelines.translation.job import (
     Rendering,
     Translation,
@@ -36,6 +36,9 @@ class TranslatingGenerator:
         self.card = replace(card, generation=defaults | card.generation)
         self._translator, self._texts = translator, tuple(texts)
         self._source, self._target = source, target
+
+    async def run(self, job: CompletionJob) -> list[CompletionDelta]:
+        return await collect(self.stream(job), job.num_completions)
 
     async def stream(self, job: CompletionJob) -> Deltas:
         """Yield what is certain of each translation, and at the end what is left of all.

@@ -1,4 +1,4 @@
-"""Holds what the protocols ask of a translation model, and its answers, in text.
+"""What the protocols ask of a translation model, and its answers, in text.
 
 Plain values: they cross to another process when another worker group serves the model.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from serving.pipelines.attention_map import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.jobs import Job, StreamedJob
 from serving.request import AttentionQuery, FinishReason
 from serving.text.alignment import Link, pharaoh
 from serving.text.markup.options import Markup
@@ -25,7 +26,7 @@ class GlossaryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TranslationJob:
+class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"]):
     """Asks for the translations of some texts.
 
     source: a language by any of its codes; as the model has it once the pipeline has checked it.
@@ -70,7 +71,7 @@ class TranslationJob:
 
     @property
     def has_marks(self) -> bool:
-        """Say if more may stand in its texts than what is translated, line by line."""
+        """Return whether more may stand in its texts than what is translated, line by line."""
         is_plain = self.markup is None and not self.protection
         return not is_plain or self.splitting is not Splitting.SENTENCES
 
@@ -115,7 +116,7 @@ class AlignedWords:
 
 @dataclass(frozen=True, slots=True)
 class SentenceAttention:
-    """Says what the tokens, and what the words, of a translated sentence attend to.
+    """Describes what the tokens, and what the words, of a translated sentence attend to.
 
     source_tokens: the last one ends the source; special tokens have no text.
     weights: [target tokens, source tokens], rows sum to 1.
@@ -135,7 +136,7 @@ class SentenceAttention:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """Holds one translation of one text, or of one segment of it.
+    """One translation of one text, or of one segment of it.
 
     score: mean over its sentences of what each was ranked by: the log-probability over the number
         of tokens to the power of the length penalty.
@@ -170,7 +171,7 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreJob:
+class ScoreJob(Job["tuple[PairScore, ...]"]):
     """Asks how likely each of these translations is.
 
     pairs: a source text and its translation each.
@@ -212,7 +213,7 @@ class PairScore:
 
 @dataclass(frozen=True, slots=True)
 class TranslationDelta:
-    """Holds the next piece of the translation of one text; all of a text joined are the whole.
+    """The next piece of the translation of one text; all of a text joined are the whole.
 
     text: number of the text in its job. sentence: number of the sentence in its text, both from 0.
     piece: with it goes what stands before a sentence, and with a text's last piece what is after.

@@ -4,25 +4,32 @@ It knows text and token ids; neither HTTP nor how tokens are chosen.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.parameters import TokenIds
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort, successful_end
-from serving.pipelines.jobs import TokenizedText, TokenizeJob, detokenized, tokenized
+from serving.pipelines.jobs import (
+    DetokenizeJob,
+    Job,
+    StreamedJob,
+    TokenizedText,
+    TokenizeJob,
+    detokenized,
+    tokenized,
+    unsupported,
+)
 from serving.pipelines.translation.job import (
     PairScore,
     ScoreJob,
     Translation,
     TranslationDelta,
     TranslationJob,
-    TranslationStream,
 )
 from serving.pipelines.translation.looking import SentenceAttentionMaps
 from serving.pipelines.translation.message_jobs import MessageJob
@@ -41,7 +48,7 @@ from serving.text.shortlist import Shortlist
 # Longer texts are cut up and put together on another thread, so that other requests go on.
 _LONG_TEXT_CHARACTERS = 5_000
 _WORK_PER_CHARACTER = 0.75  # four are about a token, which is read once and written twice
-Job = TypeVar("Job", TranslationJob, ScoreJob)
+LanguageJob = TypeVar("LanguageJob", TranslationJob, ScoreJob)
 Result = TypeVar("Result")
 
 
@@ -73,15 +80,25 @@ class TranslationPipeline:
         self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
-    async def translate(self, job: TranslationJob) -> Translation:
-        """Translate the texts of a job.
+    async def run(self, job: Job[Any]) -> Any:
+        """Return translations, or scores of given ones, or the tokens of a source text without
+        those of a language, or the text of such tokens.
 
         Raises RequestError for a language or a number of segments that is not served, and
         Overloaded before any work is done.
         """
-        if messages := MessageJob.of(job):
-            return messages.put_together(await self._translate(messages.job))
-        return await self._translate(job)
+        match job:
+            case TranslationJob():
+                if messages := MessageJob.of(job):
+                    return messages.put_together(await self._translate(messages.job))
+                return await self._translate(job)
+            case ScoreJob():
+                return await self._score(job)
+            case TokenizeJob():
+                return await asyncio.to_thread(self._tokenized, job)
+            case DetokenizeJob():
+                return await asyncio.to_thread(detokenized, self._tokenizers.source, job.token_ids)
+        raise unsupported(self.card.name, job)
 
     async def _translate(self, job: TranslationJob) -> Translation:
         job = self._checked(job)
@@ -90,11 +107,14 @@ class TranslationPipeline:
         outcomes = await self._terms.run(plan, requests)
         return await _run(self._translation, job, plan, outcomes)
 
-    async def stream(self, job: TranslationJob) -> TranslationStream:
-        """Yield the translations piece by piece, and at the end what `translate` returns; closing
-        the stream cancels what still runs. Raises as `translate` does, as it begins. Texts of a
+    async def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
+        """Yield the translations piece by piece, and at the end what `run` returns.
+
+        Closing the stream cancels what still runs. Raises as `run` does, as it begins. Texts of a
         job with ICU messages come whole.
         """
+        if not isinstance(job, TranslationJob):
+            raise unsupported(self.card.name, job)
         if messages := MessageJob.of(job):
             translation = messages.put_together(await self._translate(messages.job))
             for number, text in enumerate(translation.texts):
@@ -116,10 +136,8 @@ class TranslationPipeline:
             yield delta
         yield await _run(self._translation, job, plan, growing.outcomes)
 
-    async def score(self, job: ScoreJob) -> tuple[PairScore, ...]:
-        """Score pairs, each as one segment, whatever its length. Raises RequestError as
-        `translate` does.
-        """
+    async def _score(self, job: ScoreJob) -> tuple[PairScore, ...]:
+        """Return the score of each pair, which is one segment, whatever its length."""
         job = self._checked(job)
         self._planner.check_number(job.pairs, "pairs")
         frame = self._planner.frame(job.source, job.target)
@@ -127,14 +145,6 @@ class TranslationPipeline:
         outcomes = await self._outcomes(requests)
         pair = partial(pair_score, self._tokenizers, self._attention_maps, frame)
         return tuple(map(pair, requests, outcomes))
-
-    async def tokenize(self, job: TokenizeJob) -> TokenizedText:
-        """Return the tokens of a source text, without those of a language. Raises RequestError."""
-        return await asyncio.to_thread(self._tokenized, job)
-
-    async def detokenize(self, token_ids: TokenIds) -> str:
-        """Return the text of a source's tokens. Raises RequestError."""
-        return await asyncio.to_thread(detokenized, self._tokenizers.source, token_ids)
 
     def _tokenized(self, job: TokenizeJob) -> TokenizedText:
         if isinstance(job.prompt, Chat):
@@ -145,7 +155,7 @@ class TranslationPipeline:
         before, after = self._around if job.adds_special else ((), ())
         return tokenized(self._tokenizers.source, (*before, *ids, *after))
 
-    def _checked(self, job: Job) -> Job:
+    def _checked(self, job: LanguageJob) -> LanguageJob:
         """Return the job with its languages as the model has them."""
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:

@@ -167,7 +167,7 @@ async def test_measures_the_translations_that_are_served(
     assert isinstance(pipeline, TranslationPipeline)
     job = TranslationJob("", tuple(TEXT.splitlines()), source, target, Decoding(**changes))
     with pytest.raises(Overloaded):
-        await pipeline.translate(job)
+        await pipeline.run(job)
 
     workload = build_workload(parts, TEXT, None, "cpu", threads=1)
     measured = list(islice(workload.requests(**changes), 2 * len(engine.requests)))

@@ -36,7 +36,7 @@ async def test_an_answer_is_remembered() -> None:
 
 
 async def test_nobody_waits_long_for_a_busy_controller(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "_REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(forwarding, "_KEPT_SECONDS", 0.0)
     controller = Controller()
     applications = Applications(controller)
     assert await applications.running() == ["answer-1"]
@@ -61,7 +61,7 @@ async def test_the_first_answer_is_waited_for() -> None:
 
 
 async def test_one_that_is_gone_takes_nothing_away(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "_REMEMBERED_SECONDS", 0.0)
+    monkeypatch.setattr(forwarding, "_KEPT_SECONDS", 0.0)
     controller = Controller()
     applications = Applications(controller)
     await applications.running()

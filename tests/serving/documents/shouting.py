@@ -51,7 +51,7 @@ class ShoutingTranslator:
     def texts(self) -> list[str]:
         return [text for job in self.jobs for text in job.texts]
 
-    async def translate(self, job: TranslationJob) -> Translation:
+    async def run(self, job: TranslationJob) -> Translation:
         if self.errors:
             raise self.errors.pop(0)
         self.jobs.append(job)

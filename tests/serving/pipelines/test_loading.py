@@ -40,7 +40,7 @@ async def loaded(path: Path, **options: Any) -> AsyncIterator[LoadedModel]:
 
 async def translate(model: LoadedModel) -> tuple[str, ...]:
     assert isinstance(model.pipeline, TranslationPipeline)
-    return (await model.pipeline.translate(JOB)).texts
+    return (await model.pipeline.run(JOB)).texts
 
 
 class Notes:

@@ -46,7 +46,7 @@ async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None
     catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
 
     found = await pivot(catalog)
-    translation = await found.translate(TranslationJob("job", ("um. dois.", ""), "pt", "fr"))
+    translation = await found.run(TranslationJob("job", ("um. dois.", ""), "pt", "fr"))
 
     assert translation.texts == ("UM. DOIS.", "")
     assert found.pivot == "en"
@@ -54,7 +54,7 @@ async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None
     [first, _], [second, _] = engines["pt-en"].requests, engines["en-fr"].requests
     assert tokenizer.decode(first.source_ids or ()) == "um."
     assert tokenizer.decode(second.source_ids or ()) == "UM."
-    alone = await (await catalog.translator("en-fr", "", "")).translate(
+    alone = await (await catalog.translator("en-fr", "", "")).run(
         TranslationJob("job", ("UM. DOIS.", ""), "en", "fr")
     )
     assert translation.num_generated_tokens == 2 * alone.num_generated_tokens
@@ -88,7 +88,7 @@ async def test_codes_may_be_written_in_several_ways(tokenizer: Tokenizer) -> Non
     found = await pivot(catalog, "pt", "FR")
 
     assert found.pivot == "eng_Latn"
-    translation = await found.translate(TranslationJob("job", ("a",), "pt", "FR"))
+    translation = await found.run(TranslationJob("job", ("a",), "pt", "FR"))
     assert translation.texts == ("A",)
 
 
@@ -129,7 +129,7 @@ async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(RequestError, match="not a target language for pt; there are: en"):
         await catalog.translator(None, "pt", "fr", may_pivot=False)
     with pytest.raises(RequestError, match="not a target language"):
-        await catalog.scorer(None, "pt", "fr")
+        await catalog.translation_model(None, "pt", "fr")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_what_needs_one_model_is_refused_by_name(
     catalog, engines = made(tokenizer, ["pt-en", "en-fr"])
 
     with pytest.raises(RequestError, match=f"{field}: needs one model.*pt-en and en-fr"):
-        await (await pivot(catalog)).translate(TranslationJob("job", ("a",), "pt", "fr", **asked))
+        await (await pivot(catalog)).run(TranslationJob("job", ("a",), "pt", "fr", **asked))
     assert engines["pt-en"].requests == []
 
 
@@ -158,8 +158,8 @@ async def test_the_first_step_draws_nothing(tokenizer: Tokenizer) -> None:
     drawing = Decoding(SamplingParams(temperature=0.7), priority=3, share="key")
     searching = Decoding(beam=BeamParams(4, num_hypotheses=2), max_new_tokens=3)
 
-    await found.translate(TranslationJob("job", ("a",), "pt", "fr", drawing))
-    await found.translate(TranslationJob("other", ("a",), "pt", "fr", searching, 1))
+    await found.run(TranslationJob("job", ("a",), "pt", "fr", drawing))
+    await found.run(TranslationJob("other", ("a",), "pt", "fr", searching, 1))
 
     [greedy, searched], [drawn, ranked] = engines["pt-en"].requests, engines["en-fr"].requests
     assert (greedy.sampling.temperature, drawn.sampling.temperature) == (0.0, 0.7)
@@ -175,9 +175,9 @@ async def test_both_steps_share_one_deadline(tokenizer: Tokenizer) -> None:
     in_time = Decoding(timeout_seconds=60.0)
     late = Decoding(timeout_seconds=0.0011)
 
-    await found.translate(TranslationJob("job", ("a",), "pt", "fr", in_time))
+    await found.run(TranslationJob("job", ("a",), "pt", "fr", in_time))
     with pytest.raises(DeadlineExceeded):
-        await found.translate(TranslationJob("late", ("a long text. " * 20,), "pt", "fr", late))
+        await found.run(TranslationJob("late", ("a long text. " * 20,), "pt", "fr", late))
 
     [request] = engines["en-fr"].requests
     assert request.timeout_seconds is not None and 50 < request.timeout_seconds < 60
@@ -188,7 +188,7 @@ async def test_markup_passes_through_both(tokenizer: Tokenizer) -> None:
     markup = Markup(MarkupKind.HTML)
 
     job = TranslationJob("job", ("<p>um</p>",), "pt", "fr", markup=markup)
-    translation = await (await pivot(catalog)).translate(job)
+    translation = await (await pivot(catalog)).run(job)
 
     assert translation.texts == ("<p>UM</p>",)
 
@@ -202,7 +202,7 @@ async def test_the_second_step_is_streamed(tokenizer: Tokenizer) -> None:
     *deltas, last = items
     assert "".join(d.piece for d in deltas if isinstance(d, TranslationDelta)) == "UM. DOIS."
     assert isinstance(last, Translation)
-    assert last == await (await pivot(catalog)).translate(job)
+    assert last == await (await pivot(catalog)).run(job)
 
 
 async def test_languages_that_are_reached_by_two_are_listed(tokenizer: Tokenizer) -> None:

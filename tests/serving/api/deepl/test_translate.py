@@ -23,13 +23,14 @@ ASKED = {"text": ["a dog", "a cat"], "source_lang": "EN", "target_lang": "FR"}
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TranslationJob]:
     """Record what pipelines are asked for."""
     seen: list[TranslationJob] = []
-    translate = TranslationPipeline.translate
+    run = TranslationPipeline.run
 
     async def noted(self: TranslationPipeline, job: TranslationJob) -> Translation:
         seen.append(job)
-        return await translate(self, replace(job, markup=None, protection=False))
+        translation: Translation = await run(self, replace(job, markup=None, protection=False))
+        return translation
 
-    monkeypatch.setattr(TranslationPipeline, "translate", noted)
+    monkeypatch.setattr(TranslationPipeline, "run", noted)
     return seen
 
 

@@ -53,7 +53,7 @@ async def translator(services: Services, body: Body) -> Translator:
 
 
 async def answer(call: Call[Body, Translator]) -> JSONResponse:
-    translation = await call.model.translate(call.job)
+    translation = await call.model.run(call.job)
     return JSONResponse({"translations": [{"text": text} for text in translation.texts]})
 
 

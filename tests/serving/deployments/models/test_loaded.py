@@ -48,7 +48,7 @@ def world() -> Iterator[World]:
 async def translated(model: Any) -> str:
     assert model.card.task == "translate"
     translator: Translator = model
-    translation = await translator.translate(TranslationJob("r", ("a dog",), "en", "fr"))
+    translation = await translator.run(TranslationJob("r", ("a dog",), "en", "fr"))
     return translation.texts[0]
 
 

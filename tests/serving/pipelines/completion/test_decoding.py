@@ -11,7 +11,7 @@ from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import Decoding, Structure
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, collect
+from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, scripted_generator
@@ -26,7 +26,7 @@ async def complete(
     **options: Any,
 ) -> list[CompletionDelta]:
     job = CompletionJob("job", prompts or ("p",), decoding, **options)
-    return await collect(pipeline.stream(job), len(job.prompts) * job.num_choices)
+    return await pipeline.run(job)
 
 
 def only(engine: FakeEngine) -> GenerationRequest:
@@ -247,7 +247,7 @@ async def test_a_grammar_travels_as_text_and_is_compiled_here(
     pipeline, engine = scripted_generator(tokenizer)
     job = CompletionJob("job", ("p",), Decoding(structure=structure, max_new_tokens=9))
 
-    await collect(pipeline.stream(pickle.loads(pickle.dumps(job))), 1)
+    await pipeline.run(pickle.loads(pickle.dumps(job)))
 
     assert only(engine).constraint is not None
 

@@ -9,7 +9,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.decoding.speculation_costs import Costs
 from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, collect
+from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.pipelines.loading import opened
 from tests.tiny import tiny_bundle
 
@@ -25,9 +25,9 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
         decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
         async with opened(bundle, config) as catalog:
-            model = await catalog.generator(catalog.own_cards[0].name)
+            model = await catalog.named(catalog.own_cards[0].name)
             job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
-            return await collect(model.stream(job), 3)
+            return await model.run(job)
 
     whole = await told(True)
     assert whole == await told(False)

@@ -8,7 +8,7 @@ import pytest
 from serving.errors import RequestError
 from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionJob, collect
+from serving.pipelines.jobs import CompletionJob
 from serving.request import FinishReason
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import scripted_generator
@@ -36,7 +36,7 @@ async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:
 async def test_a_character_cut_by_the_length_limit(tokenizer: Tokenizer) -> None:
     pipeline, _ = scripted_generator(tokenizer, "a€")
 
-    [whole] = await collect(pipeline.stream(job("p", max_new_tokens=2)), 1)
+    [whole] = await pipeline.run(job("p", max_new_tokens=2))
 
     assert (whole.text, whole.finish_reason) == ("a\ufffd", FinishReason.LENGTH)
 
@@ -44,7 +44,7 @@ async def test_a_character_cut_by_the_length_limit(tokenizer: Tokenizer) -> None
 async def test_a_stop_string_ends_the_text_and_the_request(tokenizer: Tokenizer) -> None:
     pipeline, engine = scripted_generator(tokenizer, "one two three")
 
-    [whole] = await collect(pipeline.stream(job("p", stop=(" two", "three"))), 1)
+    [whole] = await pipeline.run(job("p", stop=(" two", "three")))
 
     assert (whole.text, whole.finish_reason) == ("one", FinishReason.STOP)
     assert engine.cancelled == ["job-0"]
@@ -54,9 +54,7 @@ async def test_choices_are_numbered_prompt_by_prompt(tokenizer: Tokenizer) -> No
     pipeline, engine = scripted_generator(tokenizer, "x")
     sampling = SamplingParams(temperature=1.0, seed=7)
 
-    whole = await collect(
-        pipeline.stream(job("a", (100,), num_samples=2, sampling=sampling, echo=True)), 4
-    )
+    whole = await pipeline.run(job("a", (100,), num_samples=2, sampling=sampling, echo=True))
 
     assert [choice.index for choice in whole] == [0, 1, 2, 3]
     assert [choice.text for choice in whole][:2] == ["ax", "ax"]
@@ -67,7 +65,7 @@ async def test_choices_are_numbered_prompt_by_prompt(tokenizer: Tokenizer) -> No
 async def test_logprobs_name_tokens(tokenizer: Tokenizer) -> None:
     pipeline, _ = scripted_generator(tokenizer, "aé")
 
-    [whole] = await collect(pipeline.stream(job("p", logprobs=1)), 1)
+    [whole] = await pipeline.run(job("p", logprobs=1))
 
     assert [token.text for token in whole.tokens] == ["a", "bytes:\\xc3", "bytes:\\xa9", ""]
     assert [token.offset for token in whole.tokens] == [0, 1, 1, 2]
@@ -88,7 +86,7 @@ async def test_closing_the_stream_cancels(tokenizer: Tokenizer, num_samples: int
 async def test_a_cancelled_task_cancels_its_requests(tokenizer: Tokenizer) -> None:
     pipeline, engine = scripted_generator(tokenizer)
     engine.gate = asyncio.Event()
-    task = asyncio.create_task(collect(pipeline.stream(job("p", num_samples=2)), 2))
+    task = asyncio.create_task(pipeline.run(job("p", num_samples=2)))
     await asyncio.sleep(0.01)
 
     task.cancel()

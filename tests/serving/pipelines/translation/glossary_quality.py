@@ -89,7 +89,7 @@ async def _translated(
         job = TranslationJob(
             name, texts, source, target, decoding, glossary=entries, protection=True
         )
-        return (await translator.translate(job)).texts[0]
+        return (await translator.run(job)).texts[0]
 
     async def both(number: int, case: Case) -> Translated:
         plain, text = await asyncio.gather(

@@ -19,7 +19,7 @@ PAIR = (("l'ab c", "x yz."),)
 async def told(tokenizer: Tokenizer, *texts: str, **options: Any) -> tuple[SentenceAttention, ...]:
     pipeline, _ = shouting_translator(tokenizer)
     job = TranslationJob("job", texts, "en", "fr", tells_attention=True, **options)
-    return (await pipeline.translate(job)).renderings[0][0].attention
+    return (await pipeline.run(job)).renderings[0][0].attention
 
 
 async def test_words_have_the_weights_of_their_tokens(tokenizer: Tokenizer) -> None:
@@ -44,7 +44,7 @@ async def test_what_is_no_word_takes_the_rest(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     job = ScoreJob("job", PAIR, "en", "fr", tells_attention=True, attention_heads=(3,))
 
-    [score] = await pipeline.score(job)
+    [score] = await pipeline.run(job)
 
     assert score.attention is not None
     assert score.attention.source_words == ("l'", "ab", "c", "")
@@ -58,7 +58,7 @@ async def test_what_is_no_word_takes_the_rest(tokenizer: Tokenizer) -> None:
 async def test_scores_tell_of_attention_only_if_asked(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    [score] = await pipeline.score(ScoreJob("job", PAIR, "en", "fr"))
+    [score] = await pipeline.run(ScoreJob("job", PAIR, "en", "fr"))
 
     assert score.attention is None
     assert engine.requests[0].alignment_heads is None
@@ -78,9 +78,9 @@ async def test_a_model_without_attention_says_so(
 ) -> None:
     pipeline, engine = shouting_translator(tokenizer, num_heads=0)
 
-    assert (await pipeline.translate(TranslationJob("job", ("a",), "en", "fr"))).texts == ("A",)
+    assert (await pipeline.run(TranslationJob("job", ("a",), "en", "fr"))).texts == ("A",)
     with pytest.raises(RequestError, match=f"{field}: model shout has no attention .* fake, has"):
-        await pipeline.translate(TranslationJob("job", ("a",), "en", "fr", **options))
+        await pipeline.run(TranslationJob("job", ("a",), "en", "fr", **options))
     with pytest.raises(RequestError, match="return_attention: model shout has no attention"):
-        await pipeline.score(ScoreJob("job", PAIR, "en", "fr", tells_attention=True))
+        await pipeline.run(ScoreJob("job", PAIR, "en", "fr", tells_attention=True))
     assert len(engine.requests) == 1

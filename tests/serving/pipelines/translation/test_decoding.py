@@ -47,7 +47,7 @@ async def test_what_the_vocabulary_cannot_write_is_refused(
     path.write_bytes(from_words(words, unknown="<unk>", special=words[:4]))
     pipeline, engine = shouting_translator(Tokenizer(path))
     with pytest.raises(RequestError, match="cannot be written with the model's vocabulary") as told:
-        await pipeline.translate(job("two", **options))
+        await pipeline.run(job("two", **options))
     assert told.value.field in options
     assert engine.requests == []
 
@@ -69,7 +69,7 @@ async def test_a_prefix_is_what_the_vocabulary_makes_of_it(
     tokenizer = tokenizer_of(kind, tmp_path)
     pipeline, engine = shouting_translator(tokenizer)
 
-    await pipeline.translate(job("dog", target_prefix=prefix))
+    await pipeline.run(job("dog", target_prefix=prefix))
 
     (request,) = engine.requests
     assert request.constraint is not None
@@ -87,7 +87,7 @@ async def test_a_prefix_may_hold_unknown_words_that_are_replaced(tmp_path: Path)
     tokenizer = tokenizer_of("plain words", tmp_path)
     pipeline, engine = shouting_translator(tokenizer)
 
-    await pipeline.translate(job("dog", target_prefix="the \u0416 ", replaces_unknown=True))
+    await pipeline.run(job("dog", target_prefix="the \u0416 ", replaces_unknown=True))
 
     assert engine.requests[0].forced_ids[-1] == tokenizer.unknown_id
 
@@ -97,7 +97,7 @@ async def test_all_of_decoding_reaches_every_sentence(tokenizer: Tokenizer) -> N
     sampling = SamplingParams(temperature=0.5, seed=3)
     decoding = Decoding(sampling=sampling, max_new_tokens=3, priority=5, timeout_seconds=2.0)
 
-    translation = await pipeline.translate(job("abcd. efgh.", decoding=decoding))
+    translation = await pipeline.run(job("abcd. efgh.", decoding=decoding))
 
     assert translation.texts == ("ABC EFG",)
     assert translation.renderings[0][0].reason is FinishReason.LENGTH
@@ -113,7 +113,7 @@ async def test_alternatives_are_combined_rank_by_rank(tokenizer: Tokenizer) -> N
     pipeline, _ = shouting_translator(tokenizer)
     asked = job("A b.\nC d.", "", "E", decoding=FOUR_BEAMS, num_alternatives=2)
 
-    translation = await pipeline.translate(asked)
+    translation = await pipeline.run(asked)
 
     texts = [[each.text for each in ranked] for ranked in translation.renderings]
     assert texts == [["A B.\nC D.", "A B.!\nC D.!", "A B.!!\nC D.!!"], [""], ["E", "E!", "E!!"]]
@@ -126,7 +126,7 @@ async def test_alternatives_differ(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     [engine.ending] = tokenizer.encode(" ")
 
-    translation = await pipeline.translate(job("a", decoding=FOUR_BEAMS, num_alternatives=3))
+    translation = await pipeline.run(job("a", decoding=FOUR_BEAMS, num_alternatives=3))
 
     assert [each.text for each in translation.renderings[0]] == ["A"]
 
@@ -134,7 +134,7 @@ async def test_alternatives_differ(tokenizer: Tokenizer) -> None:
 async def test_the_score_of_greedy_decoding_counts_the_end(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    [[best]] = (await pipeline.translate(job("abc"))).renderings
+    [[best]] = (await pipeline.run(job("abc"))).renderings
 
     assert best == Rendering("ABC", -0.5)
 
@@ -142,7 +142,7 @@ async def test_the_score_of_greedy_decoding_counts_the_end(tokenizer: Tokenizer)
 async def test_a_prefix_begins_each_text(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    translation = await pipeline.translate(job("a.\nb.", "", "c", target_prefix=" Oh "))
+    translation = await pipeline.run(job("a.\nb.", "", "c", target_prefix=" Oh "))
 
     assert translation.texts == ("OhA.\nB.", "", "OhC")
     forced = [tokenizer.decode(request.forced_ids) for request in engine.requests]
@@ -152,7 +152,7 @@ async def test_a_prefix_begins_each_text(tokenizer: Tokenizer) -> None:
 async def test_the_last_word_of_a_prefix_may_be_typed_half(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    await pipeline.translate(job("a.\nb.", target_prefix="Un chien c"))
+    await pipeline.run(job("a.\nb.", target_prefix="Un chien c"))
 
     first, second = engine.requests
     assert tokenizer.decode(first.forced_ids) == "Un chien"
@@ -176,7 +176,7 @@ async def test_alternatives_at_a_prefix_go_on_from_the_likeliest_words(
         decoding=Decoding(priority=2),
     )
 
-    [ranked] = (await pipeline.translate(asked)).renderings
+    [ranked] = (await pipeline.run(asked)).renderings
 
     probe, *others = engine.requests
     assert (probe.max_new_tokens, probe.processors.min_tokens, probe.priority) == (1, 1, 2)
@@ -189,7 +189,7 @@ async def test_what_cannot_be_met_is_told_of_the_whole_text(tokenizer: Tokenizer
     pipeline, engine = shouting_translator(tokenizer)
     engine.end = FinishReason.CONSTRAINT
 
-    [[best]] = (await pipeline.translate(job("abc. d."))).renderings
+    [[best]] = (await pipeline.run(job("abc. d."))).renderings
 
     assert best.reason is FinishReason.CONSTRAINT
 
@@ -197,7 +197,7 @@ async def test_what_cannot_be_met_is_told_of_the_whole_text(tokenizer: Tokenizer
 async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    [[best]] = (await pipeline.translate(job("a bc.\nd e.", wants_alignments=True))).renderings
+    [[best]] = (await pipeline.run(job("a bc.\nd e.", wants_alignments=True))).renderings
 
     assert all(request.alignment_heads is not None for request in engine.requests)
     assert best.alignment == AlignedWords(
@@ -225,7 +225,7 @@ async def test_words_that_are_protected_are_aligned_as_they_are_written(
     pipeline, _ = shouting_translator(tokenizer)
     asked = job(text, wants_alignments=True, protection=True)
 
-    [[best]] = (await pipeline.translate(asked)).renderings
+    [[best]] = (await pipeline.run(asked)).renderings
 
     assert best.text == target
     assert best.alignment is not None
@@ -237,8 +237,8 @@ async def test_words_that_are_protected_are_aligned_as_they_are_written(
 async def test_placeholders_are_taken_over(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    found = await pipeline.translate(job("hi {name} there", placeholders=()))
-    named = await pipeline.translate(job("hi xy there", placeholders=("xy",)))
+    found = await pipeline.run(job("hi {name} there", placeholders=()))
+    named = await pipeline.run(job("hi xy there", placeholders=("xy",)))
 
     assert (found.texts, named.texts) == (("HI {name} THERE",), ("HI xy THERE",))
 
@@ -247,7 +247,7 @@ async def test_pairs_are_scored_in_one_batch(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     pairs = ((" One. Two. ", "é"), ("", ""))
 
-    scores = await pipeline.score(ScoreJob("job", pairs, "en", "fr"))
+    scores = await pipeline.run(ScoreJob("job", pairs, "en", "fr"))
 
     assert engine.num_runs == 1
     first, second = engine.requests
@@ -262,7 +262,7 @@ async def test_pairs_are_scored_in_one_batch(tokenizer: Tokenizer) -> None:
 async def test_no_pairs_no_scores(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    assert await pipeline.score(ScoreJob("job", (), "en", "fr")) == ()
+    assert await pipeline.run(ScoreJob("job", (), "en", "fr")) == ()
     assert engine.num_runs == 0
 
 
@@ -270,7 +270,7 @@ async def test_scores_of_languages_that_are_not_served(tokenizer: Tokenizer) -> 
     pipeline, _ = shouting_translator(tokenizer)
 
     with pytest.raises(RequestError, match="source: model shout has en"):
-        await pipeline.score(ScoreJob("job", (("a", "b"),), "xx", "fr"))
+        await pipeline.run(ScoreJob("job", (("a", "b"),), "xx", "fr"))
 
 
 async def test_a_deadline_is_told_as_such(tokenizer: Tokenizer) -> None:
@@ -278,4 +278,4 @@ async def test_a_deadline_is_told_as_such(tokenizer: Tokenizer) -> None:
     engine.fails_after, engine.failure = 0, DeadlineExceeded(0.5)
 
     with pytest.raises(DeadlineExceeded):
-        await pipeline.translate(job("a"))
+        await pipeline.run(job("a"))

@@ -92,7 +92,7 @@ async def test_terms_take_the_place_of_their_words(
     tokenizer: Tokenizer, text: str, translation: str, decoding: Decoding
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.translate(job(text, decoding=decoding))
+    found = await pipeline.run(job(text, decoding=decoding))
     assert found.texts == (translation,)
     assert found.renderings[0][0].reason is FinishReason.STOP
 
@@ -100,7 +100,7 @@ async def test_terms_take_the_place_of_their_words(
 async def test_nothing_is_done_where_the_translation_has_the_term(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
     glossary = (GlossaryEntry("dog", ("hound", "DOG")), GlossaryEntry("red hat", ("RED HAT",)))
-    await pipeline.translate(job("A dog, a red hat.", glossary=glossary))
+    await pipeline.run(job("A dog, a red hat.", glossary=glossary))
     assert len(engine.requests) == 1
 
 
@@ -108,7 +108,7 @@ async def test_a_term_whose_word_is_another_terms_translation_is_not_put_elsewhe
     tokenizer: Tokenizer,
 ) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.translate(job("a cap and a hat"))
+    found = await pipeline.run(job("a cap and a hat"))
     assert found.texts == ("A CAP AND A HAT",)
     assert found.renderings[0][0].reason is FinishReason.CONSTRAINT
 
@@ -116,13 +116,13 @@ async def test_a_term_whose_word_is_another_terms_translation_is_not_put_elsewhe
 async def test_the_likeliest_of_several_translations_is_taken(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     glossary = (GlossaryEntry("dog", ("toutou", "chien")),)  # each letter costs the same
-    found = await pipeline.translate(job("a dog", glossary=glossary))
+    found = await pipeline.run(job("a dog", glossary=glossary))
     assert found.texts == ("A chien",)
 
 
 async def test_models_without_attention_have_terms_too(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer, num_heads=0)
-    found = await pipeline.translate(job("a dog runs"))
+    found = await pipeline.run(job("a dog runs"))
     assert "chien" in found.texts[0].lower()
     assert len(found.texts[0].split()) == 3
 
@@ -130,20 +130,20 @@ async def test_models_without_attention_have_terms_too(tokenizer: Tokenizer) -> 
 async def test_streamed_is_whole(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     asked = job("One. A dog runs. Two.", "a hat", protection=True)
-    whole = await pipeline.translate(asked)
+    whole = await pipeline.run(asked)
     *deltas, last = [each async for each in pipeline.stream(asked)]
     assert isinstance(last, Translation)
     assert last == whole
     assert whole.texts == ("ONE. A chien RUNS. TWO.", "A bonnet de nuit")
     for number, text in enumerate(whole.texts):
-        pieces = [each.piece for each in deltas if each.text == number]  # type: ignore[union-attr]
+        pieces = [each.piece for each in deltas if each.text == number]
         assert "".join(pieces) == text
 
 
 async def test_all_alternatives_have_the_terms(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     decoding = Decoding(beam=BeamParams(4, num_hypotheses=4))
-    found = await pipeline.translate(job("a dog", decoding=decoding, num_alternatives=2))
+    found = await pipeline.run(job("a dog", decoding=decoding, num_alternatives=2))
     assert [each.text for each in found.renderings[0]] == ["A chien", "A chien!", "A chien!!"]
 
 
@@ -160,7 +160,7 @@ async def test_a_prefix_stays(
     pipeline, engine = aligning_translator(tokenizer)
     script = engine.script
     engine.script = lambda request: script(request)[len(prefix.rstrip()) :]
-    found = await pipeline.translate(job("a dog and", target_prefix=prefix))
+    found = await pipeline.run(job("a dog and", target_prefix=prefix))
     assert found.texts[0].startswith(translation)
     assert found.renderings[0][0].reason is reason
 
@@ -168,7 +168,7 @@ async def test_a_prefix_stays(
 async def test_what_is_cut_before_a_term_stays_as_it_is(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
     decoding = Decoding(max_new_tokens=5)
-    found = await pipeline.translate(job("a red dog", decoding=decoding))
+    found = await pipeline.run(job("a red dog", decoding=decoding))
     assert found.texts == ("A RED",)
     assert found.renderings[0][0].reason is FinishReason.LENGTH
 
@@ -176,7 +176,7 @@ async def test_what_is_cut_before_a_term_stays_as_it_is(tokenizer: Tokenizer) ->
 async def test_what_is_drawn_stays_but_for_the_term(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
     decoding = Decoding(sampling=SamplingParams(temperature=0.7, seed=5))
-    found = await pipeline.translate(job("a dog", decoding=decoding))
+    found = await pipeline.run(job("a dog", decoding=decoding))
     first, *others = engine.requests
     assert found.texts == ("A chien",)
     assert (first.sampling.temperature, first.sampling.seed) == (0.7, 5)
@@ -187,14 +187,14 @@ async def test_tags_stay_around_what_came_of_theirs(tokenizer: Tokenizer) -> Non
     pipeline, _ = aligning_translator(tokenizer)
     text = "the <b>hat</b> and <i>a dog</i> of https://a.example/hat now"
     asked = job(text, markup=Markup(MarkupKind.HTML), protection=True)
-    [found] = (await pipeline.translate(asked)).texts
+    [found] = (await pipeline.run(asked)).texts
     assert "<b>bonnet de nuit</b> AND <i>A chien</i>" in found
     assert "https://a.example/hat" in found
 
 
 async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.translate(job("a hat was", wants_alignments=True))
+    found = await pipeline.run(job("a hat was", wants_alignments=True))
     alignment = found.renderings[0][0].alignment
     assert alignment is not None
     assert alignment.target_words == ("A", "bonnet", "de", "nuit", "WAS")
@@ -203,7 +203,7 @@ async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> N
 
 async def test_all_that_was_generated_counts(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
-    found = await pipeline.translate(job("a dog"))
+    found = await pipeline.run(job("a dog"))
     plain = len("A DOG")
     assert found.num_source_tokens == len("a dog") + 1
     assert found.num_generated_tokens > plain
@@ -212,17 +212,17 @@ async def test_all_that_was_generated_counts(tokenizer: Tokenizer) -> None:
 
 async def test_a_deadline_holds_for_all_requests_of_a_term(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer)
-    await pipeline.translate(job("a dog", decoding=Decoding(timeout_seconds=60.0)))
+    await pipeline.run(job("a dog", decoding=Decoding(timeout_seconds=60.0)))
     first, *others = (request.timeout_seconds for request in engine.requests)
     assert first == 60 and all(each is not None and each < 60 for each in others)
     with pytest.raises(DeadlineExceeded):
-        await pipeline.translate(job("a dog", decoding=Decoding(timeout_seconds=0.001)))
+        await pipeline.run(job("a dog", decoding=Decoding(timeout_seconds=0.001)))
 
 
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000))
     with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
-        await pipeline.translate(job("% " * (MAX_TERMS + 1)))
+        await pipeline.run(job("% " * (MAX_TERMS + 1)))
     assert engine.requests == []
 
 
@@ -235,5 +235,5 @@ async def test_unknown_names_that_have_a_translation_are_not_kept(tokenizer: Tok
     ):
         asked = replace(job("I met Okafor Inc.", protection=True), glossary=glossary)
         engine.requests.clear()
-        await pipeline.translate(asked)
+        await pipeline.run(asked)
         assert tokenizer.decode(engine.requests[0].source_ids or ()) == read

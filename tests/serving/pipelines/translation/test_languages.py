@@ -47,7 +47,7 @@ def bilingual(tokenizer: Tokenizer, name: str, source: str, target: str) -> Tran
 async def test_a_pair_adds_what_it_needs(tokenizer: Tokenizer) -> None:
     pipeline, engine = many(tokenizer)
 
-    await pipeline.translate(TranslationJob("job", ("a",), "en", "pt-BR"))
+    await pipeline.run(TranslationJob("job", ("a",), "en", "pt-BR"))
 
     [request] = engine.requests
     [a] = tokenizer.encode("a")
@@ -61,7 +61,7 @@ async def test_a_language_counts_in_the_length_of_a_hypothesis(tokenizer: Tokeni
 
     for target in ("fr", "pt", "en"):
         source = "fr" if target == "en" else "en"
-        await pipeline.translate(TranslationJob("job", ("a",), source, target, decoding))
+        await pipeline.run(TranslationJob("job", ("a",), source, target, decoding))
 
     assert [request.beam and request.beam.num_counted for request in engine.requests] == [1, 2, 0]
 
@@ -69,7 +69,7 @@ async def test_a_language_counts_in_the_length_of_a_hypothesis(tokenizer: Tokeni
 async def test_languages_without_tokens_add_nothing(tokenizer: Tokenizer) -> None:
     pipeline, engine = many(tokenizer)
 
-    await pipeline.translate(TranslationJob("job", ("a",), "fra", "en"))
+    await pipeline.run(TranslationJob("job", ("a",), "fra", "en"))
 
     assert engine.requests[0].prompt_ids == ()
     assert (engine.requests[0].source_ids or ())[:2] == (FRA, BOS)
@@ -83,8 +83,8 @@ async def test_scores_prefixes_and_alternatives_know_the_pair(tokenizer: Tokeniz
         "alternatives_at_prefix": True,
     }
 
-    await pipeline.translate(TranslationJob("job", ("a",), "en", "fr", **asked))
-    await pipeline.score(ScoreJob("job", (("a", "b"),), "en", "fr"))
+    await pipeline.run(TranslationJob("job", ("a",), "en", "fr", **asked))
+    await pipeline.run(ScoreJob("job", (("a", "b"),), "en", "fr"))
 
     assert len(engine.requests) == 1 + 2 * 3 + 1  # a probe, two prefixes for each text, a score
     assert {request.prompt_ids for request in engine.requests} == {(FRA,)}
@@ -98,7 +98,7 @@ async def test_what_languages_add_is_no_word(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer, tokens=tokens)
     job = TranslationJob("j", ("ab cd",), "en", "fr", wants_alignments=True, tells_attention=True)
 
-    translation = await pipeline.translate(job)
+    translation = await pipeline.run(job)
 
     [[best]] = translation.renderings
     assert best.alignment is not None
@@ -116,7 +116,7 @@ async def test_segments_leave_room_for_what_languages_add(tokenizer: Tokenizer) 
     pipeline, engine = shouting_translator(tokenizer, tokens=tokens)
     text = "word " * 200
 
-    translation = await pipeline.translate(TranslationJob("job", (text,), "en", "fr"))
+    translation = await pipeline.run(TranslationJob("job", (text,), "en", "fr"))
 
     assert translation.texts == (text.upper(),)
     lengths = [len(request.source_ids or ()) for request in engine.requests]
@@ -135,8 +135,8 @@ async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path)
     pipeline = TranslationPipeline(card, TokenizerPair(source, tokenizer), engine)
     job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", tells_attention=True)
 
-    [[best]] = (await pipeline.translate(job)).renderings
-    [score] = await pipeline.score(ScoreJob("job", (("ab", "cd"),), "en", "fr"))
+    [[best]] = (await pipeline.run(job)).renderings
+    [score] = await pipeline.run(ScoreJob("job", (("ab", "cd"),), "en", "fr"))
 
     assert best.text == "xab cd"
     assert best.attention[0].source_words == ("ab", "cd", "")
@@ -158,7 +158,7 @@ async def test_pairs_that_are_refused(
     pipeline, _ = many(tokenizer)
 
     with pytest.raises(RequestError, match=message) as caught:
-        await pipeline.translate(TranslationJob("job", ("a",), source, target))
+        await pipeline.run(TranslationJob("job", ("a",), source, target))
     assert caught.value.field == field
 
 
@@ -166,14 +166,14 @@ async def test_an_ambiguous_language_names_the_choices(tokenizer: Tokenizer) -> 
     pipeline, _ = many(tokenizer, target_languages=("zho_Hans", "zho_Hant"))
 
     with pytest.raises(RequestError, match=r"target: .*zho_Hans, zho_Hant"):
-        await pipeline.translate(TranslationJob("job", ("a",), "en", "zh"))
+        await pipeline.run(TranslationJob("job", ("a",), "en", "zh"))
 
 
 @pytest.mark.parametrize("language", ["en", "und"])
 async def test_a_model_of_one_language_may_stay_in_it(tokenizer: Tokenizer, language: str) -> None:
     pipeline = bilingual(tokenizer, "same", language, language)
 
-    found = await pipeline.translate(TranslationJob("job", ("a",), language, language))
+    found = await pipeline.run(TranslationJob("job", ("a",), language, language))
 
     assert found.texts == ("A",)
 

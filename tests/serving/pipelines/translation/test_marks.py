@@ -19,7 +19,7 @@ async def shouted(
     tokenizer: Tokenizer, *texts: str, num_heads: int = 4, **options: Any
 ) -> tuple[tuple[str, ...], FakeEngine]:
     pipeline, engine = shouting_translator(tokenizer, num_heads=num_heads)
-    found = await pipeline.translate(TranslationJob("job", texts, "en", "fr", **options))
+    found = await pipeline.run(TranslationJob("job", texts, "en", "fr", **options))
     return found.texts, engine
 
 
@@ -76,7 +76,7 @@ async def test_names_that_a_model_does_not_know_are_kept(tokenizer: Tokenizer) -
     pipeline, engine = shouting_translator(tokenizer, known_words=known)
     for protection, expected in ((True, "I MET Kofi Okafor."), (False, "I MET KOFI OKAFOR.")):
         job = TranslationJob("job", ("I met Kofi Okafor.",), "en", "fr", protection=protection)
-        assert (await pipeline.translate(job)).texts == (expected,)
+        assert (await pipeline.run(job)).texts == (expected,)
     assert sources(tokenizer, engine) == ["I met %1.", "I met Kofi Okafor."]
 
 
@@ -85,7 +85,7 @@ async def test_names_in_capitals_are_read_with_one(tokenizer: Tokenizer) -> None
         tokenizer, known_words=KnownWords(["Tom", "saw", "NASA"])
     )
     job = TranslationJob("job", ("TOM SAW NASA.",), "en", "fr", protection=True)
-    assert (await pipeline.translate(job)).texts == ("TOM SAW NASA.",)
+    assert (await pipeline.run(job)).texts == ("TOM SAW NASA.",)
     assert sources(tokenizer, engine) == ["Tom saw NASA."]
 
 

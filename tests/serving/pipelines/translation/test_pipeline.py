@@ -21,7 +21,7 @@ def job(*texts: str, source: str = "en", target: str = "fr") -> TranslationJob:
 async def test_sentences_are_one_batch_and_whitespace_is_put_back(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    translation = await pipeline.translate(job(" One.  Two.\n\n\tThree. ", "Four."))
+    translation = await pipeline.run(job(" One.  Two.\n\n\tThree. ", "Four."))
 
     assert translation.texts == (" ONE.  TWO.\n\n\tTHREE. ", "FOUR.")
     assert engine.num_runs == 1
@@ -31,7 +31,7 @@ async def test_sentences_are_one_batch_and_whitespace_is_put_back(tokenizer: Tok
 
 async def test_very_many_texts_leave_the_event_loop_free(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
-    translating = asyncio.create_task(pipeline.translate(job(*[""] * 20_000)))
+    translating = asyncio.create_task(pipeline.run(job(*[""] * 20_000)))
 
     await asyncio.sleep(0)
 
@@ -42,7 +42,7 @@ async def test_very_many_texts_leave_the_event_loop_free(tokenizer: Tokenizer) -
 async def test_tokens_are_counted(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
 
-    translation = await pipeline.translate(job("abc", "de"))
+    translation = await pipeline.run(job("abc", "de"))
 
     assert (translation.num_source_tokens, translation.num_generated_tokens) == (7, 5)
 
@@ -51,7 +51,7 @@ async def test_tokens_are_counted(tokenizer: Tokenizer) -> None:
 async def test_text_without_words_never_reaches_the_engine(tokenizer: Tokenizer, text: str) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    assert (await pipeline.translate(job(text))).texts == (text,)
+    assert (await pipeline.run(job(text))).texts == (text,)
     assert engine.requests == []
 
 
@@ -59,7 +59,7 @@ async def test_every_segment_fits_the_model(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     text = "word " * 2000
 
-    translation = await pipeline.translate(job(text))
+    translation = await pipeline.run(job(text))
 
     assert translation.texts == (text.upper(),)
     assert max(len(request.source_ids or ()) for request in engine.requests) <= 64
@@ -74,7 +74,7 @@ async def test_a_language_the_model_lacks(
     pipeline, _ = shouting_translator(tokenizer)
 
     with pytest.raises(RequestError) as caught:
-        await pipeline.translate(job("a", source=source, target=target))
+        await pipeline.run(job("a", source=source, target=target))
     assert caught.value.field == field
 
 
@@ -82,7 +82,7 @@ async def test_too_many_sentences(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer, max_segments=3)
 
     with pytest.raises(RequestError, match="at most 3 sentences a request, this has 4"):
-        await pipeline.translate(job("A.\nB.\nC.\nD."))
+        await pipeline.run(job("A.\nB.\nC.\nD."))
     assert engine.requests == []
 
 
@@ -91,7 +91,7 @@ async def test_overload_is_passed_on(tokenizer: Tokenizer) -> None:
     engine.max_waiting = 1
 
     with pytest.raises(Overloaded):
-        await pipeline.translate(job("A.\nB."))
+        await pipeline.run(job("A.\nB."))
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ async def test_a_failed_segment_fails_the_request(
     pipeline = TranslationPipeline(manifest(Task.TRANSLATE), tokenizers, engine)
 
     with pytest.raises(error):
-        await pipeline.translate(job("A."))
+        await pipeline.run(job("A."))

@@ -20,7 +20,7 @@ async def seeds(
     """The seeds of a job's requests, those that only look for alternatives left out."""
     pipeline, engine = shouting_translator(tokenizer)
     decoding = Decoding(SamplingParams(temperature=1.0, seed=seed))
-    await pipeline.translate(TranslationJob("job", texts, "en", "fr", decoding, **options))
+    await pipeline.run(TranslationJob("job", texts, "en", "fr", decoding, **options))
     asked = [request for request in engine.requests if "next" not in request.request_id]
     return [request.sampling.seed for request in asked]
 
@@ -61,7 +61,7 @@ async def test_a_list_of_texts_gives_what_its_texts_give_alone(tmp_path: Path) -
 
         async def translated(*texts: str) -> tuple[str, ...]:
             job = TranslationJob("job", texts, *languages, decoding)
-            return (await model.translate(job)).texts
+            return (await model.run(job)).texts
 
         together = await translated(*texts)
         alone = [text for each in texts for text in await translated(each)]

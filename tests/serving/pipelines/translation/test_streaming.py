@@ -54,7 +54,7 @@ async def test_pieces_joined_are_the_translation(
 
     deltas, last = await streamed(pipeline, job(*TEXTS, **asked))
 
-    assert last == await pipeline.translate(job(*TEXTS, **asked))
+    assert last == await pipeline.run(job(*TEXTS, **asked))
     assert [joined(deltas, number) for number in range(len(TEXTS))] == list(last.texts)
     assert [delta.sentence for delta in deltas if delta.text == 0] == sorted(
         delta.sentence for delta in deltas if delta.text == 0

@@ -75,7 +75,7 @@ async def translated(bundle: Path, lines: Sequence[str], protection: bool) -> li
             number, line = numbered
             job = TranslationJob(str(number), (line,), *languages, decoding, protection=protection)
             try:
-                return (await translator.translate(job)).renderings[0][0].text
+                return (await translator.run(job)).renderings[0][0].text
             except Exception as error:
                 return f"[{type(error).__name__}: {error}]"
 

@@ -73,7 +73,7 @@ def translations(
 ) -> list[str]:
     source, target = translator.card.source_languages[0], translator.card.target_languages[0]
     job = TranslationJob("job", tuple(texts), source, target, protection=True, **options)
-    return list(runner.run(translator.translate(job)).texts)
+    return list(runner.run(translator.run(job)).texts)
 
 
 # Ways to write a made text in a format, and to read what came of it.
