@@ -10,8 +10,7 @@ differ there. Equals go by their ids.
 
 from dataclasses import replace
 
-from export.graph.model import ExportedModel
-from export.graph.target import TARGETS
+from export.graph.model import TARGETS, ExportedModel
 from export.graph.value import Value
 from export.graph.writer import GraphWriter
 from serving.bundle.manifest import EDITS, MAX_TOP_K, SELECT, Precision
@@ -164,7 +163,7 @@ class _Selection:
 
 
 class _Blocks:
-    """Holds weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on
+    """Weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on
     CUDA takes time that grows with the square of the length.
 
     total: the column of what each row weighs, in double precision.

@@ -7,9 +7,9 @@ in the engine's buffers; the step graph appends to them in place.
 import math
 from dataclasses import dataclass
 
-from export.graph.target import Target
+from export.graph.model import Target
 from export.graph.value import Value
-from export.layers.heads import HeadLayout
+from export.layers.basic import HeadLayout
 from export.layers.ragged import LOWEST, is_real
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
@@ -60,7 +60,7 @@ class Heads:
 
     @property
     def group(self) -> int:
-        """Tell how many heads share keys and values."""
+        """Return how many heads share keys and values."""
         return self.num_heads // self.num_kv_heads
 
     @property
@@ -153,7 +153,7 @@ def int8_cross_attention(
 def _of_source(
     query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
 ) -> tuple[Value, ...]:
-    """Give the operator's first inputs."""
+    """Return the operator's first inputs."""
     graph = query.graph
     ends, axes = graph.ints(0, heads.kv_dim), graph.ints(1, 2)
     nothing = graph.op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]

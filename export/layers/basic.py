@@ -6,20 +6,48 @@ the other rows. The tests hold this to the bit.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, islice
 
 import numpy as np
 
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
+from export.graph.model import TARGETS
 from export.graph.quantise import Channels, RowQuantiser
-from export.graph.target import TARGETS
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import Array, GraphWriter
-from export.layers.heads import HeadLayout
+from models.layers.equations import activated
 from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 
 ALIGNED = 4  # numbers from one aligned address to the next
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """The places of a trained head's numbers in one of ``padded_size``."""
+
+    places: tuple[int, ...]
+    padded_size: int
+
+    @property
+    def size(self) -> int:
+        return len(self.places)
+
+    @property
+    def share(self) -> float:
+        """Return how much of a padded head is not padding."""
+        return self.size / self.padded_size
+
+    def spread(self, weight: Array) -> Array:
+        """Spread [heads * size, ...] to [heads * padded_size, ...]."""
+        if self.places == tuple(range(self.padded_size)):
+            return weight
+        heads = weight.reshape(-1, self.size, *weight.shape[1:])
+        padded = np.zeros((len(heads), self.padded_size, *weight.shape[1:]), weight.dtype)
+        padded[:, self.places] = heads
+        return padded.reshape(-1, *weight.shape[1:])
 
 
 class Layers:
@@ -201,3 +229,53 @@ class Layers:
         columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
         write = choose_on_device if self.target.is_cuda else choose
         write(self.graph, logits.cast("float32"), columns)
+
+
+MULTIPLE = 8  # of heads
+
+
+PAIRS = 8  # that are rotated together; heads that rotate are multiples of twice as many
+
+
+def head_layout(size: int, pairs: int = 0) -> HeadLayout:
+    """Lay out heads whose number i is rotated with number i + ``pairs``, for all i below; the
+    others stay as they are, some of them between.
+    """
+    if not pairs:
+        return HeadLayout(tuple(range(size)), _up(size, MULTIPLE))
+    apart = _up(pairs, PAIRS)
+    first, second = range(pairs), range(apart, apart + pairs)
+    free = chain(range(pairs, apart), range(apart + pairs, 2 * apart), count(2 * apart))
+    places = *first, *second, *islice(free, size - 2 * pairs)
+    return HeadLayout(places, _up(max(places) + 1, 2 * PAIRS))
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def feed_forward(
+    layers: Layers,
+    x: Value,
+    name: str,
+    dims: tuple[int, int],
+    activation: str,
+    *,
+    is_gated: bool,
+    bias: bool,
+) -> Value:
+    """Feed x [..., d_model] forward, without the residual sum. dims: d_model and ffn_dim."""
+    d_model, ffn_dim = dims
+    names = [f"{name}.gate", f"{name}.up"] if is_gated else [f"{name}.up"]
+    sizes = [ffn_dim] * len(names)
+    parts = layers.graph.split(layers.linear(x, names, d_model, sizes, bias=bias), sizes)
+    inner = activated(ACTIVATIONS[activation], *parts)
+    return layers.linear(inner, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
+
+
+ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
+    "relu": lambda x: x.relu(),
+    "gelu": lambda x: x.graph.op.Gelu(x),
+    "gelu_tanh": lambda x: x.graph.op.Gelu(x, approximate="tanh"),  # GPT-2's
+    "swish": lambda x: x * x.sigmoid(),
+}

@@ -9,16 +9,13 @@ from functools import partial
 from itertools import chain
 from typing import Generic, TypeVar
 
-from export.graph.model import ExportedModel
-from export.graph.target import TARGETS
+from export.graph.model import TARGETS, ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
+from export.layers.attention_outputs import ReadTarget, Telling
 from export.layers.basic import Layers
-from export.layers.language import language_model
-from export.layers.telling.telling import Telling
-from export.layers.telling.weights import ReadTarget
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import (
@@ -26,6 +23,7 @@ from serving.bundle.manifest import (
     STEP_ATTENTION,
     VERIFY,
     AttentionKind,
+    Limits,
     Precision,
     StateKind,
     StateSpec,
@@ -108,7 +106,9 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             verify = part(VERIFY)
             verify.write_verify()
             graphs.append(verify.graph)
-        return language_model(config, tuple(graphs), states, telling.telling.shapes)
+        limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
+        shapes = telling.telling.shapes
+        return ExportedModel(tuple(graphs), states, limits, attention=shapes)
 
     def write_step(self) -> None:
         """Score what follows the last of a row's tokens."""

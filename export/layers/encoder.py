@@ -1,20 +1,22 @@
-"""Shapes encoders: the graph `encode` puts out a vector of each text, and nothing is kept.
+"""Graphs of models that only encode: `encode` puts out one vector of each text and keeps no state.
 
-`encode_attention` is the same graph, told to put its weights out.
+`encode_attention` is the same graph and puts its attention weights out too. Pooling must not depend
+on how far a row is padded: it multiplies by weights that are zero beyond a row's end.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
+from export.layers.attention_outputs import Telling
 from export.layers.basic import Layers
-from export.layers.encoders.head import finish
-from export.layers.telling.telling import Telling
-from models.configs.encoder import EncoderConfig
-from serving.bundle.manifest import ENCODE_ATTENTION, SOURCE, Limits, Precision
+from export.layers.ragged import LOWEST, context_of, is_real
+from models.configs.encoder import EmbeddingHead, EncoderConfig
+from serving.bundle.manifest import EMBEDDING, ENCODE_ATTENTION, LOGITS, SOURCE, Limits, Precision
 
 Config = TypeVar("Config", bound=EncoderConfig)
 
@@ -49,3 +51,75 @@ class EncoderGraph(ABC, Generic[Config]):
 
     def begin_telling(self) -> Telling:
         return Telling(self.graph)
+
+
+SHORTEST = 1e-12  # length that a vector is divided by, as in torch
+
+
+SQUASHING: dict[str, Callable[[Value], Value]] = {
+    "none": lambda x: x,
+    "relu": lambda x: x.relu(),
+    "gelu": lambda x: x.graph.op.Gelu(x),
+    "tanh": lambda x: x.tanh(),
+}
+
+
+def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
+    """Write the output of texts' vectors x [batch, vector_dim], in fp32."""
+    dim = config.vector_dim
+    for number, dense in enumerate(config.head.dense):
+        name = f"head.dense.{number}.linear"
+        x = layers.linear(x, [name], dim, [dense.dim], bias=dense.bias)
+        x, dim = SQUASHING[dense.activation](x), dense.dim
+    if isinstance(config.head, EmbeddingHead):
+        embedding = _normalised(layers, x, dim) if config.head.normalised else x.cast("float32")
+        layers.graph.output(EMBEDDING, embedding, "float32", (dim,))
+    else:
+        size = len(config.labels)
+        logits = layers.linear(x, ["head.labels"], dim, [size], bias=True)
+        layers.graph.output(LOGITS, logits.cast("float32"), "float32", (size,))
+
+
+def _normalised(layers: Layers, x: Value, dim: int) -> Value:
+    """Stretch x [batch, dim] to length 1."""
+    x = x.cast("float32")
+    length = layers.graph.op.Sqrt(layers.dot(x, x, dim))
+    return x / length.maximum(SHORTEST).unsqueeze(1)
+
+
+def pool(x: Value, ids: Value, lengths: Value, ways: tuple[str, ...]) -> Value:
+    """Pool x [batch, source, dim] of padded texts ``ids`` [batch, source]: [batch, len(ways) *
+    dim].
+    """
+    found = [POOLING[way](x, ids, lengths) for way in ways]
+    return found[0] if len(found) == 1 else x.graph.op.Concat(*found, axis=-1)
+
+
+def _sum(x: Value, ids: Value, lengths: Value) -> Value:
+    return context_of(is_real(ids, lengths).cast(x.dtype), x)
+
+
+def _mean(x: Value, ids: Value, lengths: Value) -> Value:
+    return _sum(x, ids, lengths) / lengths.cast(x.dtype).unsqueeze(1)
+
+
+def _mean_sqrt_length(x: Value, ids: Value, lengths: Value) -> Value:
+    return _sum(x, ids, lengths) / x.graph.op.Sqrt(lengths.cast(x.dtype)).unsqueeze(1)
+
+
+def _max(x: Value, ids: Value, lengths: Value) -> Value:
+    real = x.cast("float32").where(is_real(ids, lengths).unsqueeze(2), LOWEST)
+    return real.max(1, keepdims=False).cast(x.dtype)
+
+
+def _last(x: Value, ids: Value, lengths: Value) -> Value:
+    return x.graph.op.GatherND(x, (lengths - 1).cast("int64").unsqueeze(1), batch_dims=1)
+
+
+POOLING: dict[str, Callable[[Value, Value, Value], Value]] = {
+    "cls": lambda x, ids, lengths: x[:, 0],
+    "last": _last,
+    "max": _max,
+    "mean": _mean,
+    "mean_sqrt_length": _mean_sqrt_length,
+}

@@ -23,8 +23,8 @@ from export.layers.attention import (
     int8_cross_attention,
     split_heads,
 )
+from export.layers.attention_outputs import Telling
 from export.layers.ragged import is_real, softmax_within
-from export.layers.telling.telling import Telling
 from serving.bundle.manifest import SOURCE, AttentionKind, AttentionShape, StateKind, StateSpec
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from export.graph.value import Value
 from export.graph.writer import Array
-from export.layers.basic import Layers
-from export.layers.heads import PAIRS
+from export.layers.basic import PAIRS, Layers
 from export.layers.ragged import count
 from models.configs.transformer import (
     Learned,
@@ -20,8 +19,7 @@ from models.configs.transformer import (
     Sinusoidal,
     TransformerSizes,
 )
-from models.layers.positions.buckets import linear_slopes, relative_buckets
-from models.layers.positions.tables import rotations, sinusoids
+from models.layers.position_tables import linear_slopes, relative_buckets, rotations, sinusoids
 
 
 class Positions:
@@ -38,11 +36,11 @@ class Positions:
         return x
 
     def source_bias(self, ids: Value) -> Value | None:
-        """Give what is added to scores: [1, heads, source, source]."""
+        """Return what is added to scores: [1, heads, source, source]."""
         return None
 
     def target_bias(self, past_lengths: Value) -> Value | None:
-        """Give what is added to scores: [batch, heads, 1, capacity]."""
+        """Return what is added to scores: [batch, heads, 1, capacity]."""
         return None
 
 
@@ -114,7 +112,7 @@ def rotary_tables(
 ) -> tuple[Value, Value] | None:
     """Tabulate cos and sin of position * frequency, times ``magnitude``: each [positions, pairs];
     without frequencies none. The operator rotates as many pairs of a head as the tables are wide;
-    those that `export.layers.heads` adds stay as they are.
+    those that `export.layers.basic` adds stay as they are.
     """
     if not frequencies:
         return None

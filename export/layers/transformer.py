@@ -7,13 +7,11 @@ from typing import TypeVar
 
 from export.graph.value import Value
 from export.layers.attention import Heads, encoder_attention
-from export.layers.basic import Layers
-from export.layers.feed_forward import feed_forward
-from export.layers.heads import head_layout
+from export.layers.attention_outputs import encoder_weights
+from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
-from export.layers.packing import SourceTokens, source_tokens
 from export.layers.positions import positions_of
-from export.layers.telling.weights import encoder_weights
+from export.layers.ragged import SourceTokens, source_tokens
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import TransformerSizes

@@ -11,8 +11,8 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
+from export.layers.attention_outputs import Telling
 from export.layers.basic import Layers
-from export.layers.telling.telling import Telling
 from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import (
     ENCODE_ATTENTION,

@@ -23,20 +23,20 @@ from models.contract import State, Translator
 from models.layers.attention import Attention, KeysValues, Past, causal_mask
 from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
-from models.layers.positions.positions import (
+from models.layers.positions import (
     LearnedPositions,
     LinearPositions,
     Positions,
     RelativePositions,
     SinusoidalPositions,
 )
-from models.layers.recurrent.recurrent import initialise
+from models.layers.recurrent import initialise
 from models.layers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
 class TransformerState(State):
-    """Holds what every decoder layer reads of the source, and keeps of the target."""
+    """What every decoder layer reads of the source, and keeps of the target."""
 
     source: tuple[KeysValues, ...]
     is_real: Tensor  # [batch, 1, 1, source] bool: padding is not attended to
@@ -45,7 +45,7 @@ class TransformerState(State):
 
 
 class Layer(nn.Module):
-    """Is the base of encoder and decoder layers: residual sublayers, a norm before or after."""
+    """The base of encoder and decoder layers: residual sublayers, a norm before or after."""
 
     def __init__(self, config: TransformerSizes) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class DecoderLayer(Layer, ABC):
 
 
 class Stack(nn.Module):
-    """Holds the encoder's or the decoder's positions and layers, and norms around these."""
+    """The encoder's or the decoder's positions and layers, and norms around these."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from models.batch import Batch, FollowingBatch
 from models.configs.base import ArchitectureConfig
 from models.configs.decoder_only import DecoderOnlyConfig
 from models.contract import AnyModel
-from models.layers.language import RecurrentLanguageModel, RecurrentState
+from models.layers.recurrent_language_model import RecurrentLanguageModel, RecurrentState
 from models.training.arithmetic import Arithmetic
 from models.training.loading import TrainingBatch
 from models.training.loss import SmoothedCrossEntropy
@@ -25,7 +25,7 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 class Carry:
-    """Holds the state after the last batch, of all its rows; None: nothing has been read."""
+    """The state after the last batch, of all its rows; None: nothing has been read."""
 
     def __init__(self) -> None:
         self._state: RecurrentState | None = None
@@ -65,7 +65,7 @@ class Carry:
 
 
 class Learner:
-    """Holds a module and what changes its weights."""
+    """A module and what changes its weights."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ def is_transformer(config: ArchitectureConfig) -> bool:
 
 
 def can_compile() -> bool:
-    """Tell whether there is what torch compiles for GPUs with: Triton and a C compiler."""
+    """Return whether there is what torch compiles for GPUs with: Triton and a C compiler."""
     has_triton = importlib.util.find_spec("triton") is not None
     return has_triton and any(shutil.which(name) for name in COMPILERS)
 

@@ -1,11 +1,9 @@
 """Builds RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.graph.value import Value
-from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.context_decoder import ContextDecoder
-from export.layers.ragged import hardened, ragged_softmax
-from export.layers.recurrent.recurrent import RecurrentLayers
+from export.layers.ragged import additive_scores, context_of, hardened, ragged_softmax
+from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.bahdanau.config import BahdanauConfig

@@ -14,15 +14,19 @@ from models.architectures.bahdanau.config import BahdanauConfig
 from models.batch import length_mask
 from models.contract import State
 from models.layers.additive import ATTENTIONS, Tape
-from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent.cells import CellState, RecurrentCell
-from models.layers.recurrent.readout import Readout
-from models.layers.recurrent.recurrent import Recurrent, initialise
+from models.layers.recurrent import (
+    CellState,
+    Readout,
+    Recurrent,
+    RecurrentCell,
+    RecurrentTranslator,
+    initialise,
+)
 
 
 @dataclass(frozen=True)
 class BahdanauState(State):
-    """Holds the encoded source and s_i."""
+    """The encoded source and s_i."""
 
     source: Tape  # U h_j [batch, source, attention_dim], h_j [batch, source, 2 * hidden_dim]
     is_real: Tensor  # [batch, source] bool: padding is not attended to

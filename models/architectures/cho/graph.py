@@ -2,8 +2,7 @@
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.context_decoder import ContextDecoder
-from export.layers.recurrent.recurrent import RecurrentLayers
+from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.cho.config import ChoConfig

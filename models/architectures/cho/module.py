@@ -12,15 +12,19 @@ from torch import Tensor, nn
 
 from models.architectures.cho.config import ChoConfig
 from models.contract import State
-from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent.cells import CellState, RecurrentCell
-from models.layers.recurrent.readout import Readout
-from models.layers.recurrent.recurrent import Recurrent, initialise
+from models.layers.recurrent import (
+    CellState,
+    Readout,
+    Recurrent,
+    RecurrentCell,
+    RecurrentTranslator,
+    initialise,
+)
 
 
 @dataclass(frozen=True)
 class ChoState(State):
-    """Holds the sentence's vector and the decoder's hidden state."""
+    """The sentence's vector and the decoder's hidden state."""
 
     context: Tensor  # c [batch, hidden_dim]
     cell: CellState

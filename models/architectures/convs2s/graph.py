@@ -6,9 +6,8 @@ import math
 
 from export.graph.value import Value, element_type
 from export.layers.attention import Heads
-from export.layers.basic import Layers
+from export.layers.basic import HeadLayout, Layers, head_layout
 from export.layers.convolutions import gated_convolution, neighbours
-from export.layers.heads import HeadLayout, head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
 from export.layers.ragged import is_real, places
@@ -117,7 +116,7 @@ class ConvS2SGraph(TranslatorGraph[ConvS2SConfig]):
         return self.narrow(x, "encoder.output")
 
     def _remember(self, x: Value, layer: int) -> Value:
-        """Give the last inputs and this one; all but the first are the next step's last."""
+        """Return the last inputs and this one; all but the first are the next step's last."""
         if not self.windows:
             return x
         graph, window = self.graph, self.windows[layer]

@@ -6,9 +6,8 @@ import math
 
 from export.graph.value import Value, element_type
 from export.layers.attention import Heads
-from export.layers.basic import Layers
+from export.layers.basic import Layers, head_layout
 from export.layers.convolutions import gated_convolution, neighbours
-from export.layers.heads import head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
 from export.layers.ragged import is_real, places
@@ -123,7 +122,7 @@ class FConvGraph(TranslatorGraph[FConvConfig]):
         return self._map(x, "encoder.output", in_dim, self.dim)
 
     def _remember(self, x: Value, number: int, in_dim: int) -> Value:
-        """Give the last inputs and this one; all but the first are the next step's last."""
+        """Return the last inputs and this one; all but the first are the next step's last."""
         if number not in self.windows:
             return x
         graph, window = self.graph, self.windows[number]

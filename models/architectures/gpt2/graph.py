@@ -2,9 +2,8 @@
 
 from export.graph.value import Value
 from export.layers.attention import Heads
+from export.layers.basic import feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
-from export.layers.feed_forward import feed_forward
-from export.layers.heads import head_layout
 from export.layers.ragged import count
 from models.architectures.gpt2.config import GPT2Config
 

@@ -15,7 +15,7 @@ from models.layers.attention import Attention
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.dropout import Dropout
 from models.layers.feed_forward import FeedForward
-from models.layers.positions.positions import LearnedPositions
+from models.layers.positions import LearnedPositions
 
 
 class GPT2(DecoderOnly):

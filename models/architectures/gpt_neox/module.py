@@ -13,7 +13,7 @@ from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.layers.attention import Attention
 from models.layers.decoder_only import Block, DecoderOnly, ParallelBlock, initialise
 from models.layers.feed_forward import FeedForward
-from models.layers.positions.positions import Rotary
+from models.layers.positions import Rotary
 
 
 class GPTNeoX(DecoderOnly):

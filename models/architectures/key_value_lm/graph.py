@@ -2,9 +2,9 @@
 
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights
-from export.layers.attentive import AttentiveReadout, Window
 from export.layers.basic import Layers
-from export.layers.recurrent_language import recurrent_language_model
+from export.layers.recurrent_language_model import AttentiveReadout, recurrent_language_model
+from export.layers.tape import Window
 from models.architectures.key_value_lm.config import KeyValueLMConfig
 from serving.bundle.manifest import Precision
 

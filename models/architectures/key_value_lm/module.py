@@ -1,13 +1,13 @@
 """Attends over a language model's last outputs (Daniluk et al. 2017).
 
 "Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
-and key-value-predict attention; `models.layers.attentive` has the equations. The readout has the
-embedding's size, so that both can share a table; in the paper it has that of a part.
+and key-value-predict attention; `models.layers.recurrent_language_model` has the equations. The
+readout has the embedding's size, so that both can share a table; in the paper it has that of a
+part.
 """
 
 from models.architectures.key_value_lm.config import KeyValueLMConfig
-from models.layers.attentive import AttentiveReadout
-from models.layers.language import RecurrentLanguageModel
+from models.layers.recurrent_language_model import AttentiveReadout, RecurrentLanguageModel
 
 
 class KeyValueLM(RecurrentLanguageModel):

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from export.graph.value import Value
 from export.layers.attention import Heads
-from export.layers.basic import Layers
+from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
-from export.layers.feed_forward import feed_forward
-from export.layers.heads import head_layout
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
 

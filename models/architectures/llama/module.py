@@ -15,7 +15,7 @@ from models.architectures.llama.config import LlamaConfig
 from models.layers.attention import Attention, KeysValues
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.feed_forward import FeedForward
-from models.layers.positions.positions import Rotary
+from models.layers.positions import Rotary
 from models.layers.vocabulary import capped
 
 

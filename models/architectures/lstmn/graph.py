@@ -15,10 +15,9 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import Array
-from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import is_real, places, ragged_softmax
-from export.layers.recurrent.tape import Tape
+from export.layers.ragged import additive_scores, context_of, is_real, places, ragged_softmax
+from export.layers.tape import Tape
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.lstmn.config import LstmnConfig
@@ -180,7 +179,7 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
 
     @abstractmethod
     def _fuse(self, gates: Value, source_inputs: list[Value]) -> tuple[Value, Value | None, Value]:
-        """Give the gates, what enters the memory, and the context's part of the readout."""
+        """Return the gates, what enters the memory, and the context's part of the readout."""
 
     def _attend(self, query: Value) -> Value:
         """Sum what the source's tape holds: [batch, value_dim]."""

@@ -16,9 +16,8 @@ from models.architectures.lstmn.config import LstmnConfig
 from models.batch import length_mask
 from models.contract import State
 from models.layers.additive import AdditiveAttention, Tape, empty_tape
-from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import lstm_memory, lstm_output
-from models.layers.recurrent.recurrent import initialise, initialise_readout
+from models.layers.recurrent import RecurrentTranslator, initialise, initialise_readout
 from models.layers.roles import Blocks, initialise_blocks
 
 Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
@@ -26,7 +25,7 @@ Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
 
 @dataclass(frozen=True)
 class LstmnState(State):
-    """Holds the source's tape, the target's, and what the last step made; all begin with zeros."""
+    """The source's tape, the target's, and what the last step made; all begin with zeros."""
 
     source: Tape
     is_real: Tensor  # [batch, source] bool: padding is not attended to
@@ -37,7 +36,7 @@ class LstmnState(State):
 
 
 class TapeCell(Blocks):
-    """Is one LSTMN (3.2); the values of its tape are [h_i; c_i]."""
+    """One LSTMN (3.2); the values of its tape are [h_i; c_i]."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ class Fusion(nn.Module, ABC):
 
 
 class ShallowFusion(Fusion, Blocks):
-    """Is one more input of the gates; h_{t-1} attends to the hidden tape, as in Bahdanau et al."""
+    """One more input of the gates; h_{t-1} attends to the hidden tape, as in Bahdanau et al."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)

@@ -9,11 +9,24 @@ import numpy as np
 
 from export.graph.value import Value
 from export.graph.writer import Array
-from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import count, hardened, is_real, places, softmax_within
-from export.layers.recurrent.cells import State, advance, cell_states, cell_step
-from export.layers.recurrent.recurrent import RecurrentLayers, reverse_rows
+from export.layers.ragged import (
+    additive_scores,
+    context_of,
+    count,
+    hardened,
+    is_real,
+    places,
+    softmax_within,
+)
+from export.layers.recurrent import (
+    RecurrentLayers,
+    State,
+    advance,
+    cell_states,
+    cell_step,
+    reverse_rows,
+)
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.luong.config import LuongConfig

@@ -19,11 +19,14 @@ from models.configs.recurrent import Global
 from models.contract import State
 from models.layers.additive import hardened
 from models.layers.dropout import Dropout
-from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import gaussian
-from models.layers.recurrent.cells import CELLS, CellState, CellStates, RecurrentCell
-from models.layers.recurrent.recurrent import (
+from models.layers.recurrent import (
+    CELLS,
+    CellState,
+    CellStates,
     Recurrent,
+    RecurrentCell,
+    RecurrentTranslator,
     initialise,
     initialise_readout,
     reverse,
@@ -34,7 +37,7 @@ from models.layers.roles import ScoreMatrix
 
 @dataclass(frozen=True)
 class LuongState(State):
-    """Holds the encoded source, and where the decoder is."""
+    """The encoded source, and where the decoder is."""
 
     memory: Tensor  # h_s [batch, source, encoder_dim]
     keys: Tensor  # their part in all scores [batch, source, hidden_dim]

@@ -18,11 +18,10 @@ from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.basic import Layers
-from export.layers.language import language_model
 from export.layers.ragged import is_real
 from export.layers.vocabulary import VocabularyGraph
 from models.architectures.mamba2.config import Mamba2Config
-from serving.bundle.manifest import Precision, StateKind, StateSpec
+from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec
 
 PRECISE = "float32"
 
@@ -54,7 +53,8 @@ def build(config: Mamba2Config, weights: Weights, precision: Precision) -> Expor
         states += layer.states
     x = layers.last_position(x, past_lengths, total_lengths)
     words.choose(layers.rms_norm(x, "norm", config.d_model, config.norm_epsilon))
-    return language_model(config, (graph,), tuple(states))
+    limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
+    return ExportedModel((graph,), tuple(states), limits)
 
 
 def _tokens(ids: Value, lengths: Value) -> Tokens:

@@ -18,11 +18,14 @@ from models.architectures.mamba2.config import Mamba2Config
 from models.contract import LanguageModel, State
 from models.layers.decoder_only import initialise
 from models.layers.dropout import Dropout
-from models.layers.recurrent.state_space import scan
 from models.layers.vocabulary import Vocabulary
 
 LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, inner], of the heads
+
+
 LEAST_STEP, LARGEST_STEP = 1e-3, 0.1  # dt of fresh weights
+
+
 LARGEST_DECAY = 16.0  # -A of fresh weights
 
 
@@ -143,3 +146,41 @@ class Mamba2(Vocabulary, LanguageModel[Mamba2State]):
         matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
         zeros = x.new_zeros(window), x.new_zeros(matrices)
         return (zeros,) * config.num_layers
+
+
+CHUNK = 64  # positions: the work within a chunk grows with it, the number of chunks shrinks
+
+
+def scan(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Go through all positions: y [batch, length, heads, P], and the last state.
+
+    x: dt_t x_t [batch, length, heads, P]. decay: dt_t A [batch, length, heads], logarithms.
+    b, c: B_t and C_t of each head [batch, length, heads, N]. state: [batch, heads, N, P].
+    """
+    outputs = []
+    x_s, decays, b_s, c_s = (each.split(CHUNK, 1) for each in (x, decay, b, c))
+    for own_x, own_decay, own_b, own_c in zip(x_s, decays, b_s, c_s, strict=True):
+        y, state = _chunk(own_x, own_decay, own_b, own_c, state)
+        outputs.append(y)
+    return torch.cat(outputs, 1), state
+
+
+def _chunk(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    total = decay.cumsum(1)  # since the chunk began
+    scores = torch.einsum("blhn,bshn->bhls", c, b) * decays_between(total)
+    within = torch.einsum("bhls,bshp->blhp", scores, x)
+    before = torch.einsum("blhn,bhnp->blhp", c, state) * total.exp().unsqueeze(-1)
+    last = total[:, -1:]
+    gained = torch.einsum("bshn,bshp->bhnp", b * (last - total).exp().unsqueeze(-1), x)
+    return within + before, state * last.exp()[:, 0, :, None, None] + gained
+
+
+def decays_between(total: Tensor) -> Tensor:
+    """Make L [batch, heads, to, from] of running sums [batch, length, heads] of logarithms: 0 for
+    what is yet to come.
+    """
+    sums = total.transpose(1, 2)
+    between = sums.unsqueeze(-1) - sums.unsqueeze(-2)
+    length = total.shape[1]
+    is_to_come = torch.ones(length, length, dtype=torch.bool, device=total.device).triu(1)
+    return between.masked_fill(is_to_come, -torch.inf).exp()

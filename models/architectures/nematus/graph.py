@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from export.graph.value import Value
-from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import is_real, ragged_softmax
-from export.layers.recurrent.cells import State, cell_states, read_states, write_states
-from export.layers.recurrent.recurrent import reverse_rows
+from export.layers.ragged import additive_scores, context_of, is_real, ragged_softmax
+from export.layers.recurrent import State, cell_states, read_states, reverse_rows, write_states
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.nematus.config import NematusConfig

@@ -15,9 +15,8 @@ from models.architectures.nematus.config import NematusConfig
 from models.batch import length_mask
 from models.contract import State
 from models.layers.dropout import Dropout
-from models.layers.encoder_decoder import RecurrentTranslator
 from models.layers.equations import CELLS
-from models.layers.recurrent.recurrent import initialise, reverse
+from models.layers.recurrent import RecurrentTranslator, initialise, reverse
 from models.layers.roles import Blocks
 
 CellState = tuple[Tensor, ...]
@@ -25,7 +24,7 @@ CellState = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class NematusState(State):
-    """Holds the encoded source, and where the decoder is."""
+    """The encoded source, and where the decoder is."""
 
     memory: Tensor  # [batch, source, memory_dim]
     keys: Tensor  # as large
@@ -51,7 +50,7 @@ class NormedLinear(nn.Module):
 
 
 class TransitionCell(Blocks):
-    """Holds one cell; in place of the input's part one that reads nothing has a bias."""
+    """One cell; in place of the input's part one that reads nothing has a bias."""
 
     def __init__(self, config: NematusConfig, input_dim: int = 0) -> None:
         super().__init__()
@@ -109,7 +108,7 @@ class DeepLayer(nn.ModuleList):
 
 
 class NematusEncoder(nn.Module):
-    """Holds a stack for each direction, and one above them."""
+    """A stack for each direction, and one above them."""
 
     def __init__(self, config: NematusConfig) -> None:
         super().__init__()
@@ -147,7 +146,7 @@ class NematusEncoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Holds the layer that attends, and those above."""
+    """The layer that attends, and those above."""
 
     def __init__(self, config: NematusConfig) -> None:
         super().__init__()

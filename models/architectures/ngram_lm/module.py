@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.architectures.ngram_lm.config import NgramLMConfig
-from models.layers.language import OutputReadout, RecurrentLanguageModel
+from models.layers.recurrent_language_model import OutputReadout, RecurrentLanguageModel
 
 
 class NgramReadout(OutputReadout):

@@ -10,7 +10,7 @@ import numpy as np
 from export.graph.value import Value
 from export.layers.basic import Layers
 from export.layers.ragged import is_real
-from export.layers.recurrent.cells import advance, cell_states, cell_step
+from export.layers.recurrent import advance, cell_states, cell_step
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.rctm.config import RctmConfig

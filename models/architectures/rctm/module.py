@@ -13,14 +13,12 @@ from torch import Tensor, nn
 from models.architectures.rctm.config import RctmConfig
 from models.batch import length_mask
 from models.contract import State
-from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent.cells import CellState, RecurrentCell
-from models.layers.recurrent.recurrent import initialise
+from models.layers.recurrent import CellState, RecurrentCell, RecurrentTranslator, initialise
 
 
 @dataclass(frozen=True)
 class RctmState(State):
-    """Holds the sentence's part in every step and the decoder's hidden state."""
+    """The sentence's part in every step and the decoder's hidden state."""
 
     context: Tensor  # S csm(e) [batch, gates]
     cell: CellState

@@ -7,8 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from models.architectures.recurrent_lm.config import RecurrentLMConfig
-from models.layers.attentive import AttentiveReadout
-from models.layers.language import OutputReadout, RecurrentLanguageModel
+from models.layers.recurrent_language_model import (
+    AttentiveReadout,
+    OutputReadout,
+    RecurrentLanguageModel,
+)
 
 
 class PlainReadout(OutputReadout):

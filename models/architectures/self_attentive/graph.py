@@ -1,10 +1,10 @@
 """Builds the structured self-attentive sentence embedding, and the hops that it is made of."""
 
 from export.graph.value import Value
+from export.layers.attention_outputs import Telling
 from export.layers.encoder import EncoderGraph
 from export.layers.ragged import is_real, softmax_within
-from export.layers.recurrent.recurrent import RecurrentLayers
-from export.layers.telling.telling import Telling
+from export.layers.recurrent import RecurrentLayers
 from models.architectures.self_attentive.config import SelfAttentiveConfig
 from serving.bundle.manifest import AttentionKind, AttentionShape
 

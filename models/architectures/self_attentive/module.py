@@ -13,8 +13,8 @@ from models.architectures.self_attentive.config import SelfAttentiveConfig
 from models.batch import length_mask
 from models.contract import Encoder
 from models.layers.dropout import Dropout
-from models.layers.encoders.head import HeadLayers
-from models.layers.recurrent.recurrent import Recurrent, initialise
+from models.layers.encoder import HeadLayers
+from models.layers.recurrent import Recurrent, initialise
 
 
 class SelfAttentive(Encoder):

@@ -4,7 +4,7 @@ from itertools import chain
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.recurrent.recurrent import RecurrentLayers, reverse_rows
+from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.sutskever.config import SutskeverConfig

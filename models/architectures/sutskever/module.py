@@ -12,14 +12,19 @@ from torch import Tensor, nn
 
 from models.architectures.sutskever.config import SutskeverConfig
 from models.contract import State
-from models.layers.encoder_decoder import RecurrentTranslator
-from models.layers.recurrent.cells import CellStates
-from models.layers.recurrent.recurrent import Recurrent, initialise, initialise_readout, reverse
+from models.layers.recurrent import (
+    CellStates,
+    Recurrent,
+    RecurrentTranslator,
+    initialise,
+    initialise_readout,
+    reverse,
+)
 
 
 @dataclass(frozen=True)
 class SutskeverState(State):
-    """Holds where every layer is."""
+    """Where every layer is."""
 
     cells: CellStates
 

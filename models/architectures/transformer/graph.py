@@ -2,8 +2,8 @@
 
 from export.graph.value import Value
 from export.layers.attention import self_attention
+from export.layers.attention_outputs import ReadTarget
 from export.layers.basic import Layers
-from export.layers.telling.weights import ReadTarget
 from export.layers.transformer import TransformerLikeGraph
 from models.architectures.transformer.config import TransformerConfig
 from serving.bundle.manifest import AttentionKind, StateKind

@@ -2,15 +2,13 @@
 
 from export.graph.value import Value
 from export.layers.attention import Heads, encoder_attention
-from export.layers.encoder import EncoderGraph
-from export.layers.encoders.pooling import pool
-from export.layers.feed_forward import feed_forward
-from export.layers.heads import head_layout
-from export.layers.packing import SourceTokens, source_tokens
+from export.layers.attention_outputs import encoder_weights
+from export.layers.basic import feed_forward, head_layout
+from export.layers.encoder import EncoderGraph, pool
 from export.layers.positions import AddedPositions, RelativePositions
-from export.layers.telling.weights import encoder_weights
+from export.layers.ragged import SourceTokens, source_tokens
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
-from models.layers.positions.buckets import relative_buckets
+from models.layers.position_tables import relative_buckets
 from serving.bundle.manifest import SOURCE, AttentionKind
 
 

@@ -14,11 +14,10 @@ from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
-from models.layers.encoders.head import HeadLayers
-from models.layers.encoders.pooling import pool
+from models.layers.encoder import HeadLayers, pool
 from models.layers.feed_forward import FeedForward
-from models.layers.positions.positions import LearnedPositions, RelativePositions
-from models.layers.recurrent.recurrent import initialise
+from models.layers.positions import LearnedPositions, RelativePositions
+from models.layers.recurrent import initialise
 
 
 class EncoderLayer(nn.Module):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from export.layers.heads import head_layout
+from export.layers.basic import head_layout
 
 
 @pytest.mark.parametrize("size", range(2, 65))

@@ -4,11 +4,11 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from export.graph.model import ON_CPU
 from export.graph.quantise import LEVELS
-from export.graph.target import ON_CPU
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads
-from export.layers.heads import head_layout
+from export.layers.basic import head_layout
 from export.layers.memory import FloatMemory, Int8Memory, SourceMemory
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_session

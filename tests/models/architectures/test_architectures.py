@@ -18,8 +18,8 @@ from models.configs.transformer import Learned, Norm, Relative
 from models.decoding import naive
 from models.decoding.greedy import continue_batch, translate_batch
 from models.layers.attention import Attention, causal_mask
-from models.layers.positions.positions import Rotary
-from models.layers.positions.tables import sinusoids
+from models.layers.position_tables import sinusoids
+from models.layers.positions import Rotary
 from models.loading import build
 
 SMALL: dict[str, Any] = {"vocab_size": 60, "max_source_tokens": 32, "max_target_tokens": 32}

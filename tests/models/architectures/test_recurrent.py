@@ -9,8 +9,7 @@ import torch
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
 from models.layers.equations import CELLS
-from models.layers.recurrent.cells import RecurrentCell
-from models.layers.recurrent.recurrent import Recurrent, reverse
+from models.layers.recurrent import Recurrent, RecurrentCell, reverse
 from models.loading import build
 from tests.models.architectures import plain_recurrent as plain
 

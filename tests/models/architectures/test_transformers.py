@@ -15,7 +15,7 @@ from models.architectures.gpt2.config import GPT2Config
 from models.architectures.llama.config import LlamaConfig
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch, TranslationBatch
-from models.layers.positions.buckets import relative_buckets
+from models.layers.position_tables import relative_buckets
 from models.loading import build
 from tests.models.architectures.plain_transformer import PlainLanguageModel, PlainTranslator
 

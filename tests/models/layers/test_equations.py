@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from models.layers.equations import CELLS, activated, gaussian
-from models.layers.recurrent.cells import RecurrentCell, RecurrentWeight
-from models.layers.recurrent.readout import Readout
+from models.layers.recurrent import Readout, RecurrentCell, RecurrentWeight
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -7,7 +7,7 @@ import pytest
 
 from export.graph.writer import Array, GraphWriter
 from export.layers.basic import Layers
-from export.layers.recurrent.tape import Tape
+from export.layers.tape import Tape
 from serving.bundle.manifest import LENGTH, Precision
 from tests.export.sessions import session_of
 from tests.tiny import RandomWeights

@@ -1,12 +1,13 @@
-"""Runs whole layers of cells: over a source in the encode graph, and one token further in the step
-graph. `models.layers.recurrent.recurrent` is their torch side.
+"""Recurrent cells in graphs: over whole sources in `encode`, and one token further in `step`.
 
+Their equations are in `models.layers.equations`, and `models.layers.recurrent` is their torch side.
 Sources go through ONNX's own GRU or LSTM, in floats, and with other cells through a loop. CUDA has
-these two operators in fp32 and fp16; in bf16 they stand in fp32 between two casts.
+these two operators in fp32 and fp16; in bf16 they run in fp32 between two casts.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import Layers
 from export.layers.ragged import is_real
-from export.layers.recurrent.cells import CellStep, State, advance, cell_states
-from models.layers.equations import CELLS
-from serving.bundle.manifest import StateSpec
+from models.configs.recurrent import RecurrentConfig
+from models.layers.equations import CELLS, READOUTS
+from serving.bundle.manifest import StateKind, StateSpec
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,30 @@ OPERATORS = {
     "gru": Operator("GRU", (1, 0, 2), {"linear_before_reset": 1}),
     "gru-reset-before": Operator("GRU", (1, 0, 2), {"linear_before_reset": 0}),
 }
+
+
+State = tuple[Value, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
+
+
+class CellStep:
+    """One cell with its recurrent weight [num_recurrent * hidden, hidden] and bias."""
+
+    def __init__(self, layers: Layers, cell: str, name: str, weight: Array, bias: Array) -> None:
+        self._layers, self._cell, self._name = layers, CELLS[cell], name
+        self._weight, self._bias, self._dim = weight, bias, weight.shape[1]
+
+    def __call__(self, x: Value, state: State) -> State:
+        """Go from a state to the next by x [batch, num_gates * hidden], the projected input."""
+        following: State = self._cell.step(x, state, self)
+        return following
+
+    def times(self, hidden: Value, first: int, last: int) -> Value:
+        rows = slice(first * self._dim, last * self._dim)
+        name = f"{self._name}.{first}"
+        return self._layers.project(hidden, name, self._weight[rows], self._bias[rows])
+
+    def split(self, x: Value, *blocks: int) -> list[Value]:
+        return self._layers.graph.split(x, [n * self._dim for n in blocks])
 
 
 class RecurrentLayers:
@@ -184,3 +209,106 @@ class RecurrentLayers:
 def reverse_rows(x: Value, lengths: Value) -> Value:
     """Turn each row of x [batch, source, ...] backwards, up to its own length."""
     return x.graph.op.ReverseSequence(x, lengths.cast("int64"), batch_axis=0, time_axis=1)
+
+
+def cell_step(layers: Layers, cell: str, name: str, hidden_dim: int) -> CellStep:
+    """Build the cell whose recurrent weight and bias are those of the linear layer `name`."""
+    take, rows = layers.weights.take, CELLS[cell].num_recurrent * hidden_dim
+    weight, bias = take(f"{name}.weight", rows, hidden_dim), take(f"{name}.bias", rows)
+    return CellStep(layers, cell, name, weight, bias)
+
+
+def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list[list[StateSpec]]:
+    """Name the states of each layer: `hidden.0`, and of an LSTM `cell.0`."""
+    names = ("hidden", "cell")[: CELLS[cell].num_states]
+    return [
+        [StateSpec(f"{name}.{n}", StateKind.REPLACE, (hidden_dim,), dtype) for name in names]
+        for n in range(num_layers)
+    ]
+
+
+def advance(layers: Layers, step: CellStep, x: Value, states: Sequence[StateSpec]) -> Value:
+    """Read the states, write what follows: the cell's output [batch, hidden_dim]."""
+    following = step(x, read_states(layers, states))
+    write_states(layers, states, following)
+    return following[0]
+
+
+def read_states(layers: Layers, states: Sequence[StateSpec]) -> State:
+    return tuple(layers.graph.state_input(state) for state in states)
+
+
+def write_states(layers: Layers, states: Sequence[StateSpec], following: State) -> None:
+    for state, value in zip(states, following, strict=True):
+        layers.graph.next_state(state, value)
+
+
+Kind = Literal["maxout", "tanh"]
+
+
+class ContextDecoder:
+    """Writes modules `decoder` and `readout`, of `cells` and `readout` in
+    `models.layers.recurrent`.
+    """
+
+    def __init__(
+        self, config: RecurrentConfig, layers: Layers, context_dim: int, readout: Kind
+    ) -> None:
+        self._config, self._layers, self._context_dim = config, layers, context_dim
+        self._readout = READOUTS[readout]
+        self._readout_dim = config.readout_dim * self._readout.width
+        self._gates = CELLS[config.cell].num_gates * config.hidden_dim
+        [self.states] = cell_states(config.cell, config.hidden_dim, layers.dtype, 1)
+
+    @property
+    def feed_dim(self) -> int:
+        """Return how much a word or a context feeds: the gates, then the readout."""
+        return self._gates + self._readout_dim
+
+    def project_token(self, embedded: Value) -> Value:
+        """Project [batch, embedding_dim] to [batch, feed_dim]."""
+        bias = self._layers.weights.take("decoder.input.bias", self._gates)
+        padded = np.pad(bias, (0, self._readout_dim))
+        dim = self._config.embedding_dim
+        return self._project(embedded, "decoder.input", "readout.embedding", dim, padded)
+
+    def project_context(self, context: Value) -> Value:
+        """Project [batch, context_dim] to [batch, feed_dim]."""
+        names = "decoder.context", "readout.context"
+        return self._project(context, *names, self._context_dim)
+
+    def open(self) -> State:
+        """Declare the states as inputs; the first is the hidden one [batch, hidden_dim]."""
+        return read_states(self._layers, self.states)
+
+    def step(self, feed: Value, state: State) -> Value:
+        """Make of what word and context feed [batch, feed_dim] the readout [batch, readout_dim]."""
+        gates, readout = self._layers.graph.split(feed, [self._gates, self._readout_dim])
+        config = self._config
+        cell = cell_step(self._layers, config.cell, "decoder.hidden", config.hidden_dim)
+        following = cell(gates, state)
+        write_states(self._layers, self.states, following)
+        total = self._project_state(following[0]) + readout
+        parts = self._layers.graph.split(total, [config.readout_dim] * self._readout.width)
+        activated: Value = self._readout.activate(*parts)
+        return activated
+
+    def _project_state(self, hidden: Value) -> Value:
+        bias = self._layers.weights.take("readout.state.bias", self._readout_dim)
+        weight = self._readout_weight("readout.state", self._config.hidden_dim)
+        return self._layers.project(hidden, "readout.state", weight, self._apart(bias))
+
+    def _project(
+        self, x: Value, gates: str, readout: str, in_dim: int, bias: Array | None = None
+    ) -> Value:
+        weight = self._layers.weights.take(f"{gates}.weight", self._gates, in_dim)
+        joined = np.concatenate([weight, self._readout_weight(readout, in_dim)])
+        return self._layers.project(x, f"{gates}+{readout}", joined, bias)
+
+    def _readout_weight(self, name: str, in_dim: int) -> Array:
+        return self._apart(self._layers.weights.take(f"{name}.weight", self._readout_dim, in_dim))
+
+    def _apart(self, rows: Array) -> Array:
+        """Put maxout's pairs, 0 and 1, 2 and 3, ..., in two halves: 0, 2, ... before 1, 3, ..."""
+        width = self._readout.width
+        return np.concatenate([rows[i::width] for i in range(width)])

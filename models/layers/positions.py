@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.layers.positions.buckets import linear_slopes, relative_buckets
-from models.layers.positions.tables import rotations, sinusoids
+from models.layers.position_tables import linear_slopes, relative_buckets, rotations, sinusoids
 
 
 class Positions(nn.Module):

@@ -1,12 +1,20 @@
-"""Keeps a tape in a step graph: keys and values of all positions, read by additive attention.
+"""What recurrent networks keep of earlier positions in a step graph: a tape of all keys and values,
+or a window of the last ones. Both are read by additive attention.
 
-Each row reads and writes at its own length. `models.layers.tape` is the same in torch.
+Each row reads and writes at its own length.
 """
 
 from export.graph.value import Value
-from export.layers.additive import additive_scores, context_of
 from export.layers.basic import Layers
-from export.layers.ragged import is_real, lengthened, softmax_within
+from export.layers.ragged import (
+    LOWEST,
+    additive_scores,
+    context_of,
+    is_real,
+    lengthened,
+    places,
+    softmax_within,
+)
 from serving.bundle.manifest import LENGTH, StateKind
 
 POSITIONS_PER_STEP = 4  # MatMul adds up positions by fours: their number must not change the sums
@@ -68,3 +76,46 @@ def _places(past_lengths: Value) -> Value:
     rows = op.CumSum(ones, graph.constant(0, "int64")) - 1
     positions = past_lengths.cast("int64")
     return op.Concat(rows.unsqueeze(1), positions.unsqueeze(1), axis=1)
+
+
+class Window:
+    """Keeps the last positions, the newest at the end; `export.layers.tape.Tape` keeps all."""
+
+    def __init__(self, layers: Layers, size: int, key_dim: int, value_dim: int) -> None:
+        self._layers, self._size, self._key_dim = layers, size, key_dim
+        self.keys = layers.state("window_keys", StateKind.REPLACE, size, key_dim)
+        self.values = layers.state("window_values", StateKind.REPLACE, size, value_dim)
+        self.states = (self.keys, self.values)
+
+    def open(self, past_lengths: Value) -> None:
+        graph = self._layers.graph
+        self._past_lengths = past_lengths
+        self._windows = graph.state_input(self.keys), graph.state_input(self.values)
+
+    def read(self, query: Value, score: str) -> tuple[Value, Value]:
+        """Sum the values [batch, value_dim] as weighed by `query` [batch, key_dim] and the layer
+        `score`; tell the weights f32 [batch, size]; all zeros before the second position.
+        """
+        graph, op = self._layers.graph, self._layers.graph.op
+        keys, values = self._windows
+        scores = additive_scores(self._layers, query, keys, score, self._key_dim)
+        ages = graph.constant(range(self._size, 0, -1), "int32")
+        is_filled = ages <= self._past_lengths.unsqueeze(1)
+        weights = op.Softmax(scores.where(is_filled, LOWEST)).where(is_filled, 0)
+        return context_of(weights, values), weights
+
+    def placed(self, weights: Value, attended: Value) -> Value:
+        """Put the weights, of ages size, ..., 2, 1, where their positions are."""
+        graph = self._layers.graph
+        padded = lengthened(weights, attended)
+        ages = self._past_lengths.unsqueeze(1) - places(padded)
+        is_kept = (ages > 0) & (ages <= self._size)
+        place = (graph.constant(self._size, "int32") - ages).maximum(0).minimum(self._size - 1)
+        return graph.op.GatherElements(padded, place, axis=1).where(is_kept, 0)[:, :attended]
+
+    def append(self, key: Value, value: Value) -> None:
+        """Drop the oldest position for key [batch, key_dim] and value [batch, value_dim]."""
+        graph, op = self._layers.graph, self._layers.graph.op
+        for state, window, new in zip(self.states, self._windows, (key, value), strict=True):
+            newest = new.unsqueeze(1)
+            graph.next_state(state, op.Concat(window[:, 1 : self._size], newest, axis=1))

@@ -1,10 +1,14 @@
-"""Ends an encoder: dense layers over a text's vector, then its embedding or scores of labels."""
+"""What encoders end with: pooling of tokens' vectors into one (Reimers and Gurevych 2019, 3), dense
+layers, and an embedding or scores of labels.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, relu, tanh
 
+from models.batch import length_mask
 from models.configs.encoder import Dense, EmbeddingHead, LabelHead
 from models.layers.dropout import Dropout
 
@@ -49,7 +53,30 @@ class HeadLayers(nn.Module):
         return self.dropout(x)
 
     def project(self, x: Tensor) -> Tensor:
-        """Give the embedding [..., dim] or the logits [..., labels]."""
+        """Return the embedding [..., dim] or the logits [..., labels]."""
         if self.labels is not None:
             return self.labels(x)
         return normalize(x, dim=-1) if self.is_normalised else x
+
+
+def pool(x: Tensor, lengths: Tensor, ways: Sequence[str]) -> Tensor:
+    """Pool [batch, source, dim] of `lengths` [batch]: [batch, len(ways) * dim]."""
+    return torch.cat([POOLING[way](x, lengths) for way in ways], -1)
+
+
+def _sum(x: Tensor, lengths: Tensor) -> Tensor:
+    return (x * length_mask(lengths, x.shape[1])[..., None]).sum(1)
+
+
+def _max(x: Tensor, lengths: Tensor) -> Tensor:
+    is_real = length_mask(lengths, x.shape[1])[..., None]
+    return x.masked_fill(~is_real, -torch.inf).amax(1)
+
+
+POOLING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cls": lambda x, lengths: x[:, 0],
+    "last": lambda x, lengths: x[torch.arange(len(x), device=x.device), lengths - 1],
+    "max": _max,
+    "mean": lambda x, lengths: _sum(x, lengths) / lengths[:, None],
+    "mean_sqrt_length": lambda x, lengths: _sum(x, lengths) / lengths[:, None].sqrt(),
+}

@@ -8,12 +8,23 @@ and nothing of the model's own results depends on them.
 from dataclasses import dataclass
 
 from export.graph.value import Value
+from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, split_heads
 from export.layers.ragged import is_real, places, softmax_within
+from serving.bundle.manifest import (
+    ATTENDED,
+    ATTENTION_OUTPUTS,
+    ENCODE_ATTENTION,
+    SOURCE,
+    STEP_ATTENTION,
+    AttentionKind,
+    AttentionShape,
+    Shape,
+)
 
 
 def encoder_weights(qkv: Value, lengths: Value, heads: Heads, bias: Value | None) -> Value:
-    """Tell how much each position looks at all real ones of its row: f32 [batch, heads, source,
+    """Return how much each position looks at all real ones of its row: f32 [batch, heads, source,
     source]; see `export.layers.attention.encoder_attention`.
     """
     query, key, _ = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
@@ -43,7 +54,7 @@ class ReadTarget:
         return nothing
 
     def weights(self, qkv: Value, keys: Value) -> Value:
-        """Tell how much tokens, qkv [batch, tokens, all], look at positions so far, their own
+        """Return how much tokens, qkv [batch, tokens, all], look at positions so far, their own
         included, of which keys [batch, kv_heads, capacity, head_dim] are kept: f32 [batch, heads,
         tokens, attended].
         """
@@ -59,7 +70,7 @@ class ReadTarget:
         return softmax_within(scores, self._within(scores, own))
 
     def _within(self, scores: Value, own: Value) -> Value:
-        """Tell which positions each token may look at: [batch, 1, tokens, attended]."""
+        """Return which positions each token may look at: [batch, 1, tokens, attended]."""
         others = places(_any_query(scores)).unsqueeze(1)
         own = own.unsqueeze(2)
         within = others <= own
@@ -100,3 +111,48 @@ def _rotated(queries: Value, positions: Value, heads: Heads) -> Value:
 def _any_query(scores: Value) -> Value:
     """Take of scores [batch, heads, tokens, positions] a row for its shape: [batch, positions]."""
     return scores.max(1, 2, keepdims=False)
+
+
+class Telling:
+    """Collects weights of one graph, layer by layer; `shapes` says what has been put out.
+
+    num_tokens: of each row that the graph reads at once, or the name of that axis. num_hops: of an
+    embedding that is made of such.
+    """
+
+    def __init__(self, graph: GraphWriter, num_tokens: int | str = 1, num_hops: int = 0) -> None:
+        self._graph = graph
+        self._axes: dict[AttentionKind, Shape] = {
+            AttentionKind.CROSS: (SOURCE,),
+            AttentionKind.ENCODER: (SOURCE, SOURCE),
+            AttentionKind.DECODER: (num_tokens, ATTENDED),
+            AttentionKind.HOPS: (num_hops, SOURCE),
+        }
+        self._layers: dict[AttentionKind, list[Value]] = {}
+        self.shapes: dict[str, AttentionShape] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return self._graph.name in (STEP_ATTENTION, ENCODE_ATTENTION)
+
+    def attended(self) -> Value:
+        """Ask, once, of how many target positions attention is told: int64 [1]."""
+        return self._graph.input(ATTENDED, "int64", (1,), per_row=False)
+
+    def add(self, kind: AttentionKind, weights: Value) -> None:
+        """Take in one layer's weights f32 [batch, heads, tokens, positions]."""
+        self._layers.setdefault(kind, []).append(weights)
+
+    def finish(self, kind: AttentionKind, num_heads: int) -> None:
+        """Put out what has been taken in of a kind, if anything."""
+        layers = self._layers.get(kind, [])
+        if not layers:
+            return
+        joined = self._graph.op.Concat(*layers, axis=1) if len(layers) > 1 else layers[0]
+        self.put(kind, joined, AttentionShape(len(layers), num_heads))
+
+    def put(self, kind: AttentionKind, weights: Value, shape: AttentionShape) -> None:
+        """Put out weights f32 [batch, layers * heads, ...]."""
+        axes = (shape.num_maps, *self._axes[kind])
+        self._graph.output(ATTENTION_OUTPUTS[kind][1], weights, "float32", axes)
+        self.shapes[kind] = shape
