@@ -73,7 +73,6 @@ RANK = {
     "request": 3,
     "server_config": 2,
     "access": 3,
-    "batches": 6,
     "documents": 6,
     "storage": 1,
     "bundle": 3,
@@ -85,11 +84,12 @@ RANK = {
     "metrics": 6,
     "tracing": 6,
     "engine_metrics": 7,
-    "api": 7,
-    "deployments": 8,
-    "app": 9,
-    "commands": 10,
-    "cli": 11,
+    "jobs": 7,
+    "api": 8,
+    "deployments": 9,
+    "app": 10,
+    "commands": 11,
+    "cli": 12,
 }
 
 # Inside the API a part imports only parts of a lower rank, and its own: no protocol another.

@@ -45,11 +45,11 @@ ENDPOINTS = (
 
 
 def create_app(services: Services) -> FastAPI:
-    kept = batches.kept(services)
+    batch_jobs = batches.batches_of(services)
 
     @asynccontextmanager
     async def working(app: FastAPI) -> AsyncIterator[None]:
-        async with services.documents.working(), kept.working():
+        async with services.jobs.working(services.documents, batch_jobs):
             yield
 
     app = FastAPIOffline(
@@ -68,11 +68,11 @@ def create_app(services: Services) -> FastAPI:
     install_error_handlers(app, _report)
     for protocol in (libretranslate, openai, tokens, score, deepl, operations):
         app.include_router(protocol.router(services))
-    app.include_router(batches.router(services, kept))
+    app.include_router(batches.router(services, batch_jobs))
     add_page(app)
     others = (*deepl.OTHER_BODIES, *files.BODIES, *batches.BODIES)
     bodies = [*(endpoint.body for endpoint in ENDPOINTS), *others]
-    describe(app, bodies, {protocol.error_type for protocol in _PROTOCOLS})
+    describe(app, bodies, dict.fromkeys(protocol.error_type for protocol in _PROTOCOLS))
     return app
 
 

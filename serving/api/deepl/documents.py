@@ -1,7 +1,6 @@
 """Serves DeepL's documents: an upload, how far it is, and the result, which is fetched once."""
 
 import math
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -21,18 +20,18 @@ from serving.api.http.fields import Fields, limited_to, reads_json_or_form
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, Responses, described_body
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
-from serving.documents.documents import Handle
 from serving.documents.formats.registry import extension_of, result_name
-from serving.documents.tables import Record, State
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair
+from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
+from serving.jobs.table import State
 
 _READER = reads_json_or_form()
 _MAX_KEY_BYTES = 4096
 
 
 class DocumentBody(FieldsBody):
-    """Holds a document and how it is translated. filename: instead of the file's own name.
+    """A document and how it is translated. filename: instead of the file's own name.
     output_format: must be the result's; a .pot becomes a .po.
     formality: no model here knows any. model: ours, one of the models by name.
     enable_document_minification: without effect.
@@ -83,10 +82,10 @@ class Uploaded(TypedDict):
 
 
 class DocumentStatus(TypedDict):
-    """Tells how far a document is. fragments, fragments_done: ours, of its paragraphs."""
+    """Describes how far a document is. fragments, fragments_done: ours, of its paragraphs."""
 
     document_id: str
-    status: State
+    status: Literal["queued", "translating", "done", "error"]
     seconds_remaining: NotRequired[int]
     billed_characters: NotRequired[int]
     error_message: NotRequired[str]
@@ -122,7 +121,7 @@ def router(services: Services) -> APIRouter:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
             languages = (body.source_lang, body.target_lang)
-            handle, _ = await queued(services, body.file, *languages, body.model, glossary_of)
+            handle = await queued(services, body.file, *languages, body.model, glossary_of)
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
     @routes.post(
@@ -131,9 +130,9 @@ def router(services: Services) -> APIRouter:
         openapi_extra=_KEY,
     )
     async def document_status(request: Request, document_id: str) -> JSONResponse:
-        """Tell how far a document is."""
+        """Return how far a document is."""
         async with _handle(request, services, document_id) as handle:
-            return JSONResponse(_status(await services.documents.record(handle, _owner())))
+            return JSONResponse(_status(await services.documents.job(handle, _owner())))
 
     @routes.post(
         "/document/{document_id}/result",
@@ -144,8 +143,8 @@ def router(services: Services) -> APIRouter:
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is forgotten."""
         async with _handle(request, services, document_id) as handle:
-            record, path = await services.documents.result(handle, _owner())
-            return file_response(record, path, partial(services.documents.forget, record.id))
+            job, path = await services.documents.result(handle, _owner())
+            return file_response(job, path, partial(services.documents.remove, job.id))
 
     @routes.delete(
         "/document/{document_id}",
@@ -157,7 +156,8 @@ def router(services: Services) -> APIRouter:
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and forget it. DeepL has no such thing."""
         async with _handle(request, services, document_id, dict(request.query_params)) as handle:
-            await services.documents.remove(handle, _owner())
+            job = await services.documents.job(handle, _owner())
+            await services.documents.remove(job.id)
             return Response(status_code=204)
 
     return routes
@@ -195,18 +195,20 @@ def _owner() -> str:
     return current_account().key
 
 
-def _status(record: Record) -> dict[str, Any]:
+def _status(job: DocumentJob) -> dict[str, Any]:
+    statuses = {State.COMPLETED: "done", State.FAILED: "error"}
+    in_queue = "translating" if job.worker else "queued"
     status: dict[str, Any] = {
-        "document_id": record.id,
-        "status": record.state,
-        "fragments": record.num_fragments,
-        "fragments_done": record.num_done,
+        "document_id": job.id,
+        "status": statuses.get(job.state, in_queue),
+        "fragments": job.data.num_fragments,
+        "fragments_done": job.num_results,
     }
-    seconds = record.seconds_remaining(time.time())
+    seconds = seconds_remaining(job)
     if seconds is not None:
         status["seconds_remaining"] = math.ceil(seconds)
-    if record.state is State.DONE:
-        status["billed_characters"] = record.num_characters
-    if record.state is State.ERROR:
-        status["error_message"] = record.error
+    if job.state is State.COMPLETED:
+        status["billed_characters"] = job.data.num_characters
+    if job.state is State.FAILED:
+        status["error_message"] = job.data.error
     return status

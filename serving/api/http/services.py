@@ -1,4 +1,4 @@
-"""Holds what the routes of every protocol work with."""
+"""What the routes of every protocol work with."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -9,8 +9,9 @@ from typing import Protocol
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
 from serving.detection.identify import Identifier
-from serving.documents.documents import Documents
 from serving.glossaries.store import GlossaryStore
+from serving.jobs.documents import Documents
+from serving.jobs.queue import JobQueue
 from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
@@ -34,7 +35,7 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class Operators:
-    """Holds what those have who run the server: keys of their own, and what they may change."""
+    """What those have who run the server: keys of their own, and what they may change."""
 
     keys: KeyRing
     loader: Loader
@@ -42,7 +43,7 @@ class Operators:
 
 @dataclass(frozen=True)
 class Services:
-    """Holds the parts of a server.
+    """The parts of a server.
 
     exposition: the text of `/metrics`, of all replicas.
     keys: None lets everyone in.
@@ -68,8 +69,12 @@ class Services:
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
 
     @cached_property
+    def jobs(self) -> JobQueue:
+        return JobQueue(self.state_dir)
+
+    @cached_property
     def documents(self) -> Documents:
-        return Documents(self.state_dir, self.catalog, self.document_limits)
+        return Documents(self.jobs, self.catalog, self.document_limits)
 
     @cached_property
     def quota(self) -> Quota:

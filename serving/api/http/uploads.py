@@ -24,10 +24,9 @@ from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.detection.source import source_of
-from serving.documents.documents import Handle
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
-from serving.documents.tables import Record, Wanted
 from serving.errors import RequestError
+from serving.jobs.documents import DocumentJob, Handle
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100
@@ -78,43 +77,47 @@ async def queued(
     target: str,
     model: str | None = None,
     glossary_of: GlossaryOf | None = None,
-) -> tuple[Handle, Wanted]:
+) -> Handle:
     """Take a document in and have it translated. Its characters are billed once it is queued.
 
     source: None or "auto" is identified. glossary_of: returns the terms that texts need.
     """
     owner = current_account().key
     name = Path(file.filename or "").name
-    async with services.documents.received(file.file, name, source) as draft:
-        guess = await source_of(services, draft.texts, source, target)
-        glossary = await glossary_of(draft.texts) if glossary_of else None
-        wanted = Wanted(name, guess.language, target, model, owner, glossary)
-        async with services.quota.held(owner, draft.num_characters):
-            return await services.documents.queue(draft, wanted), wanted
+    async with services.documents.received(file.file, name, source) as document:
+        guess = await source_of(services, document.texts, source, target)
+        glossary = await glossary_of(document.texts) if glossary_of else None
+        async with services.quota.held(owner, document.num_characters):
+            return await services.documents.queue(
+                document, owner, guess.language, target, model, glossary
+            )
 
 
 def file_response(
-    record: Record, path: Path, after: Callable[[], Awaitable[None]] | None = None
+    job: DocumentJob, path: Path, before_last: Callable[[], Awaitable[None]] | None = None
 ) -> StreamingResponse:
-    """Send a file. after: what is done once all of it was sent."""
-    name = result_name(record.wanted.name)
+    """Send a translated document. before_last: called before its last byte is sent."""
+    name = result_name(job.data.name)
     media_type = FORMATS[extension_of(name)].media_type
     headers = {
         "Content-Length": str(path.stat().st_size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_sent(path, after), media_type=media_type, headers=headers)
+    return StreamingResponse(_chunks(path, before_last), media_type=media_type, headers=headers)
 
 
-async def _sent(
-    path: Path, after: Callable[[], Awaitable[None]] | None
+async def _chunks(
+    path: Path, before_last: Callable[[], Awaitable[None]] | None
 ) -> AsyncGenerator[bytes, None]:
     with open(path, "rb") as file:
+        last = b""
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-            yield chunk
-    if after:
-        await after()
+            yield last + chunk[:-1]
+            last = chunk[-1:]
+        if before_last:
+            await before_last()
+        yield last
 
 
 @asynccontextmanager

@@ -13,15 +13,15 @@ from serving.api.http.openapi import MULTIPART, OF_A_BODY, Responses, described_
 from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.api.libretranslate.protocol import PROTOCOL
-from serving.documents.documents import Handle
 from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import DocumentNotFound
+from serving.jobs.documents import Handle
 
 _FILES = "/download_file"
 
 
 class FileBody(FieldsBody):
-    """Holds a document. source: `auto` is identified. model: ours, as in `/translate`."""
+    """A document. source: `auto` is identified. model: ours, as in `/translate`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,9 +58,9 @@ def router(services: Services) -> APIRouter:
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a document, and say where it can be fetched until it expires."""
         async with uploaded(request, services, PROTOCOL, FileBody) as body:
-            handle, wanted = await queued(services, body.file, body.source, body.target, body.model)
+            handle = await queued(services, body.file, body.source, body.target, body.model)
             await _finished(services, handle)
-            name = f"{handle.id}.{handle.key}.{extension_of(result_name(wanted.name))}"
+            name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
             return JSONResponse({"translatedFileUrl": f"{request.base_url}{_FILES[1:]}/{name}"})
 
     @routes.get(
@@ -72,10 +72,10 @@ def router(services: Services) -> APIRouter:
         """Return a translated document; nobody can guess its name."""
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
-        record, path = await services.documents.result(Handle(document, key), None)
-        if extension != extension_of(result_name(record.wanted.name)):
+        job, path = await services.documents.result(Handle(document, key), None)
+        if extension != extension_of(result_name(job.data.name)):
             raise DocumentNotFound(document)
-        return file_response(record, path)
+        return file_response(job, path)
 
     return routes
 
@@ -88,4 +88,4 @@ async def _finished(services: Services, handle: Handle) -> None:
         is_done = True
     finally:
         if not is_done:
-            await services.documents.forget(handle.id)
+            await services.documents.remove(handle.id)

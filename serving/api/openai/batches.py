@@ -29,10 +29,6 @@ from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, File
 from serving.api.openai.embeddings import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL
 from serving.api.openai.routes import ENDPOINTS
-from serving.batches.batches import INPUT_PURPOSE, WINDOW, Batches
-from serving.batches.files import MAX_FILE_MIB
-from serving.batches.tables import BatchRecord, FileRecord, State
-from serving.batches.worker import Asked
 from serving.errors import (
     EngineStopped,
     KeyRefused,
@@ -43,6 +39,9 @@ from serving.errors import (
     RequestError,
     StorageError,
 )
+from serving.jobs import batches as jobs
+from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
+from serving.jobs.table import FileRecord, State
 
 _CHUNK_BYTES = 2**18
 _MOST_LISTED = 100
@@ -51,11 +50,11 @@ _PATHS: dict[str, Endpoint[Any, Any]] = {
     endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in (*ENDPOINTS, EMBEDDINGS)
 }
 _OF_AN_OBJECT = (400, *OF_A_MODEL)
-Record = TypeVar("Record", FileRecord, BatchRecord)
+Record = TypeVar("Record", FileRecord, jobs.Batch)
 
 
 class BatchFileBody(FieldsBody):
-    """Holds a file of requests."""
+    """A file of requests."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -77,9 +76,8 @@ class BatchBody(FieldsBody):
 BODIES = (BatchFileBody, BatchBody)
 
 
-def kept(services: Services) -> Batches:
-    """Make what keeps the files and batches of a server, and works on them."""
-    return Batches(services.state_dir, BatchLines(services, _PATHS))
+def batches_of(services: Services) -> Batches:
+    return Batches(services.jobs, BatchLines(services, _PATHS))
 
 
 async def _create(batches: Batches, _: Services, body: BatchBody) -> dict[str, Any]:
@@ -125,7 +123,7 @@ def _add_files(
         """Keep a file of requests, one JSON object a line, for 30 days."""
         async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
-            return JSONResponse(_file(await batches.take(_owner(), name, body.file.file)))
+            return JSONResponse(_file(await batches.add_file(_owner(), name, body.file.file)))
 
     @routes.get(
         "/files", responses=PROTOCOL.responses(FileList, _OF_AN_OBJECT), dependencies=with_key
@@ -166,7 +164,7 @@ def _add_files(
     )
     async def delete(file_id: str) -> JSONResponse:
         """Forget a file."""
-        await batches.delete(_owner(), file_id)
+        await batches.delete_file(_owner(), file_id)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
 
@@ -185,7 +183,7 @@ def _add_batches(routes: APIRouter, batches: Batches, with_key: Sequence[Any]) -
         dependencies=with_key,
     )
     async def batch(batch_id: str) -> JSONResponse:
-        """Tell how far a batch is."""
+        """Return how far a batch is."""
         return JSONResponse(_batch(await batches.batch(_owner(), batch_id)))
 
     @routes.post(
@@ -240,35 +238,34 @@ def _file(record: FileRecord) -> dict[str, Any]:
         "object": "file",
         "bytes": record.num_bytes,
         "created_at": record.created_at,
-        "expires_at": record.expires_at,
+        "expires_at": record.kept_until,
         "filename": record.name,
         "purpose": record.purpose,
         "status": "processed",
     }
 
 
-def _batch(record: BatchRecord) -> dict[str, Any]:
-    problems = {"object": "list", "data": record.problems} if record.problems else None
-    counts = {
-        "total": record.num_lines,
-        "completed": record.num_done,
-        "failed": record.num_failed,
-    }
+def _batch(job: jobs.Batch) -> dict[str, Any]:
+    data = job.data
     return {
-        "id": record.id,
+        "id": job.id,
         "object": "batch",
-        "endpoint": record.endpoint,
-        "errors": problems,
-        "input_file_id": record.input_file,
-        "completion_window": record.window,
-        "status": record.state,
-        "output_file_id": record.output_file,
-        "error_file_id": record.error_file,
-        "created_at": record.created_at,
-        "expires_at": record.expires_at,
-        **{f"{state}_at": record.times.get(state) for state in State if state != "validating"},
-        "request_counts": counts,
-        "metadata": record.metadata or None,
+        "endpoint": data.endpoint,
+        "errors": {"object": "list", "data": data.problems} if data.problems else None,
+        "input_file_id": data.input_file,
+        "completion_window": data.window,
+        "status": "validating" if job.state is State.QUEUED else job.state,
+        "output_file_id": data.output_file,
+        "error_file_id": data.error_file,
+        "created_at": int(job.created_at),
+        "expires_at": data.expires_at,
+        **{f"{state}_at": job.times.get(state) for state in State if state is not State.QUEUED},
+        "request_counts": {
+            "total": data.num_lines,
+            "completed": job.num_results - job.num_errors,
+            "failed": job.num_errors,
+        },
+        "metadata": data.metadata or None,
     }
 
 
@@ -288,7 +285,7 @@ class BatchLines:
         self._services, self._endpoints = services, endpoints
         self._started_at = time.monotonic()
 
-    async def __call__(self, line: Asked) -> tuple[int, Any]:
+    async def __call__(self, line: BatchRequest) -> tuple[int, Any]:
         """Return the status and the JSON of an answer."""
         endpoint = self._endpoints[line.endpoint]
         token = asked.set(AskedOverHTTP(line.id, "POST", line.endpoint))
@@ -306,7 +303,7 @@ class BatchLines:
         finally:
             asked.reset(token)
 
-    async def _answer(self, endpoint: Endpoint[Any, Any], line: Asked) -> Any:
+    async def _answer(self, endpoint: Endpoint[Any, Any], line: BatchRequest) -> Any:
         services = self._services
         if services.keys is not None and services.keys.entry(line.owner) is None:
             raise KeyRefused(endpoint.protocol.key_place)

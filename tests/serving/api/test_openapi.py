@@ -144,6 +144,8 @@ def test_the_document_is_valid_and_whole(documented: Any) -> None:
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert references == known
     assert not [name for name in known if "__" in name]  # the path of a module, for want of a name
+    errors = [name for name in document["components"]["schemas"] if name.endswith("Error")]
+    assert errors == ["PlainError", "OpenAIError", "DeepLError"]  # the same order at each start
 
 
 @pytest.mark.parametrize("label", TAKING)

@@ -88,7 +88,7 @@ async def test_a_docx(desk: World) -> None:
     [
         "/download_file/nothing.txt",
         "/download_file/a.b.c.d",
-        "/download_file/..%2F..%2Fdocuments.sqlite3",
+        "/download_file/..%2F..%2Fjobs.sqlite3",
         "/download_file/%00",
     ],
 )

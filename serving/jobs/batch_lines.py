@@ -13,7 +13,7 @@ _FIELDS = {"custom_id", "method", "url", "body"}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Holds one request. number: of its line, from 1."""
+    """One request. number: of its line, from 1."""
 
     number: int
     custom_id: str

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from serving.batches import batches as module
-from serving.batches import tables
-from serving.batches.batches import Batches
-from serving.batches.lines import problems_of
-from serving.batches.tables import OPEN, BatchRecord, State
-from serving.batches.worker import Asked
 from serving.errors import NoSuchObject, RequestError
-from serving.storage import DatabaseThread
+from serving.jobs import batches as module
+from serving.jobs import table
+from serving.jobs.batch_lines import problems_of
+from serving.jobs.batches import Batch, BatchData, Batches, BatchRequest
+from serving.jobs.queue import JobQueue
+from serving.jobs.table import OPEN, State
 
 URL = "/v1/completions"
 
@@ -35,17 +34,17 @@ def jsonl(number: int) -> io.BytesIO:
     return io.BytesIO("\n".join(line(f"line {n}") for n in range(number)).encode())
 
 
-async def answer(asked: Asked) -> tuple[int, Any]:
+async def answer(asked: BatchRequest) -> tuple[int, Any]:
     await asyncio.sleep(0)
     return (400 if asked.body["prompt"] == "line 3" else 200), {"said": asked.body["prompt"]}
 
 
-async def created(batches: Batches, number: int, owner: str = "ann") -> BatchRecord:
-    file = await batches.take(owner, "in.jsonl", jsonl(number))
+async def created(batches: Batches, number: int, owner: str = "ann") -> Batch:
+    file = await batches.add_file(owner, "in.jsonl", jsonl(number))
     return await batches.create(owner, URL, file.id, {})
 
 
-async def until(batches: Batches, batch: BatchRecord, holds: Callable[[BatchRecord], bool]) -> Any:
+async def until(batches: Batches, batch: Batch, holds: Callable[[Batch], bool]) -> Any:
     for _ in range(1000):
         found = await batches.batch(batch.owner, batch.id)
         if holds(found):
@@ -60,20 +59,20 @@ async def results(batches: Batches, owner: str, file_id: str | None) -> list[Any
     return [json.loads(text) for text in path.read_text().splitlines()]
 
 
-def has_ended(batch: BatchRecord) -> bool:
+def has_ended(batch: Batch) -> bool:
     return batch.state not in OPEN
 
 
 async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
-    batches = Batches(tmp_path, answer)
-    async with batches.working():
+    batches = Batches(JobQueue(tmp_path), answer)
+    async with batches._queue.working(batches):
         ended = await until(batches, await created(batches, 40), has_ended)
-    output = await results(batches, "ann", ended.output_file)
-    [failed] = await results(batches, "ann", ended.error_file)
+    output = await results(batches, "ann", ended.data.output_file)
+    [failed] = await results(batches, "ann", ended.data.error_file)
 
     assert ended.state is State.COMPLETED
     assert list(ended.times) == ["in_progress", "finalizing", "completed"]
-    assert (ended.num_lines, ended.num_done, ended.num_failed) == (40, 39, 1)
+    assert (ended.data.num_lines, ended.num_results, ended.num_errors) == (40, 40, 1)
     assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(40) if n != 3]
     assert all(each["response"]["body"]["said"] == each["custom_id"] for each in output)
     assert failed["custom_id"] == "line 3" and failed["response"]["status_code"] == 400
@@ -82,8 +81,9 @@ async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from serving.batches.batches import Batches
-from tests.serving.batches.test_batches import created
+from serving.jobs.batches import Batches
+from serving.jobs.queue import JobQueue
+from tests.serving.jobs.test_batches import created
 
 async def run(asked):
     with open(sys.argv[2], "a") as log:
@@ -92,8 +92,8 @@ async def run(asked):
     return 200, {}
 
 async def main():
-    batches = Batches(Path(sys.argv[1]), run)
-    async with batches.working():
+    batches = Batches(JobQueue(Path(sys.argv[1])), run)
+    async with batches._queue.working(batches):
         print((await created(batches, 400)).id, flush=True)
         await asyncio.sleep(60)
 
@@ -122,17 +122,17 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
     begun = log.read_text().splitlines()
     again: list[str] = []
 
-    async def run(asked: Asked) -> tuple[int, Any]:
+    async def run(asked: BatchRequest) -> tuple[int, Any]:
         again.append(asked.body["prompt"])
         return 200, {}
 
     now = time.time
-    monkeypatch.setattr(module.tables, "claim", _claiming_later(module.tables.claim, now))
-    batches = Batches(tmp_path, run)
-    kept = (await batches.batch("ann", batch_id)).num_done
-    async with batches.working():
+    monkeypatch.setattr(table, "claim", _claiming_later(table.claim, now))
+    batches = Batches(JobQueue(tmp_path), run)
+    kept = (await batches.batch("ann", batch_id)).num_results
+    async with batches._queue.working(batches):
         ended = await until(batches, await batches.batch("ann", batch_id), has_ended)
-    output = await results(batches, "ann", ended.output_file)
+    output = await results(batches, "ann", ended.data.output_file)
 
     assert ended.state is State.COMPLETED and 0 < kept < 400
     assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(400)]
@@ -142,28 +142,30 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
 
 def _claiming_later(claim: Any, now: Callable[[], float]) -> Any:
     """Let the lease of whoever was killed have run out."""
-    return lambda database, worker, _, seconds: claim(database, worker, now() + 60, seconds)
+    return lambda database, data, worker, _, seconds: claim(
+        database, data, worker, now() + 60, seconds
+    )
 
 
 async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
-    async def run(asked: Asked) -> tuple[int, Any]:
+    async def run(asked: BatchRequest) -> tuple[int, Any]:
         if asked.body["prompt"] != "line 0":
             await gate.wait()
         return 200, {}
 
-    batches = Batches(tmp_path, run)
-    async with batches.working():
+    batches = Batches(JobQueue(tmp_path), run)
+    async with batches._queue.working(batches):
         batch = await created(batches, 3)
-        await until(batches, batch, lambda found: found.num_done == 1)
+        await until(batches, batch, lambda found: found.num_results == 1)
         cancelling = await batches.cancel("ann", batch.id)
         ended = await until(batches, batch, has_ended)
 
     assert (cancelling.state, ended.state) == (State.CANCELLING, State.CANCELLED)
-    assert len(await results(batches, "ann", ended.output_file)) == 1
+    assert len(await results(batches, "ann", ended.data.output_file)) == 1
     with pytest.raises(RequestError, match="cannot be cancelled: it is completed"):
-        async with batches.working():
+        async with batches._queue.working(batches):
             other = await created(batches, 1)
             gate.set()
             await until(batches, other, has_ended)
@@ -173,16 +175,16 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
 async def test_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WINDOW_SECONDS", -1)
 
-    async def run(asked: Asked) -> tuple[int, Any]:
+    async def run(asked: BatchRequest) -> tuple[int, Any]:
         await asyncio.Event().wait()
         raise AssertionError
 
-    batches = Batches(tmp_path, run)
-    async with batches.working():
+    batches = Batches(JobQueue(tmp_path), run)
+    async with batches._queue.working(batches):
         ended = await until(batches, await created(batches, 2), has_ended)
-    errors = await results(batches, "ann", ended.error_file)
+    errors = await results(batches, "ann", ended.data.error_file)
 
-    assert ended.state is State.EXPIRED and ended.output_file is None
+    assert ended.state is State.EXPIRED and ended.data.output_file is None
     assert {each["error"]["code"] for each in errors} == {"batch_expired"} and len(errors) == 2
 
 
@@ -211,57 +213,57 @@ def test_what_is_wrong_with_a_line(tmp_path: Path, text: str, message: str) -> N
 
 
 async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
-    batches = Batches(tmp_path, answer)
-    async with batches.working():
-        file = await batches.take("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
+    batches = Batches(JobQueue(tmp_path), answer)
+    async with batches._queue.working(batches):
+        file = await batches.add_file("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
         ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
 
-    assert ended.state is State.FAILED and [each["line"] for each in ended.problems] == [1, 2]
+    assert ended.state is State.FAILED and [each["line"] for each in ended.data.problems] == [1, 2]
 
 
 async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path: Path) -> None:
-    batches = Batches(tmp_path, answer)
+    batches = Batches(JobQueue(tmp_path), answer)
     lost, other = await created(batches, 2), await created(batches, 2)
-    (tmp_path / "files" / lost.input_file).unlink()
-    async with batches.working():
+    (tmp_path / "files" / lost.data.input_file).unlink()
+    async with batches._queue.working(batches):
         failed = await until(batches, lost, has_ended)
         ended = await until(batches, other, has_ended)
 
     assert (failed.state, ended.state) == (State.FAILED, State.COMPLETED)
-    assert [each["code"] for each in failed.problems] == ["file_not_found"]
+    assert [each["code"] for each in failed.data.problems] == ["file_not_found"]
 
 
 async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> None:
     """Its lease ran out while it answered the last line, and another worker has the batch now."""
-    database = DatabaseThread(tmp_path, "batches", tables.SCHEMA)
+    database = JobQueue(tmp_path).database
 
-    async def run(asked: Asked) -> tuple[int, Any]:
+    async def run(asked: BatchRequest) -> tuple[int, Any]:
         if asked.body["prompt"] == "line 1":
             batch = await batches.batch("ann", asked.id.rpartition("-")[0])
-            await until(batches, batch, lambda found: found.num_done == 1)
-            await database.run(tables.claim, "another", time.time() + 60, 60.0)
+            await until(batches, batch, lambda found: found.num_results == 1)
+            await database.run(table.claim, BatchData, "another", time.time() + 60, 60.0)
         return 200, {}
 
-    batches = Batches(tmp_path, run)
-    async with batches.working():
+    batches = Batches(JobQueue(tmp_path), run)
+    async with batches._queue.working(batches):
         batch = await created(batches, 2)
-        await until(batches, batch, lambda found: found.num_done == 1)
+        await until(batches, batch, lambda found: found.num_results == 1)
         await asyncio.sleep(0.5)
         left = await batches.batch("ann", batch.id)
 
-    assert (left.state, left.num_done) == (State.IN_PROGRESS, 1)
-    assert [path.name for path in (tmp_path / "files").iterdir()] == [batch.input_file]
+    assert (left.state, left.num_results) == (State.IN_PROGRESS, 1)
+    assert [path.name for path in (tmp_path / "files").iterdir()] == [batch.data.input_file]
 
 
 async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
-    batches = Batches(tmp_path, answer)
+    batches = Batches(JobQueue(tmp_path), answer)
     batch = await created(batches, 1)
 
     for asking in (
-        batches.file("bob", batch.input_file),
-        batches.content("bob", batch.input_file),
-        batches.delete("bob", batch.input_file),
-        batches.create("bob", URL, batch.input_file, {}),
+        batches.file("bob", batch.data.input_file),
+        batches.content("bob", batch.data.input_file),
+        batches.delete_file("bob", batch.data.input_file),
+        batches.create("bob", URL, batch.data.input_file, {}),
         batches.batch("bob", batch.id),
         batches.cancel("bob", batch.id),
     ):
@@ -269,5 +271,5 @@ async def test_others_do_not_learn_of_it(tmp_path: Path) -> None:
             await asking
     assert await batches.files("bob") == [] and await batches.batches("bob") == []
     with pytest.raises(RequestError, match="a batch reads it"):
-        await batches.delete("ann", batch.input_file)
-    assert (tmp_path / "files" / batch.input_file).stat().st_size > 0
+        await batches.delete_file("ann", batch.data.input_file)
+    assert (tmp_path / "files" / batch.data.input_file).stat().st_size > 0

@@ -1,4 +1,4 @@
-"""Documents that wait: taken in, translated, given out; cancelled, expired, left and taken over."""
+"""Document jobs: queued, translated, given out, cancelled, expired, and continued after a kill."""
 
 import asyncio
 import io
@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 
-from serving.documents import worker
-from serving.documents.documents import Documents, Handle
 from serving.documents.spans import PlainDocument
-from serving.documents.tables import State, Wanted
 from serving.errors import (
     DocumentNotFound,
     DocumentNotReady,
@@ -27,6 +24,10 @@ from serving.errors import (
     RequestError,
     TooLarge,
 )
+from serving.jobs import queue
+from serving.jobs.documents import Documents, Handle
+from serving.jobs.queue import JobQueue
+from serving.jobs.table import State
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 
@@ -36,17 +37,17 @@ TEXT = "\n".join(LINES).encode()
 
 @asynccontextmanager
 async def working(documents: Documents) -> AsyncIterator[None]:
-    async with documents.working():
+    async with documents._queue.working(documents):
         yield
 
 
-def desk(folder: Path, translator: ShoutingTranslator, **limits: Any) -> Documents:
-    return Documents(folder, translator.catalog, DocumentLimits(**limits))
+def documents_of(folder: Path, translator: ShoutingTranslator, **limits: Any) -> Documents:
+    return Documents(JobQueue(folder), translator.catalog, DocumentLimits(**limits))
 
 
 async def sent(documents: Documents, text: bytes = TEXT, name: str = "a.txt") -> Handle:
-    async with documents.received(io.BytesIO(text), name) as draft:
-        return await documents.queue(draft, Wanted(name, "en", "fr", owner="ann"))
+    async with documents.received(io.BytesIO(text), name) as document:
+        return await documents.queue(document, "ann", "en", "fr")
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -57,50 +58,50 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def until_translated(documents: Documents, handle: Handle, num_fragments: int) -> None:
     async with asyncio.timeout(60):
-        while (await documents.record(handle, "ann")).num_done < num_fragments:
+        while (await documents.job(handle, "ann")).num_results < num_fragments:
             await asyncio.sleep(0.01)
 
 
 async def let_leases_run_out(documents: Documents) -> None:
     await documents._database.run(
-        lambda database: database.execute("UPDATE documents SET leased_until = 0")
+        lambda database: database.execute("UPDATE jobs SET leased_until = 0")
     )
 
 
 async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
     translator = ShoutingTranslator()
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     handle = await sent(documents)
 
-    waiting = await documents.record(handle, "ann")
+    waiting = await documents.job(handle, "ann")
     with pytest.raises(DocumentNotReady):
         await documents.result(handle, "ann")
     async with working(documents):
         await documents.finished(handle, "ann")
-    record, path = await documents.result(handle, "ann")
+    job, path = await documents.result(handle, "ann")
 
-    assert (waiting.state, waiting.num_done) == (State.QUEUED, 0)
-    assert (record.state, record.num_done, record.num_fragments) == (State.DONE, 200, 200)
+    assert (waiting.state, waiting.worker, waiting.num_results) == (State.QUEUED, None, 0)
+    assert (job.state, job.num_results, job.data.num_fragments) == (State.COMPLETED, 200, 200)
     assert path.read_bytes() == TEXT.upper()
     assert all(job.decoding.priority > 0 for job in translator.jobs)
     assert {job.decoding.share for job in translator.jobs} == {"ann"}
 
 
 async def test_who_has_no_key_of_it_learns_nothing(tmp_path: Path) -> None:
-    documents = desk(tmp_path, ShoutingTranslator())
+    documents = documents_of(tmp_path, ShoutingTranslator())
     handle = await sent(documents)
 
     for other, owner in [(Handle(handle.id, "x"), "ann"), (Handle("x", "x"), "ann"), (handle, "b")]:
         with pytest.raises(DocumentNotFound):
-            await documents.record(other, owner)
+            await documents.job(other, owner)
 
 
 async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> None:
     first, second = ShoutingTranslator(), ShoutingTranslator()
     first.gate, first.lets_pass = asyncio.Event(), 3
-    dying, living = desk(tmp_path, first), desk(tmp_path, second)
+    dying, living = documents_of(tmp_path, first), documents_of(tmp_path, second)
     handle = await sent(dying)
-    abandoned = asyncio.create_task(dying._worker.run())
+    abandoned = asyncio.create_task(dying._queue._work(dying))
     await until_translated(dying, handle, 3 * 16)
     await let_leases_run_out(dying)
 
@@ -112,19 +113,19 @@ async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> Non
     assert set(second.texts) == set(LINES[3 * 16 :])
     abandoned.cancel()
     await asyncio.gather(abandoned, return_exceptions=True)
-    assert (await living.record(handle, "ann")).state is State.DONE
+    assert (await living.job(handle, "ann")).state is State.COMPLETED
 
 
 async def test_a_server_that_is_killed_goes_on_after_its_start(tmp_path: Path) -> None:
     source = f"""
 import asyncio, pathlib
-from tests.serving.documents import test_documents as t
+from tests.serving.jobs import test_documents as t
 async def main():
     translator = t.ShoutingTranslator()
     translator.gate, translator.lets_pass = asyncio.Event(), 5
-    documents = t.desk(pathlib.Path({str(tmp_path)!r}), translator)
+    documents = t.documents_of(pathlib.Path({str(tmp_path)!r}), translator)
     handle = await t.sent(documents)
-    async with documents.working():
+    async with t.working(documents):
         await t.until_translated(documents, handle, 80)
         print(handle.id, handle.key, flush=True)
         await asyncio.sleep(60)
@@ -137,7 +138,7 @@ asyncio.run(main())
         killed.send_signal(signal.SIGKILL)
         killed.wait()
     translator = ShoutingTranslator()
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     await let_leases_run_out(documents)
 
     async with working(documents):
@@ -151,29 +152,30 @@ asyncio.run(main())
 async def test_a_worker_that_stops_gives_its_document_back(tmp_path: Path) -> None:
     translator = ShoutingTranslator()
     translator.gate = asyncio.Event()
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     handle = await sent(documents)
 
     async with working(documents):
         await until(lambda: bool(translator.jobs))
 
-    assert (await documents.record(handle, "ann")).state is State.QUEUED
+    job = await documents.job(handle, "ann")
+    assert (job.state, job.worker) == (State.QUEUED, None)
 
 
 async def test_a_cancelled_document_is_worked_on_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_RENEWS_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(queue, "_RENEWAL_SECONDS", 0.05)
     translator = ShoutingTranslator()
     translator.gate = asyncio.Event()
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     handle = await sent(documents)
 
     async with working(documents):
         await until(lambda: bool(translator.jobs))
-        await documents.remove(handle, "ann")
+        await documents.remove(handle.id)
         with pytest.raises(DocumentNotFound):
-            await documents.record(handle, "ann")
+            await documents.job(handle, "ann")
         translator.gate = None
         after = await sent(documents, b"after")
         await documents.finished(after, "ann")
@@ -184,7 +186,7 @@ async def test_a_cancelled_document_is_worked_on_no_more(
 async def test_what_is_cancelled_while_it_is_written_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    documents = desk(tmp_path, ShoutingTranslator())
+    documents = documents_of(tmp_path, ShoutingTranslator())
     handle = await sent(documents)
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -197,7 +199,7 @@ async def test_what_is_cancelled_while_it_is_written_is_no_failure(
     monkeypatch.setattr(PlainDocument, "write", write)
     async with working(documents):
         await until(begun.is_set)
-        await documents.remove(handle, "ann")
+        await documents.remove(handle.id)
         goes_on.set()
         await asyncio.sleep(0.2)
     assert caplog.records == []
@@ -207,7 +209,7 @@ async def test_what_is_cancelled_while_it_is_written_is_no_failure(
 async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
     translator = ShoutingTranslator()
     translator.errors = [Overloaded(1, 0.01) for _ in range(5)]
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     handle = await sent(documents)
 
     async with working(documents):
@@ -217,21 +219,21 @@ async def test_a_full_engine_is_waited_for(tmp_path: Path) -> None:
 async def test_a_failure_is_told(tmp_path: Path) -> None:
     translator = ShoutingTranslator()
     translator.errors = [EngineError("scripted")] * 100
-    documents = desk(tmp_path, translator)
+    documents = documents_of(tmp_path, translator)
     handle = await sent(documents)
 
     async with working(documents):
         with pytest.raises(EngineError, match="not translated: scripted"):
             await documents.finished(handle, "ann")
-    assert (await documents.record(handle, "ann")).error == "scripted"
+    assert (await documents.job(handle, "ann")).data.error == "scripted"
 
 
 async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
-    documents = desk(tmp_path, ShoutingTranslator(), hours=1e-9)
+    documents = documents_of(tmp_path, ShoutingTranslator(), hours=1e-9)
     handle = await sent(documents)
 
     with pytest.raises(DocumentNotFound):
-        await documents.record(handle, "ann")
+        await documents.job(handle, "ann")
     async with working(documents):
         assert [*(tmp_path / "documents").iterdir()] == []
 
@@ -249,7 +251,7 @@ async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
 async def test_what_is_refused_leaves_nothing(
     tmp_path: Path, name: str, text: bytes, error: type[Exception], message: str
 ) -> None:
-    documents = desk(tmp_path, ShoutingTranslator(), max_characters=5)
+    documents = documents_of(tmp_path, ShoutingTranslator(), max_characters=5)
 
     with pytest.raises(error, match=message):
         await sent(documents, text, name)
@@ -258,17 +260,17 @@ async def test_what_is_refused_leaves_nothing(
 
 
 async def test_no_model_for_the_languages(tmp_path: Path) -> None:
-    documents = desk(tmp_path, ShoutingTranslator())
+    documents = documents_of(tmp_path, ShoutingTranslator())
 
     with pytest.raises(RequestError, match="no such source language"):
-        async with documents.received(io.BytesIO(TEXT), "a.txt") as draft:
-            await documents.queue(draft, Wanted("a.txt", "de", "fr"))
+        async with documents.received(io.BytesIO(TEXT), "a.txt") as document:
+            await documents.queue(document, "", "de", "fr")
 
     assert [*tmp_path.glob("documents/*")] == []
 
 
 async def test_there_is_room_for_so_much_and_no_more(tmp_path: Path) -> None:
-    documents = desk(tmp_path, ShoutingTranslator(), disk_mib=1)
+    documents = documents_of(tmp_path, ShoutingTranslator(), disk_mib=1)
     await sent(documents, b"word " * 300_000)
 
     with pytest.raises(DocumentsFull):

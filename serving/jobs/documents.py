@@ -1,0 +1,277 @@
+"""Documents to translate: received, queued, translated and given out.
+
+A document and the translations of its fragments are on disk, so that a restarted server, or another
+replica, continues with what is left.
+"""
+
+import asyncio
+import hmac
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+from typing import BinaryIO, ClassVar
+
+from serving.access.key_file import hash_of
+from serving.documents.formats.registry import extension_of, read_document, result_name
+from serving.documents.fragment import MARKUP
+from serving.documents.translating import batches, translated
+from serving.errors import (
+    AttendantError,
+    DocumentNotFound,
+    DocumentNotReady,
+    DocumentsFull,
+    EngineError,
+    EngineStopped,
+    RequestError,
+    StorageError,
+    TooLarge,
+)
+from serving.jobs import table
+from serving.jobs.folder import Folder, replacing
+from serving.jobs.queue import JobQueue, Lease
+from serving.jobs.table import Job, State
+from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.decoding import applicable, decoding_of
+from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.request import MAX_TIMEOUT_SECONDS
+from serving.server_config import DocumentLimits
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_PRIORITY = 1_000  # a higher number is less urgent
+_TAG = re.compile("<[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentData:
+    """What is asked of a document.
+
+    name: of its file. source: language of the text, given or identified.
+    model: None is the first that translates between the languages.
+    glossary: terms with their translations. error: why it was not translated.
+    """
+
+    KIND: ClassVar[str] = "document"
+
+    name: str
+    source: str
+    target: str
+    model: str | None = None
+    glossary: Mapping[str, str] | None = None
+    key_hash: str = ""
+    num_characters: int = 0
+    num_fragments: int = 0
+    error: str = ""
+
+
+DocumentJob = Job[DocumentData]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The id of a document, and the key that only its sender knows."""
+
+    id: str
+    key: str
+
+
+class ReceivedDocument:
+    """A document that was stored and is not queued yet.
+
+    texts: of its fragments, without codes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.id, self.name = token_hex(16), name
+        self.texts: Sequence[str] = ()
+        self.is_queued = False
+
+    @property
+    def num_characters(self) -> int:
+        return sum(map(len, self.texts))
+
+
+class Documents:
+    """The documents of a server; also the queue's handler of document jobs.
+
+    owner: the name of the API key that was shown; empty where the server asks for none.
+    """
+
+    data = DocumentData
+    num_at_once = 2
+
+    def __init__(self, queue: JobQueue, catalog: Catalog, limits: DocumentLimits) -> None:
+        self.folder = Folder(queue.state_dir / "documents")
+        self._queue, self._database = queue, queue.database
+        self._catalog, self._limits = catalog, limits
+
+    @asynccontextmanager
+    async def received(
+        self, file: BinaryIO, name: str, language: str | None = None
+    ) -> AsyncIterator[ReceivedDocument]:
+        """Store a file. It is removed at the end of the block unless it was queued.
+
+        language: of its text, if it is known.
+        Raises RequestError for a file that is no document, TooLarge, and DocumentsFull.
+        """
+        extension_of(name)
+        document = ReceivedDocument(name)
+        try:
+            document.texts = await asyncio.to_thread(self._store, document, file, language)
+            yield document
+        finally:
+            if not document.is_queued:
+                await asyncio.to_thread(self.folder.remove, document.id)
+
+    async def queue(
+        self,
+        document: ReceivedDocument,
+        owner: str,
+        source: str,
+        target: str,
+        model: str | None = None,
+        glossary: Mapping[str, str] | None = None,
+    ) -> Handle:
+        """Queue a document for translation. Raises RequestError where no model can."""
+        handle = Handle(document.id, token_urlsafe(32))
+        data = DocumentData(
+            *(document.name, source, target, model, glossary),
+            key_hash=hash_of(handle.key),
+            num_characters=document.num_characters,
+            num_fragments=len(document.texts),
+        )
+        await self._translation_job(data, owner)
+        now = time.time()
+        document.is_queued = True
+        await self._queue.add(Job(handle.id, owner, data, now, now + self._limits.hours * 3600))
+        return handle
+
+    async def job(self, handle: Handle, owner: str | None) -> DocumentJob:
+        """Return the job of a document. Raises DocumentNotFound, also for a wrong key.
+
+        owner: None stands for any.
+        """
+        job = await self._database.run(table.find, DocumentData, handle.id)
+        if job is None or job.kept_until < time.time() or owner not in (None, job.owner):
+            raise DocumentNotFound(handle.id)
+        if not hmac.compare_digest(job.data.key_hash, hash_of(handle.key)):
+            raise DocumentNotFound(handle.id)
+        return job
+
+    async def result(self, handle: Handle, owner: str | None) -> tuple[DocumentJob, Path]:
+        """Return the path of the translated document. Raises DocumentNotReady and EngineError."""
+        job = await self.job(handle, owner)
+        if job.state is State.FAILED:
+            raise EngineError(f"the document was not translated: {job.data.error}")
+        if job.state is not State.COMPLETED:
+            raise DocumentNotReady(seconds_remaining(job))
+        return job, self._result(job)
+
+    async def finished(self, handle: Handle, owner: str) -> None:
+        """Wait until some replica has translated a document. Raises EngineError."""
+        while True:
+            with suppress(DocumentNotReady):
+                await self.result(handle, owner)
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def remove(self, document: str) -> None:
+        """Delete a document; a worker that translates it stops soon."""
+        await self._database.run(table.remove, [document])
+        await asyncio.to_thread(self.folder.remove, document)
+
+    async def run(self, job: DocumentJob, lease: Lease) -> None:
+        """Translate a document, or store why it cannot be translated."""
+        state, error = State.FAILED, ""
+        try:
+            await lease.hold(self._translate(job, lease))
+            state = State.COMPLETED
+        except (EngineStopped, StorageError):
+            raise
+        except AttendantError as failure:
+            error = str(failure)
+        except Exception as failure:
+            error = "internal error"
+            if self.folder.path(job.id).is_dir():  # else it was removed meanwhile
+                logger.error("document %s failed: %r", job.id, failure, exc_info=failure)
+        await lease.update(job.entering(state, time.time(), error=error))
+
+    async def _translate(self, job: DocumentJob, lease: Lease) -> None:
+        """Translate the fragments that have no translation yet, and write the document."""
+        data = job.data
+        translator, translation_job = await self._translation_job(data, job.owner)
+        source = self._source(job.id, data.name)
+        document = await asyncio.to_thread(read_document, source, data.name, data.source)
+        done = await self._database.run(table.results, job.id)
+        left = {n: text for n, text in enumerate(document.fragments) if n not in done}
+        work = translated(translator, translation_job, batches(left), f"document-{job.id}")
+        async with aclosing(work) as results:
+            async for texts in results:
+                await lease.save(texts)
+                done.update(texts)
+        ordered = [done[number] for number in range(len(done))]
+        with replacing(self._result(job)) as target:
+            await asyncio.to_thread(document.write, ordered, target, data.target)
+
+    async def _translation_job(
+        self, data: DocumentData, owner: str
+    ) -> tuple[Translator, TranslationJob]:
+        """Return the model and the job of all batches of a document, without their texts.
+
+        Raises RequestError where no model translates it, and ModelNotFound.
+        """
+        translator = await self._catalog.translator(data.model, data.source, data.target)
+        decoding = decoding_of(
+            applicable(translator.card.generation, {}),
+            priority=_PRIORITY,
+            timeout_seconds=MAX_TIMEOUT_SECONDS,
+            share=owner,
+        )
+        glossary = tuple(
+            GlossaryEntry(term, (text,)) for term, text in (data.glossary or {}).items()
+        )
+        return translator, TranslationJob(
+            *("", (), data.source, data.target, decoding),
+            glossary=glossary,
+            markup=MARKUP,
+            protection=True,
+        )
+
+    def _store(
+        self, document: ReceivedDocument, file: BinaryIO, language: str | None
+    ) -> Sequence[str]:
+        """Copy a file and return the texts of its fragments."""
+        if self.folder.num_bytes() > self._limits.disk_mib * 2**20:
+            raise DocumentsFull
+        name, path = document.name, self._source(document.id, document.name)
+        self.folder.copy(file, path)
+        fragments = read_document(path, name, language).fragments
+        texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
+        if sum(map(len, texts)) > self._limits.max_characters:
+            message = f"has more than {self._limits.max_characters} characters"
+            raise TooLarge("file", name, message)
+        if not texts:
+            raise RequestError("file", name, "has no text to translate")
+        return texts
+
+    def _source(self, document: str, name: str) -> Path:
+        return self.folder.path(document, f"source.{extension_of(name)}")
+
+    def _result(self, job: DocumentJob) -> Path:
+        return self.folder.path(job.id, f"result.{extension_of(result_name(job.data.name))}")
+
+
+def seconds_remaining(job: DocumentJob) -> float | None:
+    """Estimate how long a document still takes; None if its worker has no result yet."""
+    num_own = job.num_results - job.num_results_at_claim
+    if job.state is not State.QUEUED or job.worker is None or num_own <= 0:
+        return None
+    seconds_each = (time.time() - job.claimed_at) / num_own
+    return seconds_each * (job.data.num_fragments - job.num_results)
