@@ -1,23 +1,15 @@
-"""`attendant deploy`: from the server's configuration to where it runs, and whether it does."""
+"""`attendant deploy`: brings a configuration to a Ray cluster, and tries a running server."""
 
 import sys
 from pathlib import Path
 from typing import TextIO
 
 import click
+import yaml
 
-from deploy import applying
-from deploy.rendering import compose, files, helm, kubernetes, ray, rayservice
+from deploy import ray
 from deploy.smoke import checks_of
 from serving.server_config import parse_file
-
-_TARGETS = {
-    "compose": compose.render,
-    "kubernetes": kubernetes.render,
-    "helm": helm.render,
-    "rayservice": rayservice.render,
-    "ray": ray.render,
-}
 
 config_option = click.option(
     "-c",
@@ -30,34 +22,14 @@ config_option = click.option(
 
 @click.group()
 def deploy() -> None:
-    """Run a server elsewhere: in containers, on Kubernetes, on a Ray cluster."""
+    """Deploy to a Ray cluster, or try a server that runs anywhere."""
 
 
-@deploy.command()
-@click.argument("target", type=click.Choice([*_TARGETS]))
+@deploy.command("serve-config")
 @config_option
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to write to.",
-)
-def render(target: str, config: Path, output: Path) -> None:
-    """Write the files that TARGET takes, all from the server's own configuration.
-
-    \b
-    Examples:
-      attendant deploy render compose -c server.yaml -o build/compose
-      docker compose -f build/compose/compose.yaml up
-    \b
-      attendant deploy render rayservice -c server.yaml -o build/ray
-      kubectl apply -f build/ray/rayservice.yaml
-    """
-    rendered = _TARGETS[target](parse_file(config))
-    files.write(output, rendered)
-    for name in rendered:
-        click.echo(output / name)
+def serve_config(config: Path) -> None:
+    """Print the configuration that Ray Serve takes, for `serve deploy` or a RayService."""
+    click.echo(yaml.safe_dump(ray.serve_config(parse_file(config)), sort_keys=False), nl=False)
 
 
 token_option = click.option(
@@ -89,10 +61,10 @@ def apply(
     Examples:
       attendant deploy apply http://127.0.0.1:8265 -c server.yaml --token-file ~/.ray/auth_token
     """
-    serve_config = ray.serve_config(parse_file(config))
+    wanted = ray.serve_config(parse_file(config))
     if not in_place:
-        serve_config = ray.surging(serve_config)
-    applying.apply(dashboard, serve_config, _token(token_file), timeout, click.echo)
+        wanted = ray.surging(wanted)
+    ray.apply(dashboard, wanted, _token(token_file), timeout, click.echo)
 
 
 @deploy.command()

@@ -1,23 +1,43 @@
-"""Tries a running server as its first client would: one look at each thing that it must do.
-
-Nothing about its models is known beforehand; what the server lists is what is tried.
-"""
+"""Tries a running server as its first client would, with the models that it lists."""
 
 import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from deploy.asking import Refused, ask
-
+_TIMEOUT_SECONDS = 60.0
 _TEXT = "Good morning."
+
+
+class RequestError(Exception):
+    """Raised when a server answers with an error, or not at all."""
+
+
+def request(url: str, body: Any = None, method: str | None = None, token: str | None = None) -> str:
+    """Return the text of an answer. A body is sent as JSON. Raise RequestError."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    data = None
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+        data = json.dumps(body).encode()
+    made = urllib.request.Request(url, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(made, timeout=_TIMEOUT_SECONDS) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        raise RequestError(f"{error.code}: {text[:500]}") from None
+    except (OSError, ValueError) as error:  # an URL that is none is a ValueError
+        raise RequestError(str(getattr(error, "reason", error))) from None
 
 
 @dataclass(frozen=True)
 class Check:
-    """Says how one thing went. found: what was seen, or why it failed."""
+    """The result of one check. found: the answer, or why it failed."""
 
     name: str
     passed: bool
@@ -26,13 +46,11 @@ class Check:
 
 
 class Server:
-    """Asks a server for what the checks want to know."""
-
     def __init__(self, url: str, token: str | None) -> None:
         self._url, self._token = url.rstrip("/"), token
 
     def ask(self, path: str, body: Any = None) -> str:
-        return ask(self._url + path, body, token=self._token)
+        return request(self._url + path, body, token=self._token)
 
     @cached_property
     def models(self) -> list[dict[str, Any]]:
@@ -45,13 +63,13 @@ class Server:
 
 
 def checks_of(url: str, token: str | None = None) -> Iterator[Check]:
-    """Try one thing after the other. What no model of the server does is not tried."""
+    """Run the checks one after the other, without those for which the server has no model."""
     server = Server(url, token)
     for name, check in _CHECKS.items():
         started = time.perf_counter()
         try:
             found = check(server)
-        except (Refused, ValueError, LookupError, TypeError) as error:
+        except (RequestError, ValueError, LookupError, TypeError) as error:
             yield Check(name, False, time.perf_counter() - started, str(error) or repr(error))
             continue
         if found is not None:
@@ -92,7 +110,7 @@ def _metrics(server: Server) -> str:
         line for line in server.ask("/metrics").splitlines() if line.startswith("attendant_")
     ]
     if not samples:
-        raise ValueError("no metric of ours among them")
+        raise ValueError("no metric of Attendant among them")
     return f"{len(samples)} samples"
 
 

@@ -41,7 +41,7 @@ class DocumentLimits(_Config):
 
 
 class Access(_Config):
-    """Says who may ask, and where it is written down.
+    """Describes who may ask, and where it is written down.
 
     log: the file that takes a line for each request; `-` is the console; None is off.
     keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
@@ -80,7 +80,7 @@ class Tls(_Config):
 
 
 class Autoscaling(_Config):
-    """Says how many replicas a group may have, and how much waiting work calls for one more.
+    """Describes how many replicas a group may have, and how much waiting work calls for one more.
 
     queued_tokens: work that waits for a row, for each replica, as `attendant_waiting_tokens`
         counts it.
@@ -160,33 +160,6 @@ class WorkerGroup(_Config):
         return self
 
 
-class Canary(_Config):
-    """Describes a second version that gets a part of the requests, through a Gateway.
-
-    weight: percent of the requests. gateway: the Gateway that routes, by name.
-    """
-
-    image: str
-    weight: Annotated[int, Field(ge=0, le=100)]
-    gateway: str
-
-
-class Deployment(_Config):
-    """Says what `attendant deploy render` needs beside the server itself.
-
-    name: of everything that is rendered. image: runs everywhere.
-    bundles_volume: a volume, or a claim for one, with the bundles, mounted read-only at the folder
-        that holds all of them; without it the image has them.
-    memory_mib: of one replica, with all its models, caches and its share of Ray.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$")] = "attendant"
-    image: str = "attendant:cpu"
-    bundles_volume: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")] | None = None
-    memory_mib: Annotated[int, Field(ge=512)] = 4096
-    canary: Canary | None = None
-
-
 class ServerConfig(_Config):
     """Describes a server. The first group answers at `/`; it forwards requests for models of the
     other groups.
@@ -207,7 +180,6 @@ class ServerConfig(_Config):
     tls: Tls | None = None
     state_dir: Path | None = None
     groups: tuple[WorkerGroup, ...]
-    deploy: Deployment = Deployment()
 
     @model_validator(mode="after")
     def _what_is_the_whole_servers_is_said_once(self) -> Self:

@@ -1,13 +1,16 @@
-"""A server's configuration, and what is rendered from it."""
+"""Configurations of servers, and what every manifest must fulfil."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
 
 from serving.server_config import ServerConfig, parse_config
 
 ROOT = Path(__file__).parents[2]
+KUBERNETES_VERSION = "1.35"
 
 GROUP = {
     "name": "translators",
@@ -17,18 +20,51 @@ GROUP = {
 }
 SCALED = {**GROUP, "autoscaling": {"min_replicas": 2, "max_replicas": 5, "queued_tokens": 700}}
 ON_GPUS = {**GROUP, "name": "writers", "device": "cuda", "replicas": 2, "gpus_per_replica": 0.5}
-CANARY = {"image": "attendant:next", "weight": 10, "gateway": "public"}
 
 
-def config(*groups: dict[str, Any], port: int = 8123, **deploy: Any) -> ServerConfig:
-    deploy = {"image": "registry/attendant:7", "memory_mib": 3000, **deploy}
-    value = {"port": port, "groups": list(groups or [GROUP]), "deploy": deploy}
-    return parse_config("the test", value)
+def config(*groups: dict[str, Any], **changes: Any) -> ServerConfig:
+    return parse_config("the test", {"port": 8123, "groups": list(groups or [GROUP]), **changes})
 
 
 def documents(text: str) -> dict[str, Any]:
-    """Return the objects of a manifest; of several of a kind the first one."""
-    found: dict[str, Any] = {}
-    for each in yaml.safe_load_all(text):
-        found.setdefault(each["kind"], each)
-    return found
+    """Return the objects of a manifest by their kinds."""
+    return {each["kind"]: each for each in yaml.safe_load_all(text) if each}
+
+
+def ray_environment() -> dict[str, str]:
+    """Return the variables that the shipped RayService gives to its pods."""
+    text = (ROOT / "deploy/kubernetes/rayservice.yaml").read_text()
+    cluster = documents(text)["RayService"]["spec"]["rayClusterConfig"]
+    (container,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def check(manifest: Any) -> None:
+    """Raise ValidationError for what Kubernetes would refuse."""
+    kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
+
+
+def pod_specs(manifest: Any) -> Iterator[Any]:
+    """Yield the specifications of pods anywhere in an object."""
+    if isinstance(manifest, dict):
+        if "containers" in manifest:
+            yield manifest
+        for value in manifest.values():
+            yield from pod_specs(value)
+    if isinstance(manifest, list):
+        for value in manifest:
+            yield from pod_specs(value)
+
+
+def check_hardening(spec: Any) -> None:
+    """Assert that a pod can do no more than serve."""
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        own = container["securityContext"]
+        assert own["readOnlyRootFilesystem"] is True
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert container["resources"]["limits"] == container["resources"]["requests"]
+        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert {"/tmp", "/home/attendant", "/dev/shm"} <= mounted

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from deploy import applying
+from deploy import ray as applying
 from deploy.command import deploy
-from deploy.rendering.ray import DEPLOYMENT, serve_config, surging
+from deploy.ray import DEPLOYMENT, serve_config, surging
 from serving.deployments import forwarding
 from serving.errors import AttendantError
 from serving.server_config import parse_file
@@ -58,6 +59,11 @@ def test_it_returns_when_all_groups_run(server_file: Path, tmp_path: Path) -> No
     method, _, body, token = ray.asked[0]
     assert (method, body) == ("PUT", surging(serve_config(parse_file(server_file))))
     assert {each[3] for each in ray.asked} == {token} == {"Bearer secret"}
+
+
+def test_the_configuration_of_ray_serve_is_printed(server_file: Path) -> None:
+    done = CliRunner().invoke(deploy, ["serve-config", "-c", str(server_file)])
+    assert yaml.safe_load(done.output) == serve_config(parse_file(server_file))
 
 
 def test_new_replicas_come_first_unless_there_is_no_room(server_file: Path) -> None:

@@ -9,40 +9,103 @@ import ray
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from deploy.rendering import rayservice
-from deploy.rendering.ray import serve_config
-from serving.server_config import WorkerGroup, parse_config, parse_file, read_config
-from tests.deploy.rendered import GROUP, ON_GPUS, ROOT, SCALED, config, documents
+from deploy.ray import serve_config
+from serving.errors import ConfigError
+from serving.server_config import ServerConfig, WorkerGroup, parse_file, read_config
+from tests.deploy.rendered import (
+    GROUP,
+    ON_GPUS,
+    ROOT,
+    SCALED,
+    check,
+    check_hardening,
+    config,
+    documents,
+    pod_specs,
+)
 
 FOLDER = ROOT / "deploy/kubernetes"
+OBJECTS = documents((FOLDER / "rayservice.yaml").read_text())
+SPEC = OBJECTS["RayService"]["spec"]
+CLUSTER = SPEC["rayClusterConfig"]
+SERVER = parse_file(FOLDER / "server.yaml")
 
 
-@pytest.fixture(scope="module")
-def spec() -> Any:
-    manifest = documents(rayservice.render(config(SCALED, ON_GPUS))["rayservice.yaml"])
-    assert manifest["RayService"]["apiVersion"] == "ray.io/v1"
-    return manifest["RayService"]["spec"]
-
-
-def containers(spec: Any) -> list[Any]:
-    cluster = spec["rayClusterConfig"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+def containers() -> list[Any]:
+    groups = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
     return [container for group in groups for container in group["template"]["spec"]["containers"]]
 
 
-def test_the_shipped_one_is_what_its_configuration_renders() -> None:
-    (text,) = rayservice.render(parse_file(FOLDER / "server.yaml")).values()
-    assert (FOLDER / "rayservice.yaml").read_text() == text
+def test_it_deploys_its_configuration() -> None:
+    assert yaml.safe_load(SPEC["serveConfigV2"]) == serve_config(SERVER)
 
 
-def test_the_shipped_one_serves_the_models_of_the_image() -> None:
-    (group,) = parse_file(FOLDER / "server.yaml").groups
-    (image_group,) = read_config(ROOT / "deploy/docker/cpu.yaml").groups
+def test_its_workers_have_what_replicas_need() -> None:
+    assert [each["groupName"] for each in CLUSTER["workerGroupSpecs"]] == [
+        group.name for group in SERVER.groups
+    ]
+    for workers, group in zip(CLUSTER["workerGroupSpecs"], SERVER.groups, strict=True):
+        assert group.autoscaling is not None
+        assert workers["minReplicas"] == workers["replicas"] == group.autoscaling.min_replicas
+        assert workers["maxReplicas"] == group.max_replicas
+        (container,) = workers["template"]["spec"]["containers"]
+        assert container["resources"]["limits"]["cpu"] == str(group.cpus_per_replica)
+    assert CLUSTER["enableInTreeAutoscaling"] is True
+
+
+def test_it_serves_the_models_of_the_image() -> None:
+    (group,), (image_group,) = (
+        SERVER.groups,
+        read_config(ROOT / "deploy/docker/cpu.yaml").groups,
+    )
     assert (group.bundles, group.device) == (image_group.bundles, image_group.device)
 
 
-def test_ray_serve_accepts_the_configuration(spec: Any) -> None:
-    accepted = ServeDeploySchema.model_validate(yaml.safe_load(spec["serveConfigV2"]))
+def test_kubernetes_accepts_its_pods_and_its_policy() -> None:
+    found = list(pod_specs(OBJECTS["RayService"]))
+    assert len(found) == 1 + len(SERVER.groups)
+    for spec in found:
+        check({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec})
+        check_hardening(spec)
+    assert all(spec["automountServiceAccountToken"] is False for spec in found[1:])
+    check(OBJECTS["NetworkPolicy"])
+
+
+def test_every_pod_routes_through_haproxy_on_the_servers_port() -> None:
+    for container in containers():
+        environment = {entry["name"]: entry["value"] for entry in container["env"]}
+        assert environment["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["serve"] == SERVER.port
+
+
+def test_a_worker_is_ready_when_proxy_and_models_are() -> None:
+    for worker in containers()[1:]:
+        probe = " ".join(worker["readinessProbe"]["exec"]["command"])
+        assert f"http://localhost:{SERVER.port}/-/healthz" in probe
+        assert f"http://localhost:{SERVER.port}/ready" in probe
+
+
+def test_ray_asks_for_a_token_and_only_the_operator_reaches_the_dashboard() -> None:
+    assert CLUSTER["authOptions"] == {"mode": "token"}
+    policy = OBJECTS["NetworkPolicy"]["spec"]
+    open_to_all = [rule for rule in policy["ingress"] if "from" not in rule]
+    assert [rule["ports"] for rule in open_to_all] == [[{"protocol": "TCP", "port": SERVER.port}]]
+    (dashboard,) = [
+        rule for rule in policy["ingress"] if rule.get("ports", [{}])[0].get("port") == 8265
+    ]
+    (peer,) = dashboard["from"]
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
+    pods = CLUSTER["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= pods.items()
+
+
+def test_it_names_the_installed_ray() -> None:
+    assert CLUSTER["rayVersion"] == ray.__version__
+
+
+def test_ray_serve_accepts_a_configuration() -> None:
+    accepted = ServeDeploySchema.model_validate(serve_config(config(SCALED, ON_GPUS)))
     assert accepted.http_options.port == 8123
     assert [each.route_prefix for each in accepted.applications] == ["/", "/groups/writers"]
     for application in accepted.applications:
@@ -59,59 +122,22 @@ def test_every_application_is_its_worker_group() -> None:
 
 
 def test_every_application_asks_for_keys_where_the_server_does() -> None:
-    access = {"keys": "/etc/attendant/keys"}
-    server = parse_config("the test", {"access": access, "groups": [GROUP, ON_GPUS]})
-    applications = serve_config(server)["applications"]
-    assert [WorkerGroup(**each["args"]).access.keys for each in applications] == [
-        Path("/etc/attendant/keys")
-    ] * 2
+    applications = serve_config(config(GROUP, ON_GPUS, access={"keys": "/etc/attendant/keys"}))
+    found = [WorkerGroup(**each["args"]).access.keys for each in applications["applications"]]
+    assert found == [Path("/etc/attendant/keys")] * 2
 
 
-def test_workers_have_what_replicas_ask_for(spec: Any) -> None:
-    scaled, on_gpus = spec["rayClusterConfig"]["workerGroupSpecs"]
-    assert (scaled["minReplicas"], scaled["maxReplicas"]) == (2, 5)
-    assert (on_gpus["minReplicas"], on_gpus["maxReplicas"]) == (2, 2)
-    limits = [each["resources"]["limits"] for each in containers(spec)[1:]]
-    assert limits == [
-        {"cpu": "3", "memory": "3000Mi"},
-        {"cpu": "3", "memory": "3000Mi", "nvidia.com/gpu": "1"},
-    ]
-
-
-def test_ray_grows_only_where_a_group_does(spec: Any) -> None:
-    assert spec["rayClusterConfig"]["enableInTreeAutoscaling"] is True
-    fixed = documents(rayservice.render(config(GROUP))["rayservice.yaml"])["RayService"]["spec"]
-    assert "enableInTreeAutoscaling" not in fixed["rayClusterConfig"]
-
-
-def test_every_pod_routes_through_haproxy_on_the_servers_port(spec: Any) -> None:
-    for container in containers(spec):
-        environment = {entry["name"]: entry["value"] for entry in container["env"]}
-        assert environment["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
-        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-        assert ports["serve"] == 8123
-
-
-def test_a_worker_is_ready_when_proxy_and_models_are(spec: Any) -> None:
-    for worker in containers(spec)[1:]:
-        probe = " ".join(worker["readinessProbe"]["exec"]["command"])
-        assert "http://localhost:8123/-/healthz" in probe
-        assert "http://localhost:8123/ready" in probe
-
-
-def test_ray_asks_for_a_token_and_only_the_operator_reaches_the_dashboard(spec: Any) -> None:
-    assert spec["rayClusterConfig"]["authOptions"] == {"mode": "token"}
-    policy = documents(rayservice.render(config())["rayservice.yaml"])["NetworkPolicy"]["spec"]
-    open_to_all = [rule for rule in policy["ingress"] if "from" not in rule]
-    assert [rule["ports"] for rule in open_to_all] == [[{"protocol": "TCP", "port": 8123}]]
-    (dashboard,) = [
-        rule for rule in policy["ingress"] if rule.get("ports", [{}])[0].get("port") == 8265
-    ]
-    (peer,) = dashboard["from"]
-    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
-    pods = spec["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"].items() <= pods.items()
-
-
-def test_it_names_the_installed_ray(spec: Any) -> None:
-    assert spec["rayClusterConfig"]["rayVersion"] == ray.__version__
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        (config({"bundles": ["/a/b"], "device": "cpu"}), "cpus_per_replica"),
+        (config({"bundles": ["/a/b"], "cpus_per_replica": 1}), "device"),
+        (config({**GROUP, "bundles": ["b"]}), "path in the container"),
+        (config(GROUP, {**GROUP, "name": "trial", "canary_percent": 5}), "route by weight"),
+        (config(tls={"certificate": "/c.pem", "key": "/k.pem"}), "has the certificate"),
+        (config(access={"operators": "/o.json"}), "the models of its configuration"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_refused(server: ServerConfig, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        serve_config(server)

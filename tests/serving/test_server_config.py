@@ -44,7 +44,7 @@ _CANARIES = ", ".join(f"{{name: {name}, bundles: [a], canary_percent: 60}}" for 
         ("groups: [{bundles: [a], replicas: 2, autoscaling: {max_replicas: 3}}]", "not both"),
         ("groups: [{bundles: [a], autoscaling: {min_replicas: 4, max_replicas: 3}}]", "more than"),
         ("groups: [{bundles: [a], autoscaling: {}}]", "max_replicas"),
-        ("groups: [{bundles: [a]}]\ndeploy: {imagee: b, memory_mib: 1}", "memory_mib.*imagee"),
+        ("groups: [{bundles: [a]}]\nhots: b\nport: -1", "port.*hots"),
         ("groups: [{bundles: [a], canary_percent: 5}]", "the first group is the one"),
         (f"groups: [{{bundles: [a]}}, {_CANARIES}]", "more than 100 percent"),
         ("tls: {certificate: a}\ngroups: [{bundles: [a]}]", "tls.key"),

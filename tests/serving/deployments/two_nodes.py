@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from deploy.rendering.rayservice import ENVIRONMENT
+from tests.deploy.rendered import ray_environment
 from tests.served import ROOT, eventually
 
 PORT = 8000
@@ -150,7 +150,7 @@ def _node(folder: Path, number: int, token_file: Path) -> Node:
     own.mkdir()
     environment = {
         **os.environ,
-        **ENVIRONMENT,
+        **ray_environment(),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HOME": str(own / "home"),
