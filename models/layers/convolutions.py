@@ -1,10 +1,18 @@
 """Layers that convolutional models share (Gehring et al. 2017, 3.2, 3.4 and 3.5)."""
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import glu
+
+from models.batch import length_mask
+from models.configs.base import HasWords
+from models.contract import State, Translator
+from models.layers.dropout import Dropout
+from models.layers.vocabulary import Vocabulary
 
 HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each (3.4)
 
@@ -28,6 +36,74 @@ class GatedConvolution(nn.Module):
         length = x.shape[1] - self.kernel_size + 1
         windows = [x[:, first : first + length] for first in range(self.kernel_size)]
         return glu(self.linear(torch.cat(windows, -1)), -1)
+
+
+@dataclass(frozen=True)
+class ConvolutionalState(State):
+    """The encoded source, and the last inputs of the decoder's convolutions."""
+
+    keys: Tensor  # z_j [batch, source, embedding_dim]
+    values: Tensor  # z_j + e_j, scaled, as large
+    is_real: Tensor  # [batch, source] bool: padding is not attended to
+    windows: tuple[Tensor, ...]  # of every layer [batch, kernel - 1, its input's size]
+    num_read: int  # tokens of the target
+
+    def attend(self, query: Tensor) -> Tensor:
+        """Return a context [batch, target, embedding_dim] for each query, as large."""
+        scores = query @ self.keys.transpose(1, 2)
+        weights = scores.masked_fill(~self.is_real[:, None], float("-inf")).softmax(-1)
+        return weights @ self.values
+
+
+class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
+    """A translator of convolutions and attention.
+
+    `encoder` and `decoder` have position vectors `positions`; `decoder` has the linear layers
+    `input` and `output` and the shapes `kept` of its layers' windows.
+    """
+
+    encoder: nn.Module
+    decoder: nn.Module
+
+    def __init__(
+        self, config: HasWords, dim: int, readout_dim: int, source_size: int, dropout: float
+    ) -> None:
+        super().__init__(
+            config, dim, source_size=source_size, output_dim=readout_dim, has_bias=True
+        )
+        self.dropout = Dropout(dropout)
+        self.apply(initialise_words)
+
+    @property
+    def decoder_layers(self) -> Iterable[nn.Module]:
+        """The decoder's layers: of x, embedded tokens, a window and the state each makes its output
+        and the next window.
+        """
+        return self.decoder.layers
+
+    def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys z_j of embedded words e_j, and the values before they are scaled."""
+        raise NotImplementedError
+
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ConvolutionalState:
+        """Scale values by m sqrt(1/m), as a mean over m words varies 1/m as much as one of them."""
+        is_real = length_mask(source_lengths, source_ids.shape[1])
+        positions = self.encoder.positions[: source_ids.shape[1]]
+        embedded = self.dropout(self.embed_source(source_ids) + positions)
+        keys, values = self.encode_source(embedded, is_real)
+        values = values * source_lengths.to(embedded.dtype).sqrt()[:, None, None]
+        windows = tuple(keys.new_zeros(len(keys), *kept) for kept in self.decoder.kept)
+        return ConvolutionalState(keys, values, is_real, windows, num_read=0)
+
+    def read(self, ids: Tensor, state: ConvolutionalState) -> tuple[Tensor, ConvolutionalState]:
+        start, end = state.num_read, state.num_read + ids.shape[1]
+        embedded = self.dropout(self.embed(ids) + self.decoder.positions[start:end])
+        x, windows = self.decoder.input(embedded), []
+        for layer, window in zip(self.decoder_layers, state.windows, strict=True):
+            x, window = layer(x, embedded, window, state)
+            windows.append(window)
+        readout = self.dropout(self.decoder.output(x))
+        return readout, replace(state, windows=tuple(windows), num_read=end)
 
 
 @torch.no_grad()

@@ -5,35 +5,20 @@ out: it is another parametrisation of the same model, made for plain gradient de
 gives every matrix an update of the same size by itself.
 """
 
-from dataclasses import dataclass, replace
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.architectures.convs2s.config import ConvS2SConfig
-from models.batch import length_mask
-from models.contract import State, Translator
 from models.layers.convolutions import (
     HALF_VARIANCE,
+    ConvolutionalState,
+    ConvolutionalTranslator,
     GatedConvolution,
-    initialise_words,
     positions_table,
     scaled_linear,
 )
 from models.layers.dropout import Dropout
-from models.layers.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class ConvS2SState(State):
-    """Holds the encoded source, and what the decoder's convolutions still see of the target."""
-
-    keys: Tensor  # z_j [batch, source, embedding_dim]
-    values: Tensor  # z_j + e_j, scaled, as large
-    is_real: Tensor  # [batch, source] bool: padding is not attended to
-    windows: tuple[Tensor, ...]  # of every block [batch, kernel - 1, hidden_dim]
-    num_read: int  # tokens of the target
 
 
 class ConvolutionalEncoder(nn.Module):
@@ -73,12 +58,9 @@ class MultiStepAttention(nn.Module):
         self.query = scaled_linear(config.hidden_dim, config.embedding_dim)
         self.output = scaled_linear(config.embedding_dim, config.hidden_dim)
 
-    def forward(self, hidden: Tensor, embedded: Tensor, state: ConvS2SState) -> Tensor:
+    def forward(self, hidden: Tensor, embedded: Tensor, state: ConvolutionalState) -> Tensor:
         """Attend with hidden [batch, target, hidden_dim] and g [batch, target, embedding_dim]."""
-        query = self.query(hidden) + embedded
-        scores = query @ state.keys.transpose(1, 2)
-        weights = scores.masked_fill(~state.is_real[:, None], float("-inf")).softmax(-1)
-        return self.output(weights @ state.values)
+        return self.output(state.attend(self.query(hidden) + embedded))
 
 
 class DecoderBlock(nn.Module):
@@ -93,7 +75,7 @@ class DecoderBlock(nn.Module):
         self.attention = MultiStepAttention(config)
 
     def forward(
-        self, x: Tensor, embedded: Tensor, window: Tensor, state: ConvS2SState
+        self, x: Tensor, embedded: Tensor, window: Tensor, state: ConvolutionalState
     ) -> tuple[Tensor, Tensor]:
         """Read x [batch, new, hidden_dim] after the inputs in `window`: the output, as large, and
         the window after it.
@@ -114,45 +96,29 @@ class ConvolutionalDecoder(nn.Module):
         self.input = scaled_linear(config.embedding_dim, dim, variance=1 - config.dropout)
         self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.decoder_layers))
         self.output = scaled_linear(dim, config.embedding_dim)
+        self.kept = [(config.decoder_kernel_size - 1, dim)] * config.decoder_layers
 
 
-class ConvS2S(Vocabulary, Translator[ConvS2SState]):
+class ConvS2S(ConvolutionalTranslator):
     """Attends in every block of the decoder."""
 
     config: ConvS2SConfig
 
     def __init__(self, config: ConvS2SConfig) -> None:
-        super().__init__(config, config.embedding_dim, source_size=config.vocab_size, has_bias=True)
-        self.dropout = Dropout(config.dropout)
-        self.apply(initialise_words)
+        dim = config.embedding_dim
+        super().__init__(config, dim, dim, config.vocab_size, config.dropout)
         self.encoder = ConvolutionalEncoder(config)
         self.decoder = ConvolutionalDecoder(config)
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ConvS2SState:
-        """Scale values by m sqrt(1/m), as a mean over m words varies 1/m as much as one of them.
+    @property
+    def decoder_layers(self) -> nn.ModuleList:
+        return self.decoder.blocks
 
-        As every decoder layer attends, the encoder's gradient is divided by their number, the
-        embeddings' not (3.4).
+    def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
+        """As every decoder layer attends, divide the encoder's gradient by their number, but not
+        the embeddings' (3.4).
         """
-        is_real = length_mask(source_lengths, source_ids.shape[1])
-        positions = self.encoder.positions[: source_ids.shape[1]]
-        embedded = self.dropout(self.embed_source(source_ids) + positions)
         keys = self.encoder(embedded, is_real)
         if keys.requires_grad:
             keys.register_hook(lambda gradient: gradient / self.config.decoder_layers)
-        values = (keys + embedded) * source_lengths.to(embedded.dtype).sqrt()[:, None, None]
-        window = keys.new_zeros(
-            len(keys), self.config.decoder_kernel_size - 1, self.config.hidden_dim
-        )
-        windows = (window,) * self.config.decoder_layers
-        return ConvS2SState(keys, values, is_real, windows, num_read=0)
-
-    def read(self, ids: Tensor, state: ConvS2SState) -> tuple[Tensor, ConvS2SState]:
-        start, end = state.num_read, state.num_read + ids.shape[1]
-        embedded = self.dropout(self.embed(ids) + self.decoder.positions[start:end])
-        x, windows = self.decoder.input(embedded), []
-        for block, window in zip(self.decoder.blocks, state.windows, strict=True):
-            x, window = block(x, embedded, window, state)
-            windows.append(window)
-        readout = self.dropout(self.decoder.output(x))
-        return readout, replace(state, windows=tuple(windows), num_read=end)
+        return keys, keys + embedded

@@ -5,35 +5,20 @@ paper, which `convs2s` follows: a layer attends before its input is added, queri
 sums of two that vary as much as one, layers have sizes of their own, and not all need attend.
 """
 
-from dataclasses import dataclass, replace
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.architectures.fconv.config import AttentiveConvolution, FConvConfig
-from models.batch import length_mask
-from models.contract import State, Translator
 from models.layers.convolutions import (
     HALF_VARIANCE,
+    ConvolutionalState,
+    ConvolutionalTranslator,
     GatedConvolution,
-    initialise_words,
     positions_table,
     scaled_linear,
 )
 from models.layers.dropout import Dropout
-from models.layers.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True)
-class FConvState(State):
-    """Holds the encoded source, and what the decoder's convolutions still see of the target."""
-
-    keys: Tensor  # z_j [batch, source, embedding_dim]
-    values: Tensor  # z_j + e_j, scaled, as large
-    is_real: Tensor  # [batch, source] bool: padding is not attended to
-    windows: tuple[Tensor, ...]  # of every layer [batch, kernel - 1, its input's size]
-    num_read: int  # tokens of the target
 
 
 class ResidualConvolution(nn.Module):
@@ -87,7 +72,7 @@ class DecoderLayer(ResidualConvolution):
             self.output = scaled_linear(config.embedding_dim, layer.dim)
 
     def forward(
-        self, x: Tensor, embedded: Tensor, window: Tensor, state: FConvState
+        self, x: Tensor, embedded: Tensor, window: Tensor, state: ConvolutionalState
     ) -> tuple[Tensor, Tensor]:
         """Read x [batch, new, in_dim] after the inputs in `window`: the output, and the window
         after it.
@@ -95,15 +80,9 @@ class DecoderLayer(ResidualConvolution):
         inputs = torch.cat([window, self.dropout(x)], 1)
         hidden = self.convolution(inputs)
         if self.attends:
-            hidden = (self._attend(hidden, embedded, state) + hidden) * HALF_VARIANCE
+            query = (self.query(hidden) + embedded) * HALF_VARIANCE
+            hidden = (self.output(state.attend(query)) + hidden) * HALF_VARIANCE
         return self.add(hidden, x), inputs[:, x.shape[1] :]
-
-    def _attend(self, hidden: Tensor, embedded: Tensor, state: FConvState) -> Tensor:
-        query = (self.query(hidden) + embedded) * HALF_VARIANCE
-        scores = query @ state.keys.transpose(1, 2)
-        weights = scores.masked_fill(~state.is_real[:, None], float("-inf")).softmax(-1)
-        found: Tensor = self.output(weights @ state.values)
-        return found
 
 
 class Decoder(nn.Module):
@@ -125,41 +104,17 @@ class Decoder(nn.Module):
         ]
 
 
-class FConv(Vocabulary, Translator[FConvState]):
+class FConv(ConvolutionalTranslator):
     """Attends in the layers that do."""
 
     config: FConvConfig
 
     def __init__(self, config: FConvConfig) -> None:
-        super().__init__(
-            config,
-            config.embedding_dim,
-            source_size=config.source_vocabulary,
-            output_dim=config.readout_dim,
-            has_bias=True,
-        )
-        self.dropout = Dropout(config.dropout)
-        self.apply(initialise_words)
+        sizes = config.embedding_dim, config.readout_dim, config.source_vocabulary
+        super().__init__(config, *sizes, config.dropout)
         self.encoder = FConvEncoder(config)
         self.decoder = Decoder(config)
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> FConvState:
-        """Scale values by m sqrt(1/m), as a mean over m words varies 1/m as much as one of them."""
-        is_real = length_mask(source_lengths, source_ids.shape[1])
-        positions = self.encoder.positions[: source_ids.shape[1]]
-        embedded = self.dropout(self.embed_source(source_ids) + positions)
+    def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
         keys = self.encoder(embedded, is_real)
-        root = source_lengths.to(embedded.dtype).sqrt()[:, None, None]
-        values = (keys + embedded) * HALF_VARIANCE * root
-        windows = tuple(keys.new_zeros(len(keys), *kept) for kept in self.decoder.kept)
-        return FConvState(keys, values, is_real, windows, num_read=0)
-
-    def read(self, ids: Tensor, state: FConvState) -> tuple[Tensor, FConvState]:
-        start, end = state.num_read, state.num_read + ids.shape[1]
-        embedded = self.dropout(self.embed(ids) + self.decoder.positions[start:end])
-        x, windows = self.decoder.input(embedded), []
-        for layer, window in zip(self.decoder.layers, state.windows, strict=True):
-            x, window = layer(x, embedded, window, state)
-            windows.append(window)
-        readout = self.dropout(self.decoder.output(x))
-        return readout, replace(state, windows=tuple(windows), num_read=end)
+        return keys, (keys + embedded) * HALF_VARIANCE
