@@ -1,16 +1,24 @@
 """ConvS2S computes the paper's equations: plain float64 loops over words, the same weights."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from export.checking.rows import Rows
 from models.architectures.convs2s.config import ConvS2SConfig
 from models.architectures.convs2s.module import ConvS2S
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
+from models.loading import load_module
+from models.storage.checkpoint import load_checkpoint
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from tests.export.parity import examples_of, largest_error
+from tests.tiny import tiny_bundle
 
 Array = np.ndarray
 SIZES: dict[str, Any] = {
@@ -158,3 +166,55 @@ def test_what_cannot_be_is_said_at_once() -> None:
     assert len(caught.value.problems) == 4
     for words in ("vocab_size", "must be odd", "embedding_dim: input", "luong"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        ("convs2s", {}),
+        ("convs2s", {"encoder_kernel_size": 5, "decoder_kernel_size": 2, "decoder_layers": 3}),
+        ("convs2s", {"embedding_dim": 21}),
+        ("convs2s", {"encoder_kernel_size": 1, "decoder_kernel_size": 1, "embedding_dim": 40}),
+        ("convs2s", {"tied_embeddings": False, "encoder_layers": 1, "hidden_dim": 17}),
+        ("fconv", {}),
+        (
+            "fconv",
+            {
+                "encoder": [{"dim": 17, "kernel_size": 4}],
+                "tied_embeddings": False,
+                "readout_dim": 20,
+            },
+        ),
+        (
+            "fconv",
+            {"embedding_dim": 21, "readout_dim": 21, "decoder": [{"dim": 24, "kernel_size": 2}]},
+        ),
+        ("fconv", {"tied_embeddings": False, "source_vocab_size": 400}),
+    ],
+)
+def test_log_probabilities_are_those_of_torch(
+    tmp_path: Path, architecture: str, changes: dict[str, Any]
+) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, Precision.FP32, **changes)
+    assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < 2e-5
+
+
+def test_attention_is_that_of_every_decoder_layer(tmp_path: Path) -> None:
+    bundle = tiny_bundle("convs2s", tmp_path, Precision.FP32, decoder_layers=3)
+    source = examples_of("convs2s").sources[0]
+    rows = Rows(open_bundle(bundle), [source], wants_attention=True)
+    module: Any = load_module(load_checkpoint(tmp_path / "convs2s"))
+    expected: list[np.ndarray] = []
+
+    def observe(attention: Any, inputs: Any) -> None:
+        hidden, embedded, state = inputs
+        scores = state.keys[0] @ (attention.query(hidden) + embedded)[0, 0]
+        expected.append(scores.softmax(-1).numpy())
+
+    for block in module.decoder.blocks:
+        block.attention.register_forward_pre_hook(observe)
+    with torch.inference_mode():
+        module.step(torch.tensor([1]), module.encode(torch.tensor([source]), torch.tensor([18])))
+    rows.read([[1]])
+    found = rows.outputs["attention"][0][:, : len(source)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)

@@ -1,16 +1,24 @@
 """RCTM computes the paper's equations: plain float64 loops over columns, the same weights."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from export.checking.rows import Rows
 from models.architectures.rctm.config import RctmConfig
 from models.architectures.rctm.module import Rctm
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
+from models.loading import load_module
+from models.storage.checkpoint import load_checkpoint
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from tests.export.parity import examples_of, largest_error
+from tests.tiny import tiny_bundle
 
 Array = np.ndarray
 SIZES: dict[str, Any] = {"vocab_size": 30, "embedding_dim": 5, "readout_dim": 5, "hidden_dim": 4}
@@ -96,3 +104,35 @@ def test_what_cannot_be_is_said_at_once() -> None:
     assert len(caught.value.problems) == 2
     assert "readout_dim 3" in text
     assert "transformer" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cell": "lstm", "tied_embeddings": False, "readout_dim": 18},
+        {"cell": "mut2", "hidden_dim": 17, "embedding_dim": 11, "readout_dim": 11},
+    ],
+)
+def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str, Any]) -> None:
+    bundle = tiny_bundle("rctm", tmp_path, Precision.FP32, **changes)
+    assert largest_error(bundle, tmp_path / "rctm", examples_of("rctm")) < 2e-5
+
+
+def test_sentences_of_every_length_are_those_of_torch(tmp_path: Path) -> None:
+    bundle = tiny_bundle("rctm", tmp_path, Precision.FP32, max_source_tokens=24)
+    random = np.random.default_rng(0)
+    sources = [random.integers(3, 250, length).tolist() for length in range(1, 25)]
+    found = Rows(open_bundle(bundle), sources).states["context"]
+    module: Any = load_module(load_checkpoint(tmp_path / "rctm"))
+    for row, source in zip(found, sources, strict=True):
+        with torch.inference_mode():
+            state = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
+        np.testing.assert_allclose(row, state.context[0].numpy(), atol=2e-6)
+
+
+def test_a_bundle_without_attention_opens_and_has_no_alignment_heads(tmp_path: Path) -> None:
+    manifest = open_bundle(tiny_bundle("rctm", tmp_path, Precision.INT8)).manifest
+    assert set(manifest.graphs) == {"encode", "step"}
+    assert manifest.alignment_heads == ()
+    assert manifest.num_attention_heads == 0

@@ -1,17 +1,24 @@
 """Cells, layers of them and the recurrent encoder-decoders equal plain loops of their equations."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from export.checking.rows import Rows
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
 from models.layers.equations import CELLS
 from models.layers.recurrent import Recurrent, RecurrentCell, reverse
 from models.loading import build
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
+from tests.export.graph.rounding import assert_errs_by_rounding
+from tests.export.parity import examples_of, largest_error
 from tests.models.architectures import plain_recurrent as plain
+from tests.tiny import tiny_bundle
 
 LENGTHS = [6, 1, 4]
 SMALL: dict[str, Any] = {"vocab_size": 30, "embedding_dim": 6, "hidden_dim": 5, "readout_dim": 6}
@@ -150,3 +157,62 @@ def test_everything_wrong_with_a_recurrent_configuration_is_said() -> None:
     text = "\n".join(caught.value.problems)
     for word in ("mut4", "readout_dim 7", "num_layers"):
         assert word in text
+
+
+ODD: dict[str, Any] = {"hidden_dim": 17, "embedding_dim": 11, "readout_dim": 11}
+GRAPH_APART: dict[str, Any] = {"tied_embeddings": False, "readout_dim": 20}
+NEMATUS: dict[str, Any] = {"layer_norm": "none", "encoder_layers": 1, "decoder_layers": 1}
+NEMATUS_DEEP: dict[str, Any] = {"encoder": "bidirectional-first", "encoder_layers": 3}
+GRAPH_VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("cho", ODD),
+    ("cho", GRAPH_APART),
+    ("sutskever", {"num_layers": 3, "reversed_source": False, **ODD}),
+    ("sutskever", {"num_layers": 1, **GRAPH_APART}),
+    ("bahdanau", {"readout": "tanh", "attention_dim": 9, **ODD}),
+    ("bahdanau", GRAPH_APART),
+    ("bahdanau", {"score": "dot", "attention_dim": 9}),
+    ("bahdanau", {"score": "scaled-dot", "hard_attention": True}),
+    ("nematus", NEMATUS | {"decoder_transitions": 2, "skip": False}),
+    ("nematus", {"cell": "lstm", "encoder_transitions": 2, "encoder": "alternating"}),
+    ("nematus", NEMATUS_DEEP | {"layer_norm": "gates", "hidden_dim": 17}),
+    ("nematus", {"cell": "rnn", "higher_transitions": 2, "source_vocab_size": 400} | GRAPH_APART),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("family", ["bahdanau", "cho", "sutskever"])
+def test_log_probabilities_are_those_of_torch(tmp_path: Path, family: str, cell: str) -> None:
+    bundle = tiny_bundle(family, tmp_path, Precision.FP32, cell=cell)
+    assert largest_error(bundle, tmp_path / family, examples_of(family)) < 2e-5
+
+
+@pytest.mark.parametrize(("family", "changes"), GRAPH_VARIANTS)
+def test_options_are_those_of_torch(tmp_path: Path, family: str, changes: dict[str, Any]) -> None:
+    bundle = tiny_bundle(family, tmp_path, Precision.FP32, **changes)
+    assert largest_error(bundle, tmp_path / family, examples_of(family)) < 2e-5
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_int8_and_fp16_are_near(tmp_path: Path, cell: str) -> None:
+    for precision in (Precision.FP16, Precision.INT8):
+        bundle = tiny_bundle("bahdanau", tmp_path, precision, cell=cell)
+        assert_errs_by_rounding(bundle, tmp_path / "bahdanau", examples_of("bahdanau"))
+
+
+def test_a_reversed_source_is_read_up_to_its_own_end(tmp_path: Path) -> None:
+    """As the source turned around by hand, where the option is off."""
+    sources = [[30, 31, 32, 33, 2], [40, 2], [50, 51, 2]]
+    states = []
+    for is_reversed, given in ((True, sources), (False, [each[::-1] for each in sources])):
+        folder = tmp_path / str(is_reversed)
+        bundle = tiny_bundle("sutskever", folder, Precision.FP32, reversed_source=is_reversed)
+        states.append(Rows(open_bundle(bundle), given).states)
+    for name, array in states[0].items():
+        assert np.array_equal(array, states[1][name]), name
+
+
+@pytest.mark.parametrize("family", ["cho", "sutskever"])
+def test_fixed_contexts_have_no_attention_to_tell_of(tmp_path: Path, family: str) -> None:
+    manifest = open_bundle(tiny_bundle(family, tmp_path, Precision.INT8)).manifest
+    assert set(manifest.graphs) == {"encode", "step"}
+    assert manifest.alignment_heads == ()

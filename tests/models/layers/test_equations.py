@@ -1,7 +1,7 @@
 """Equations over torch's tensors: what their gradients are, and what they give by hand.
 
 That cells give what plain loops give is in `tests.models.architectures.test_recurrent`, that graphs
-give what torch gives in `tests.export.families`.
+give what torch gives in `tests.models.architectures`.
 """
 
 import math

@@ -14,7 +14,7 @@ from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.widening import widened
-from tests.export.layers.telling.test_telling import softmaxes
+from tests.export.layers.test_attention_outputs import softmaxes
 from tests.export.texts import LIKE_MPNET, RERANKER, Text, encoded, random_texts
 from tests.tiny import tiny_bundle
 
