@@ -1,7 +1,8 @@
-"""Ray and Ray Serve: a server on this machine, or an application for a cluster.
+"""Run a server on this machine, or build an application for a Ray cluster.
 
 `run` is what `attendant serve` does. On a Ray cluster or KubeRay each worker group is an
-application of its own: import path `serving.app:build`, its arguments those of a WorkerGroup.
+application of its own: its import path is `serving.app:build`, its arguments those of a
+WorkerGroup.
 """
 
 import os
@@ -23,9 +24,8 @@ from serving.deployments.environment import allowed_connections, environment, fr
 from serving.deployments.haproxy import HAProxy, drain, haproxy
 from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
-from serving.deployments.process_tree import Watch, family
-from serving.deployments.run_folder import scratch_folder
-from serving.deployments.supervision.service_manager import ServiceManager
+from serving.deployments.process_tree import ProcessWatch, ending_descendants
+from serving.deployments.run_folder import run_folder
 from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_SECONDS = 60.0
 _MAX_HAPROXY_THREADS = 4
 _SPARE_PORTS = 4
-_BEAT_SECONDS = 10.0  # at least so often it is looked for a new certificate
+_CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM."""
+    """Raised on SIGINT or SIGTERM."""
 
 
 def build(group: WorkerGroup) -> "Application":
@@ -52,77 +52,67 @@ def build(group: WorkerGroup) -> "Application":
 
 
 def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then drain and leave nothing behind. Raises AttendantError;
-    PartEnded where a new start helps.
+    """Serve until SIGINT or SIGTERM, then drain and end every process that was started.
+
+    announce: called once the server is ready. Raises AttendantError, or its subclass PartEnded
+    where starting again helps.
     """
-    manager = ServiceManager()
     front = _front(config)
-    with _stopped_by_signals(), suppress(Stopped), scratch_folder() as folder, family():
-        _stand_somewhere(folder)
-        os.environ.pop("RAY_ADDRESS", None)  # of another Ray, which has no part in this
+    with _stopped_by_signals(), suppress(Stopped), run_folder() as folder, ending_descendants():
+        _ensure_working_directory_exists(folder)
+        os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
         os.environ.update(environment(folder, front.ports, front.metrics_port))
         with haproxy(front, folder) as proxy, console(folder):
-            _serve(config, front, proxy, manager, folder, partial(announce, front))
+            _serve(config, front, proxy, partial(announce, front))
 
 
 def _serve(
-    config: ServerConfig,
-    front: Front,
-    proxy: HAProxy,
-    manager: ServiceManager,
-    folder: Path,
-    announce: Callable[[], None],
+    config: ServerConfig, front: Front, proxy: HAProxy, announce: Callable[[], None]
 ) -> None:
-    from serving.deployments.local_ray import deploy, end_requests, ray_here
+    from serving.deployments.local_ray import deploy, end_requests, local_ray
 
     state_dir = Path.cwd() / (config.state_dir or default_state_dir())
-    of_all = {"access": config.access.beneath(Path.cwd()), "state_dir": state_dir}
-    with ray_here(config, folder):
+    of_server = {"access": config.access.beneath(Path.cwd()), "state_dir": state_dir}
+    with local_ray(config):
         for group, served in zip(config.groups, front.groups, strict=True):
-            told = group.model_copy(update=of_all)
-            deploy(told, served.application, served.prefix)
+            deploy(group.model_copy(update=of_server), served.application, served.prefix)
         _wait_until_ready(front.operations.url)
         announce()
-        manager.tell("READY=1")
         try:
-            _watch(proxy, manager)
+            _watch(proxy)
         except Stopped:
-            manager.tell("STOPPING=1")
             drain(proxy, config.drain_seconds, partial(end_requests, front.applications))
             raise
 
 
-def _watch(proxy: HAProxy, manager: ServiceManager) -> None:
-    """Until a signal comes, or a part ends without which there is no Ray."""
+def _watch(proxy: HAProxy) -> None:
+    """Wait for a signal. Restart HAProxy when it ends; raise PartEnded when a process of Ray ends
+    that it cannot run without.
+    """
     from serving.deployments.local_ray import essential_processes, part_ended
 
-    watch = Watch()
+    watch = ProcessWatch()
 
-    def start_again() -> None:
+    def restart() -> None:
         proxy.start()
-        watch.add(proxy.pid, start_again)
+        watch.add(proxy.pid, restart)
 
-    def give_up(name: str) -> None:
+    def give_up(name: str, pid: int) -> None:
         _ignore_signals()
-        raise part_ended(name, processes[name])
+        raise part_ended(name, pid)
 
-    def beat() -> None:
-        manager.tell("WATCHDOG=1")
-        proxy.renew_certificate()
-
-    processes = essential_processes()
-    watch.add(proxy.pid, start_again)
-    for name, process in processes.items():
-        watch.add(process.pid, partial(give_up, name))
-    watch.run(beat, min(manager.heartbeat_seconds or _BEAT_SECONDS, _BEAT_SECONDS))
+    watch.add(proxy.pid, restart)
+    for name, pid in essential_processes().items():
+        watch.add(pid, partial(give_up, name, pid))
+    watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS)
 
 
 def _front(config: ServerConfig) -> Front:
-    """Say where the first group answers, at `/`, and the others, beneath their names."""
+    """Return the addresses: the first group answers at `/`, the others below their names."""
     scheme = "https" if config.tls else "http"
     public = replace(listening_at(config.host, config.port), scheme=scheme)
     run_id = secrets.token_hex(4)
-    # While one is replaced, a replica has two.
+    # A replica that is being replaced has two ports.
     ports = free_ports(2 * sum(group.max_replicas for group in config.groups) + _SPARE_PORTS)
     prefixes = ["", *(f"/groups/{group.name}" for group in config.groups[1:])]
     return Front(
@@ -140,8 +130,8 @@ def _front(config: ServerConfig) -> Front:
     )
 
 
-def _stand_somewhere(folder: Path) -> None:
-    """Ray does not start in a working folder that has been removed."""
+def _ensure_working_directory_exists(folder: Path) -> None:
+    """Change to `folder` if the working directory was removed: Ray would not start in it."""
     try:
         os.getcwd()
     except OSError:
@@ -149,7 +139,7 @@ def _stand_somewhere(folder: Path) -> None:
 
 
 def _wait_until_ready(url: str) -> None:
-    """Wait for HAProxy, which learns of a replica a moment after it runs."""
+    """Wait until HAProxy has found the replicas, a moment after they run."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -162,22 +152,19 @@ def _wait_until_ready(url: str) -> None:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    _stop_on_signals()
+    """Raise Stopped in this thread on SIGINT or SIGTERM, once."""
+
+    def stop(number: int, frame: FrameType | None) -> Any:
+        _ignore_signals()  # later ones must not interrupt the draining
+        raise Stopped
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop_on_signals() -> None:
-    def stop(number: int, frame: FrameType | None) -> Any:
-        _ignore_signals()  # one is enough: what follows is to end in its own time
-        raise Stopped
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 def _ignore_signals() -> None:

@@ -54,7 +54,7 @@ ONLY_IN = {
     "fastapi": ("serving.api",),
     "fastapi_offline": ("serving.api",),
     "starlette": ("serving.api",),
-    "uvicorn": ("serving.deployments.http_1_0",),
+    "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat.rendering",),
     "llguidance": ("serving.text.guides.compiling", "serving.text.guides.grammar"),
     "opentelemetry": ("serving.tracing",),

@@ -28,7 +28,7 @@ def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]
         PROXY_METRICS_PORT: str(metrics_port),
         CHANGES_LOCK: str(folder / "changes.lock"),
     }
-    return {**_defaults(folder), **os.environ, **_necessities(ports), **own}
+    return {**_defaults(folder), **os.environ, **_necessities(folder, ports), **own}
 
 
 def free_ports(count: int) -> range:
@@ -60,7 +60,7 @@ def allowed_connections() -> int:
     return min(MAX_CONNECTIONS, connections)
 
 
-def _necessities(ports: range) -> dict[str, str]:
+def _necessities(folder: Path, ports: range) -> dict[str, str]:
     """Return what holds whatever the user has set: how the parts of one run find each other."""
     return {
         # HAProxy is ours, and replicas answer it themselves.
@@ -72,6 +72,7 @@ def _necessities(ports: range) -> dict[str, str]:
         # Ray then stays on the loopback address, with all of its processes.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
+        "RAY_TMPDIR": str(folder),  # Ray makes a folder `ray` in it
     }
 
 

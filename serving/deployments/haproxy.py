@@ -60,7 +60,7 @@ class HAProxy:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_stand_apart,
+                preexec_fn=_start_session,
             )
         self._wait_until_listening(self._process)
 
@@ -140,7 +140,7 @@ def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
         own.stop()
 
 
-def _stand_apart() -> None:
+def _start_session() -> None:
     """HAProxy outlives whoever signals our group, to drain, but not this process."""
     if os.getsid(0) != os.getpid():
         os.setsid()

@@ -1,4 +1,4 @@
-"""Starts a Ray of our own for one run, and ends it whatever state it is in."""
+"""Start a Ray of our own for one run, and end it whatever state it is in."""
 
 import asyncio
 import logging
@@ -8,32 +8,27 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from subprocess import Popen
-from typing import Any
 
 import ray
 from ray import serve
-from ray._private import worker
 
 from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
-from serving.deployments.run_folder import ray_folder
+from serving.deployments.process_tree import children
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
 
 _OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _SHUTDOWN_SECONDS = 8.0
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
-# Without one of these there is no Ray; its other processes only tell how it is.
-_ESSENTIAL = ("gcs_server", "raylet")
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ESSENTIAL = ("gcs_server", "raylet")  # Ray's other processes only report its state
 
 
 @contextmanager
-def ray_here(config: ServerConfig, folder: Path) -> Iterator[None]:
-    """Run Ray for as long as the block runs, and Serve without any application."""
+def local_ray(config: ServerConfig) -> Iterator[None]:
+    """Run Ray, and Serve without applications, while the block runs. Raises AttendantError."""
     try:
-        _start(config, folder)
+        _start(config)
         yield
     except AttendantError:
         raise
@@ -41,7 +36,7 @@ def ray_here(config: ServerConfig, folder: Path) -> Iterator[None]:
         problem = str(error).strip().rpartition("\n")[2]
         raise AttendantError(f"Ray failed: {problem}") from error
     finally:
-        if not isinstance(sys.exception(), PartEnded):  # else it would ask who is gone
+        if not isinstance(sys.exception(), PartEnded):  # else it would wait for the ended process
             within(_SHUTDOWN_SECONDS, ray.shutdown)
 
 
@@ -54,7 +49,7 @@ def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
 
 
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
-    """Have every replica answer, in the shapes of our protocols, what it has not finished."""
+    """Make every replica answer the requests in progress with their protocol's error."""
 
     async def end_all() -> None:
         each = (ask_all(name, timeout_seconds, "end_requests") for name in applications)
@@ -63,41 +58,43 @@ def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
 
 
-def essential_processes() -> dict[str, "Popen[bytes]"]:
-    """Return Ray's processes, by name, that it cannot do without."""
-    node: Any = worker._global_node
-    return {name: node.all_processes[name][0].process for name in _ESSENTIAL}
+def essential_processes() -> dict[str, int]:
+    """Return the process ids, by name, of those of Ray's processes that it cannot run without."""
+    found = {each.name: each.pid for each in children() if each.name in _ESSENTIAL}
+    assert len(found) == len(_ESSENTIAL), f"Ray runs only {found}"
+    return found
 
 
-def part_ended(name: str, process: "Popen[bytes]") -> PartEnded:
-    """Make the error that says how a process of Ray's ended."""
-    code = process.wait()
+def part_ended(name: str, pid: int) -> PartEnded:
+    """Return the error that says how a process of Ray ended."""
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return PartEnded(f"Ray's {name} has ended ({how}); the server has to be started again")
 
 
 def within(seconds: float, action: Callable[[], object]) -> None:
-    """Do something that may fail or hang, for no longer than this."""
+    """Call something that may fail or hang, and wait no longer than this."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(seconds)
 
 
-def _start(config: ServerConfig, folder: Path) -> None:
-    os.register_at_fork(after_in_child=_stand_apart)
+def _start(config: ServerConfig) -> None:
+    os.register_at_fork(after_in_child=_start_session)
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    with _holding_signals():
-        _init(config, folder)
+    with _blocked_signals():
+        _init(config)
     serve.start(
-        # Serve's own proxy, which nobody asks: HAProxy goes to the replicas.
+        # Serve's own proxy is not used: HAProxy sends requests to the replicas.
         http_options={"host": "127.0.0.1", "port": 0, "location": "HeadOnly"},
         logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
 
 
-def _init(config: ServerConfig, folder: Path) -> None:
-    handlers = {number: signal.getsignal(number) for number in _STOPPING}
+def _init(config: ServerConfig) -> None:
+    handlers = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
     ray.init(
         address="local",
         num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
@@ -105,27 +102,27 @@ def _init(config: ServerConfig, folder: Path) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
         object_store_memory=_OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=str(ray_folder(folder)),
     )
-    for number, handler in handlers.items():  # Ray has put its own in their place
+    for number, handler in handlers.items():  # Ray has replaced them
         signal.signal(number, handler)
 
 
 @contextmanager
-def _holding_signals() -> Iterator[None]:
-    """Let signals come later that would end this process, and leave Ray's, while Ray starts."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+def _blocked_signals() -> Iterator[None]:
+    """Delay signals that end this process until Ray has started, or parts of it would stay."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
-def _stand_apart() -> None:
-    """Whoever ends this process may end its group with it. Ray has to outlive that, to drain."""
+def _start_session() -> None:
+    """Put Ray's processes in a session of their own: a signal to this process's group, as Ctrl-C
+    sends, must not end them before the server has drained.
+    """
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
 def _cause(application: str) -> str:

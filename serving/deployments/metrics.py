@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
-_EVERY_SECONDS = 5.0
-_MOST_KEPT = 32  # replicas that end again and again fill neither the disk nor `/metrics`
+PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
+_WRITE_SECONDS = 5.0
+_MAX_ENDED = 32  # replicas that end again and again must fill neither the disk nor `/metrics`
 _RUNNING, _LOST = b"attendant_requests_running", b"attendant_requests_lost"
 _START_OF_BLOCK = re.compile(rb"(?m)^(?=# HELP )")
 _LASTS = re.compile(rb"(?m)^# TYPE \S+ (counter|histogram)$")
-PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
 _TIMEOUT_SECONDS = 1.0
-_TOLD = (
+_PROXY_METRICS = (
     "haproxy_frontend_current_sessions",
     "haproxy_frontend_limit_sessions",
     "haproxy_frontend_connections_total",
@@ -50,16 +50,16 @@ _BLOCK = re.compile(rb"(?m)^# HELP (\S+) [^\n]*\n# TYPE [^\n]*\n(?:[^#][^\n]*\n)
 
 @dataclass(frozen=True)
 class Exposed:
-    """Holds the metrics of one replica in Prometheus' text format."""
+    """The metrics of one replica in Prometheus' text format."""
 
     replica: str
     text: bytes
 
 
-class Outliving:
-    """Tells the metrics of one replica, and those of the others that have ended.
+class ReplicaMetrics:
+    """The metrics of one replica, and those of other replicas that have ended.
 
-    folder: None, as on a cluster, keeps nothing.
+    folder: where the files are; None, as on a cluster, keeps nothing.
     """
 
     def __init__(self, folder: Path | None, replica: str, exposition: Callable[[], bytes]) -> None:
@@ -68,52 +68,53 @@ class Outliving:
         self._ends = threading.Event()
         if folder is not None:
             folder.mkdir(exist_ok=True)
-            threading.Thread(target=self._keep_up, name="metrics", daemon=True).start()
+            threading.Thread(target=self._write_regularly, name="metrics", daemon=True).start()
 
-    def told(self) -> Exposed:
-        """Return the metrics as they are now, once they are kept."""
+    def exposed(self) -> Exposed:
+        """Write the metrics to this replica's file, then return them."""
         with self._lock:
             exposed = Exposed(self._replica, self._exposition())
             if self._folder is not None:
-                with suppress(OSError):  # a full disk is no reason to tell nothing
-                    self._keep(self._folder / _name_of(self._replica), exposed.text)
+                with suppress(OSError):  # a full disk must not break `/metrics`
+                    self._write(self._folder / _file_name(self._replica), exposed.text)
             return exposed
 
-    def of_the_ended(self, living: Set[str]) -> list[bytes]:
-        """Return what those have told that do not answer any more; the oldest are forgotten."""
+    def of_ended_replicas(self, living: Set[str]) -> list[bytes]:
+        """Return the last metrics of replicas that do not answer any more; delete the oldest."""
         if self._folder is None:
             return []
-        names = {_name_of(replica) for replica in living}
+        names = {_file_name(replica) for replica in living}
         ended = [path for path in self._folder.glob("*.prom") if path.name not in names]
         ended.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in ended[_MOST_KEPT:]:
-            path.unlink(missing_ok=True)  # several replicas do this
-        return [lasting(path.read_bytes()) for path in ended[:_MOST_KEPT]]
+        for path in ended[_MAX_ENDED:]:
+            path.unlink(missing_ok=True)  # several replicas may do this at once
+        return [lasting(path.read_bytes()) for path in ended[:_MAX_ENDED]]
 
     def end(self) -> None:
-        """Tell all for the last time."""
+        """Write the metrics for the last time."""
         self._ends.set()
-        self.told()
+        self.exposed()
 
-    def _keep_up(self) -> None:
-        while not self._ends.wait(_EVERY_SECONDS):
-            self.told()
+    def _write_regularly(self) -> None:
+        while not self._ends.wait(_WRITE_SECONDS):
+            self.exposed()
 
     @staticmethod
-    def _keep(path: Path, text: bytes) -> None:
+    def _write(path: Path, text: bytes) -> None:
         unfinished = path.with_suffix(".new")
         unfinished.write_bytes(text)
         os.replace(unfinished, path)
 
 
-def outliving(replica: str, exposition: Callable[[], bytes]) -> Outliving:
+def replica_metrics(replica: str, exposition: Callable[[], bytes]) -> ReplicaMetrics:
+    """Return the metrics of a replica, whose folder the environment names."""
     folder = os.environ.get(METRICS_FOLDER)
-    return Outliving(Path(folder) if folder else None, replica, exposition)
+    return ReplicaMetrics(Path(folder) if folder else None, replica, exposition)
 
 
 def lasting(text: bytes) -> bytes:
-    """Return what stays true of a replica that has ended: its counters and histograms, and as lost
-    the requests that were running.
+    """Return the metrics that stay true when a replica has ended: counters, histograms, and the
+    requests that were running, now as lost ones.
     """
     return b"".join(map(_lasting, _START_OF_BLOCK.split(text)))
 
@@ -124,12 +125,14 @@ def _lasting(block: bytes) -> bytes:
     return block if _LASTS.search(block) else b""
 
 
-def _name_of(replica: str) -> str:
+def _file_name(replica: str) -> str:
     return hashlib.sha256(replica.encode()).hexdigest() + ".prom"
 
 
 def merged(expositions: Sequence[bytes]) -> bytes:
-    """Samples of the same metric side by side, under the heading of the first replica's."""
+    """Return several expositions as one, with all samples of a metric below one heading, as
+    Prometheus requires.
+    """
     blocks: dict[bytes, list[bytes]] = {}
     for exposition in expositions:
         for heading, samples in _blocks(exposition):
@@ -138,7 +141,7 @@ def merged(expositions: Sequence[bytes]) -> bytes:
 
 
 def _blocks(exposition: bytes) -> list[tuple[bytes, list[bytes]]]:
-    """Each metric's heading (its HELP and TYPE lines) and its samples."""
+    """Return each metric's heading (its HELP and TYPE lines) and its samples."""
     blocks: list[tuple[bytes, list[bytes]]] = []
     for line in exposition.splitlines(keepends=True):
         if line.startswith(b"# HELP"):
@@ -152,7 +155,7 @@ def _blocks(exposition: bytes) -> list[tuple[bytes, list[bytes]]]:
 
 
 def proxy_exposition() -> bytes:
-    """Return HAProxy's metrics; none where none stands on this machine, or it does not answer."""
+    """Return HAProxy's metrics; empty if there is no HAProxy here or it does not answer."""
     port = os.environ.get(PROXY_METRICS_PORT)
     if port is None:
         return b""
@@ -160,12 +163,12 @@ def proxy_exposition() -> bytes:
     url = f"http://127.0.0.1:{port}/metrics?scope=frontend&scope=backend"
     try:
         with closing(opener.open(url, timeout=_TIMEOUT_SECONDS)) as answer:
-            return told_of(answer.read())
+            return selected_metrics(answer.read())
     except OSError:
         return b""
 
 
-def told_of(exposition: bytes) -> bytes:
-    """Choose what is worth telling among some hundred metrics."""
+def selected_metrics(exposition: bytes) -> bytes:
+    """Return the useful ones of HAProxy's metrics: connections, queues, and its own answers."""
     blocks = _BLOCK.finditer(exposition)
-    return b"".join(block[0] for block in blocks if block[1].decode() in _TOLD)
+    return b"".join(block[0] for block in blocks if block[1].decode() in _PROXY_METRICS)

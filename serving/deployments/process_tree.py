@@ -1,4 +1,4 @@
-"""Wait for child processes, and end all descendants of this process so that none is left behind."""
+"""Wait for child processes, and end all descendants of this process so that none stays behind."""
 
 import ctypes
 import os
@@ -15,91 +15,49 @@ _SET_CHILD_SUBREAPER = 36  # prctl(2)
 _END_SECONDS = 5.0
 
 
-class Member(NamedTuple):
-    """Describes a process: its state as proc(5) has it."""
+class Process(NamedTuple):
+    """A process. name, state: as in proc(5)."""
 
     pid: int
     parent: int
+    name: str
     state: str
 
 
-@contextmanager
-def family() -> Iterator[None]:
-    """Adopt what descendants leave behind; at the end, kill and reap all there are."""
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        _end_all()
+class ProcessWatch:
+    """Calls a function when a child process ends.
 
-
-def reap_adopted(own: set[int]) -> None:
-    """Reap children that have ended. own: those that somebody else waits for."""
-    for child in _members():
-        if child.parent == os.getpid() and child.state == "Z" and child.pid not in own:
-            with suppress(ChildProcessError):
-                os.waitpid(child.pid, os.WNOHANG)
-
-
-def _end_all() -> None:
-    """Again until none is left: who is killed may have started another in between."""
-    deadline = time.monotonic() + _END_SECONDS
-    while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        reap_adopted(set())
-        time.sleep(0.02)
-
-
-def descendants(pid: int) -> set[int]:
-    """Return the ids of all processes that this one has started, and those that these have."""
-    members = list(_members())
-    found = {pid}
-    while more := {each.pid for each in members if each.parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def _members() -> Iterator[Member]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # The name, in brackets, may itself contain brackets and spaces.
-            state, parent, *_ = path.read_text(errors="replace").rpartition(")")[2].split()
-            yield Member(int(path.parent.name), int(parent), state)
-
-
-class Watch:
-    """Holds the processes that are watched."""
+    Replicas and Serve's controller need no watching: Ray starts them again.
+    """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._pids: set[int] = set()
 
-    def add(self, pid: int, answer: Callable[[], None]) -> None:
-        """Call `answer` when this child of ours has ended."""
+    def add(self, pid: int, on_end: Callable[[], None]) -> None:
+        """Call `on_end` when this child process ends."""
         self._pids.add(pid)
-        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, answer))
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, on_end))
 
     def run(self, beat: Callable[[], None], beat_seconds: float | None) -> None:
-        """Until an answer raises. beat: called about every `beat_seconds`."""
+        """Wait until an `on_end` raises. beat: called at least every `beat_seconds`."""
         with self._woken_by_children():
             while True:
                 beat()
                 for key, _ in self._selector.select(beat_seconds):
-                    key.data[1]() if key.data[0] is None else self._answer(key)
+                    key.data[1]() if key.data[0] is None else self._handle_end(key)
                 reap_adopted(self._pids)
 
-    def _answer(self, key: selectors.SelectorKey) -> None:
-        pid, answer = key.data
+    def _handle_end(self, key: selectors.SelectorKey) -> None:
+        pid, on_end = key.data
         self._selector.unregister(key.fileobj)
         os.close(key.fd)
-        answer()
+        on_end()
         self._pids.discard(pid)
 
     @contextmanager
     def _woken_by_children(self) -> Iterator[None]:
-        """Wake at any end of a child: of those that were adopted nobody knows beforehand."""
+        """Wake `run` when any child ends: adopted ones are not known beforehand."""
         reader, writer = socket.socketpair()
         with reader, writer:
             reader.setblocking(False)
@@ -113,3 +71,50 @@ class Watch:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, before)
                 self._selector.close()
+
+
+@contextmanager
+def ending_descendants() -> Iterator[None]:
+    """Adopt orphaned descendants; when the block ends, kill and reap all descendants."""
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + _END_SECONDS
+        # Repeat: a process may have started another before it was killed.
+        while (pids := descendants(os.getpid())) and time.monotonic() < deadline:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            reap_adopted(set())
+            time.sleep(0.02)
+
+
+def reap_adopted(own: set[int]) -> None:
+    """Reap children that have ended. own: process ids that other code waits for."""
+    for child in children():
+        if child.state == "Z" and child.pid not in own:
+            with suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
+
+
+def children() -> Iterator[Process]:
+    return (process for process in _processes() if process.parent == os.getpid())
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the process ids of all children of a process, their children, and so on."""
+    processes = list(_processes())
+    found = {pid}
+    while more := {each.pid for each in processes if each.parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def _processes() -> Iterator[Process]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, in brackets, may itself contain brackets and spaces.
+            head, _, tail = path.read_text(errors="replace").rpartition(")")
+            state, parent, *_ = tail.split()
+            yield Process(int(path.parent.name), int(parent), head.partition("(")[2], state)

@@ -24,15 +24,14 @@ from serving.deployments.forwarding import (
     running_applications,
     serializable_errors,
 )
-from serving.deployments.http_1_0 import unframe_streams
 from serving.deployments.loaded_models import (
     GroupChanges,
     LoadedModels,
     ServerChanges,
     changes_lock,
 )
-from serving.deployments.loopback import stay_on_loopback
-from serving.deployments.metrics import Exposed, merged, outliving, proxy_exposition
+from serving.deployments.metrics import Exposed, merged, proxy_exposition, replica_metrics
+from serving.deployments.patches import apply_patches
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats
 from serving.engine.runtime.plan import Allowance
@@ -57,11 +56,10 @@ class Replica:
 
     def __init__(self, group: WorkerGroup, cpus: int, prefix: str) -> None:
         log_to_console()
-        unframe_streams()
-        stay_on_loopback()
+        apply_patches()
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
-        self._outliving = outliving(context.replica_tag, self._metrics.exposition)
+        self._kept_metrics = replica_metrics(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._tracing = tracing_to_collector(os.environ, context.replica_tag)
         self._group, self._cpus, self._prefix = group, cpus, prefix
@@ -112,7 +110,7 @@ class Replica:
     async def __del__(self) -> None:
         """Ray Serve waits for this when the replica has drained."""
         await self.end_requests()
-        self._outliving.end()
+        self._kept_metrics.end()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close)
 
@@ -144,7 +142,7 @@ class Replica:
                         yield batch
 
     async def own_exposition(self) -> Exposed:
-        return await asyncio.to_thread(self._outliving.told)
+        return await asyncio.to_thread(self._kept_metrics.exposed)
 
     async def prepare(self, bundle: Path) -> ModelCard:
         with serializable_errors():
@@ -215,7 +213,7 @@ class Replica:
 
     def _merged(self, answers: list[Exposed]) -> bytes:
         living = [answer.text for answer in answers]
-        ended = self._outliving.of_the_ended({answer.replica for answer in answers})
+        ended = self._kept_metrics.of_ended_replicas({answer.replica for answer in answers})
         return merged([*living, *ended, proxy_exposition()])
 
 

@@ -21,7 +21,7 @@ _CLAIM = "claim"
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
+def run_folder() -> Iterator[Path]:
     """Removed at the end, by the next run if this one is killed; after a start that failed it
     stays, for what the logs in it tell.
     """

@@ -12,8 +12,9 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.constraints import Constraint
+from serving.engine.attention_query import resolved_queries
+from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion_looking import CompletionAttentionMaps
 from serving.pipelines.completion_requests import (
     CompletionRequests,
     CompletionRun,
@@ -45,6 +46,7 @@ from serving.text.detokenizer import Detokenizer
 from serving.text.guides.grammar import Grammars
 from serving.text.stops import StopStrings
 from serving.text.tokenizer import Tokenizer
+from serving.text.vocabulary.shown_tokens import spelt
 
 
 class IncrementalCompletion:
@@ -161,7 +163,7 @@ class CompletionPipeline:
         self._prompts = PromptReader(manifest, tokenizer)
         self._requests = CompletionRequests(manifest, tokenizer)
         self._structures = Structures(tokenizer, manifest.tokens.stop)
-        self._attention_maps = CompletionAttentionMaps(manifest, tokenizer)
+        self._manifest = manifest
         self._engine = engine
 
     async def run(self, job: Job[Any]) -> Any:
@@ -186,7 +188,7 @@ class CompletionPipeline:
         if not isinstance(job, CompletionJob):
             raise unsupported(self.card.name, job)
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
-        self._attention_maps.check(job.attention_queries)
+        resolved_queries(job.attention_queries, self._manifest)
         prompts = [await self._read(prompt) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)
@@ -226,16 +228,39 @@ class CompletionPipeline:
             async for event in events:
                 if isinstance(event, FinishedEvent):
                     for last in self._last_deltas(job, run, completion, event):
-                        yield self._attention_maps.of(run, last, tokens, event)
+                        yield self._with_attention_maps(run, last, tokens, event)
                     return
                 if not isinstance(event, TokenEvent):
                     raise_failure(event)
                 if not completion.is_finished:
                     tokens.append(event)
                 if not completion.is_finished and (delta := completion.push(event)) is not None:
-                    yield self._attention_maps.of(run, delta, tokens, None)
+                    yield self._with_attention_maps(run, delta, tokens, None)
                 if completion.is_finished and not run.has_others:
                     return
+
+    def _with_attention_maps(
+        self,
+        run: CompletionRun,
+        delta: CompletionDelta,
+        tokens: Sequence[TokenEvent],
+        end: FinishedEvent | None,
+    ) -> CompletionDelta:
+        """Add the attention maps to the last delta of the run's best completion.
+
+        end: None where a stop string ended it.
+        """
+        request = run.request
+        is_last = delta.finish_reason is not None and delta.index == run.index
+        if request is None or not request.attention_queries or not is_last:
+            return delta
+        given = request.prompt_ids if request.is_whole else self._prefix + request.prompt_ids
+        pieces = self._tokenizer.pieces((*given, *(token.token_id for token in tokens)))
+        names = tuple(map(spelt, pieces))
+        texts = TokenTexts((), names[: len(given)], names[len(given) :])
+        shapes = self._manifest.attention_shapes
+        maps = attention_maps(request.attention_queries, shapes, tokens, end, texts)
+        return replace(delta, attention_maps=maps)
 
     def _last_deltas(
         self,

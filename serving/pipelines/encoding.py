@@ -14,8 +14,8 @@ import numpy as np
 from serving.bundle.manifest import Activation, Manifest
 from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
+from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.encoding_looking import TextAttentionMaps
 from serving.pipelines.engine_port import EnginePort, raise_failure
 from serving.pipelines.jobs import (
     DetokenizeJob,
@@ -43,6 +43,7 @@ from serving.request import (
 from serving.text.chat.template import Chat
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
+from serving.text.vocabulary.shown_tokens import spelt
 
 _CHARACTERS_A_TOKEN = 4  # about
 # More are cut into tokens, and put together, on another thread, so that other requests go on.
@@ -68,7 +69,7 @@ class EncodingPipeline:
         self._encoder = manifest.encoder
         self._tokenizer = tokenizer
         self._requests = EncodingRequests(manifest, tokenizer)
-        self._attention_maps = TextAttentionMaps(manifest, tokenizer)
+        self._shapes = manifest.attention_shapes
         self._engine = engine
         self._max_inputs = max_inputs
 
@@ -130,8 +131,17 @@ class EncodingPipeline:
         elif job.dimensions is not None:
             values = shortened(values, job.dimensions, self._encoder.is_normalised)
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
-        maps = tuple(map(self._attention_maps.of, requests, (events[-1] for events in outcomes)))
+        maps = tuple(map(self._attention_maps, requests, (events[-1] for events in outcomes)))
         return Encodings(values, num_tokens, maps)
+
+    def _attention_maps(self, request: GenerationRequest, end: Event) -> tuple[AttentionMap, ...]:
+        """Return a map for each attention query of one text, or pair of texts."""
+        if not request.attention_queries:
+            return ()
+        assert isinstance(end, FinishedEvent)
+        pieces = self._tokenizer.pieces(request.source_ids or ())
+        texts = TokenTexts(tuple(map(spelt, pieces)), (), ())
+        return attention_maps(request.attention_queries, self._shapes, (), end, texts)
 
 
 def _vector(event: Event) -> Vector:

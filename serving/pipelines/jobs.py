@@ -13,7 +13,7 @@ import numpy as np
 
 from serving.errors import RequestError
 from serving.parameters import TokenIds
-from serving.pipelines.attention_map import AttentionMap
+from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import AttentionQuery, FinishReason
 from serving.text.chat.template import Chat

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.errors import RequestError
-from serving.pipelines.attention_map import AttentionMap
+from serving.pipelines.attention_maps import AttentionMap
 from serving.request import AttentionQuery
 
 MAX_NUMBERS = 2**21  # in one answer, which are about 20 MB of JSON

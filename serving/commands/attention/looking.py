@@ -16,7 +16,7 @@ from serving.errors import RequestError
 from serving.request import AttentionQuery
 
 if TYPE_CHECKING:
-    from serving.pipelines.attention_map import AttentionMap
+    from serving.pipelines.attention_maps import AttentionMap
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.catalog import Catalog, Model
 

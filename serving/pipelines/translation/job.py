@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from serving.pipelines.attention_map import AttentionMap
+from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.request import AttentionQuery, FinishReason

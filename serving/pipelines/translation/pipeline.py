@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
+from serving.engine.attention_query import resolved_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.engine_port import EnginePort, successful_end
@@ -31,7 +32,6 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.pipelines.translation.looking import SentenceAttentionMaps
 from serving.pipelines.translation.message_jobs import MessageJob
 from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
@@ -69,14 +69,12 @@ class TranslationPipeline:
         known_words: KnownWords | None = None,
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
-        self._unknown_id = manifest.tokens.unk
-        self._around = manifest.tokens.source_prefix, manifest.tokens.source_suffix
         self._tokenizers = tokenizers
         self._planner = Planner(
             manifest.limits, manifest.tokens, tokenizers, max_segments, known_words
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
-        self._attention_maps = SentenceAttentionMaps(manifest, tokenizers)
+        self._manifest = manifest
         self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
@@ -143,7 +141,7 @@ class TranslationPipeline:
         frame = self._planner.frame(job.source, job.target)
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
-        pair = partial(pair_score, self._tokenizers, self._attention_maps, frame)
+        pair = partial(pair_score, self._tokenizers, self._manifest.attention_shapes, frame)
         return tuple(map(pair, requests, outcomes))
 
     def _tokenized(self, job: TokenizeJob) -> TokenizedText:
@@ -152,15 +150,17 @@ class TranslationPipeline:
             raise RequestError("messages", f"{len(job.prompt.messages)} messages", message)
         with tokenizing("prompt"):
             ids = self._tokenizers.source.encode(job.prompt)
-        before, after = self._around if job.adds_special else ((), ())
-        return tokenized(self._tokenizers.source, (*before, *ids, *after))
+        tokens = self._manifest.tokens
+        if job.adds_special:
+            ids = [*tokens.source_prefix, *ids, *tokens.source_suffix]
+        return tokenized(self._tokenizers.source, ids)
 
     def _checked(self, job: LanguageJob) -> LanguageJob:
         """Return the job with its languages as the model has them."""
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
-        self._attention_maps.check(job.attention_queries)
+        resolved_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
         return replace(job, source=source, target=target)
 
@@ -194,7 +194,8 @@ class TranslationPipeline:
         )
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
-        return SegmentRenderer(job, plan, self._tokenizers, self._unknown_id, self._attention_maps)
+        shapes = self._manifest.attention_shapes
+        return SegmentRenderer(job, plan, self._tokenizers, self._manifest.tokens.unk, shapes)
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
 from serving.parameters import TokenIds
+from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
 from serving.pipelines.engine_port import ranked_hypotheses, successful_end
-from serving.pipelines.translation.attention import attention_matrix, sentence_attention
 from serving.pipelines.translation.job import (
     AlignedWords,
     PairScore,
@@ -16,11 +18,26 @@ from serving.pipelines.translation.job import (
     SentenceAttention,
     TranslationJob,
 )
-from serving.pipelines.translation.looking import SentenceAttentionMaps
 from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
-from serving.request import Event, FinishReason, GenerationRequest, Hypothesis, TokenEvent
-from serving.text.alignment import Array, Link, TokenizedText, links, word_attention
+from serving.request import (
+    AttentionQuery,
+    Event,
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    TokenEvent,
+)
+from serving.text.alignment import (
+    DRAWN_WORD,
+    Array,
+    Link,
+    TokenizedText,
+    links,
+    word_attention,
+    words_of,
+)
 from serving.text.markup.rendering import MarkedTranslation
 from serving.text.replacement import replace_placeholders, replace_unknown
 from serving.text.splitting import TextLayout
@@ -41,13 +58,13 @@ class SegmentRenderer:
         plan: TranslationPlan,
         tokenizers: TokenizerPair,
         unknown_id: int | None,
-        attention_maps: SentenceAttentionMaps,
+        shapes: Shapes,
     ) -> None:
         self._job, self._plan = job, plan
         self._frame, self._tokenizers = plan.frame, tokenizers
         self._unknown_id = unknown_id if job.replaces_unknown else None
         self._placeholders = job.placeholder_pattern
-        self._attention_maps = attention_maps
+        self._shapes = shapes
 
     def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, prefix by prefix, best first.
@@ -70,8 +87,16 @@ class SegmentRenderer:
         best, *others = ranked_hypotheses(events, num_forced)
         rendering = self.rendering(segment, best)
         if queries := self._job.attention_queries:
-            where = queries, self._frame, segment.source_ids, best.tokens, successful_end(events)
-            rendering = replace(rendering, attention_maps=(self._attention_maps.of(*where),))
+            maps = sentence_maps(
+                self._tokenizers,
+                self._frame,
+                self._shapes,
+                queries,
+                segment.source_ids,
+                best.tokens,
+                successful_end(events),
+            )
+            rendering = replace(rendering, attention_maps=(maps,))
         yield rendering
         yield from (self.rendering(segment, other) for other in others)
 
@@ -211,7 +236,7 @@ def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
 
 def pair_score(
     tokenizers: TokenizerPair,
-    attention_maps: SentenceAttentionMaps,
+    shapes: Shapes,
     frame: LanguageFrame,
     request: GenerationRequest,
     events: Sequence[Event],
@@ -226,22 +251,68 @@ def pair_score(
     tokens = [event for event in events if isinstance(event, TokenEvent)]
     texts = map(spelt, tokenizers.target.pieces(token.token_id for token in tokens))
     named = zip(texts, (token.logprob for token in tokens), strict=True)
-    attention = _pair_attention(tokenizers, frame, request, tokens)
-    maps = attention_maps.of(
-        request.attention_queries, frame, request.source_ids or (), tokens, end
-    )
+    source_ids, queries = request.source_ids or (), request.attention_queries
+    attention = None
+    if request.alignment_heads is not None:
+        ids = [token.token_id for token in tokens]
+        matrix = attention_matrix(tokens, len(source_ids))
+        attention = sentence_attention(tokenizers, frame, source_ids, ids, matrix)
+    maps = sentence_maps(tokenizers, frame, shapes, queries, source_ids, tokens, end)
     return PairScore((*named, ("", end.stop_logprob)), attention, maps)
 
 
-def _pair_attention(
+def attention_matrix(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:
+    """Return the attention of a request's tokens: [target tokens, source tokens], f32."""
+    rows = [token.alignment for token in tokens]
+    assert all(row is not None for row in rows), "attention was asked for"
+    return np.array(rows, np.float32).reshape(len(rows), num_source_tokens)
+
+
+def sentence_attention(
     tokenizers: TokenizerPair,
     frame: LanguageFrame,
-    request: GenerationRequest,
+    source_ids: TokenIds,
+    target_ids: Sequence[int],
+    attention: Array,
+) -> SentenceAttention:
+    """Return what the tokens and the words of a translation attend to.
+
+    attention: [target tokens, source tokens]
+    """
+    source_pieces = tokenizers.source_pieces(source_ids, frame)
+    target_pieces = tokenizers.target.pieces(target_ids)
+    source, target = map(TokenizedText.from_pieces, (source_pieces, target_pieces))
+    source_words, target_words = (words_of(text.text, DRAWN_WORD) for text in (source, target))
+    by_word = word_attention(attention, target, source, target_words, source_words)
+    elsewhere = np.maximum(1 - by_word.sum(axis=1, keepdims=True), 0)
+    return SentenceAttention(
+        tuple(map(spelt, source_pieces)),
+        tuple(map(spelt, target_pieces)),
+        _rows(attention),
+        (*(source.text[word.start : word.end] for word in source_words), ""),
+        tuple(target.text[word.start : word.end] for word in target_words),
+        _rows(np.hstack([by_word, elsewhere])),
+    )
+
+
+def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, matrix.tolist()))
+
+
+def sentence_maps(
+    tokenizers: TokenizerPair,
+    frame: LanguageFrame,
+    shapes: Shapes,
+    queries: Sequence[AttentionQuery],
+    source_ids: TokenIds,
     tokens: Sequence[TokenEvent],
-) -> SentenceAttention | None:
-    if request.alignment_heads is None:
-        return None
-    assert request.source_ids is not None, "attention is over a source"
-    attention = attention_matrix(tokens, len(request.source_ids))
-    ids = [token.token_id for token in tokens]
-    return sentence_attention(tokenizers, frame, request.source_ids, ids, attention)
+    end: FinishedEvent,
+) -> tuple[AttentionMap, ...]:
+    """Return a map for each attention query of one request."""
+    if not queries:
+        return ()
+    source = tokenizers.source_pieces(source_ids, frame)
+    reported = tokenizers.target.pieces(token.token_id for token in tokens)
+    given = ("",) * frame.num_given
+    texts = TokenTexts(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
+    return attention_maps(queries, shapes, tokens, end, texts)

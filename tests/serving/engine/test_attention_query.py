@@ -15,7 +15,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.errors import RequestError
 from serving.parameters import BeamParams
-from serving.pipelines.attention_map import TokenTexts, attention_maps
+from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.request import AttentionQuery, FinishedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle

@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats, StepStats
+from serving.engine.runtime.machine import instruction_sets
 from serving.errors import BundleError, TooLarge
+from serving.pipelines import loading
 from serving.pipelines.engine_port import EnginePort
-from serving.pipelines.loading import LoadedModel, load_model
+from serving.pipelines.loading import LoadedModel, fingerprint_of, load_model
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
+from tests.serving.pipelines.fakes import manifest
 from tests.tiny import tiny_bundle
 
 CONFIG = EngineConfig(slots=3, threads=1)
@@ -114,3 +117,29 @@ def test_defaults_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     seal(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
     with pytest.raises(BundleError, match="num_beams"):
         load_model(path, CONFIG)
+
+
+def test_the_bundle_and_the_device_decide() -> None:
+    first = manifest(Task.GENERATE)
+    other = replace(first, files={"step.onnx": "0" * 64})
+    found = [fingerprint_of(each, "cpu") for each in (first, first, other)]
+
+    assert found[0] == found[1] and found[0].startswith("fp_")
+    assert len({*found, fingerprint_of(first, "cuda")}) == 3
+
+
+@pytest.mark.parametrize("package", ["attendant", "onnxruntime"])
+def test_versions_decide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    before = fingerprint_of(manifest(Task.GENERATE), "cpu")
+    real = loading.version
+    monkeypatch.setattr(loading, "version", lambda name: "9.9" if name == package else real(name))
+
+    assert fingerprint_of(manifest(Task.GENERATE), "cpu") != before
+
+
+def test_instructions_of_a_processor(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("model name : X\nflags\t\t: fpu vme avx2 sse4_1 avx512_vnni\n\nflags: none\n")
+
+    assert instruction_sets(told) == ("avx2", "avx512_vnni", "sse4_1")
+    assert instruction_sets(tmp_path / "missing") == ()

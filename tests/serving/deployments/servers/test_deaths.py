@@ -20,7 +20,7 @@ import openai
 import pytest
 
 from serving.deployments.process_tree import descendants
-from serving.deployments.run_folder import scratch_folder
+from serving.deployments.run_folder import run_folder
 from tests.served import attendant, eventually, int8_bundle
 from tests.serving.deployments.parts import (
     NAMES,
@@ -226,7 +226,7 @@ def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path
     server.process.communicate(timeout=60)
 
     assert eventually(lambda: not alive(family)), [name_of(pid) for pid in family]
-    with scratch_folder():
+    with run_folder():
         assert not folder.exists()
     for pid in agents:
         os.kill(pid, signal.SIGKILL)

@@ -7,7 +7,9 @@ from functools import partial
 
 import pytest
 
-from serving.deployments.process_tree import Watch
+from serving.deployments.process_tree import ProcessWatch
+from tests.served import eventually
+from tests.serving.deployments.parts import name_of
 
 ORPHAN = """
 import os, time
@@ -19,14 +21,13 @@ if not os.fork():
 WATCHING = f"""
 import subprocess, sys, time, threading
 from pathlib import Path
-from serving.deployments.process_tree import descendants, family
-from serving.deployments.process_tree import Watch
+from serving.deployments.process_tree import descendants, ending_descendants, ProcessWatch as Watch
 
 def end():
     raise SystemExit(len(descendants(os.getpid())))
 
 import os
-with family():
+with ending_descendants():
     leaves_an_orphan = subprocess.Popen([sys.executable, "-c", {ORPHAN!r}])
     leaves_an_orphan.wait()
     assert len(descendants(os.getpid())) == 1
@@ -42,7 +43,7 @@ class Ended(Exception):
 
 
 def test_every_end_has_its_answer() -> None:
-    watch = Watch()
+    watch = ProcessWatch()
     answered = []
 
     def answer(seconds: float) -> None:
@@ -63,7 +64,7 @@ def test_every_end_has_its_answer() -> None:
 
 
 def test_the_heart_beats() -> None:
-    watch = Watch()
+    watch = ProcessWatch()
     beats: list[float] = []
 
     def beat() -> None:
@@ -81,3 +82,28 @@ def test_what_descendants_leave_behind_is_adopted_and_reaped() -> None:
     """In a process of its own, which adopts for good."""
     watching = subprocess.run([sys.executable, "-c", WATCHING], timeout=60, check=False)
     assert watching.returncode == 0
+
+
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+RUN = f"""
+import subprocess, sys
+from serving.deployments.process_tree import ending_descendants
+with ending_descendants():
+    process = subprocess.Popen([sys.executable, "-c", {STUBBORN!r}], stdout=subprocess.PIPE)
+    print(process.stdout.readline().decode(), flush=True)
+"""
+
+
+def test_a_daemon_ends_with_the_run() -> None:
+    run = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert eventually(lambda: not name_of(int(run.stdout)))

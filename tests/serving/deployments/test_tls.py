@@ -17,7 +17,7 @@ from serving.errors import ConfigError
 from serving.server_config import Tls
 from tests.certificates import write_certificate
 from tests.served import eventually, free_port
-from tests.serving.deployments.front.test_haproxy import NEAR, replica
+from tests.serving.deployments.test_haproxy import NEAR, replica
 
 
 @pytest.fixture

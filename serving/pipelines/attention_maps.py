@@ -12,6 +12,8 @@ import numpy as np
 from serving.bundle.manifest import AttentionKind, AttentionShape
 from serving.request import AttentionQuery, AttentionWeights, FinishedEvent, TokenEvent
 
+Shapes = dict[AttentionKind, AttentionShape]  # `Manifest.attention_shapes`
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionMap:
@@ -50,14 +52,14 @@ class TokenTexts:
 
 def attention_maps(
     queries: Sequence[AttentionQuery],
-    shapes: dict[AttentionKind, AttentionShape],
+    shapes: Shapes,
     tokens: Sequence[TokenEvent],
     end: FinishedEvent | None,
     texts: TokenTexts,
 ) -> tuple[AttentionMap, ...]:
     """Return one map for each query of a request.
 
-    shapes: `Manifest.attention_shapes`. tokens, end: the request's events; end is None if the
+    tokens, end: the request's events; end is None if the
         caller ended the request itself.
     """
     pieces = [token.attention_pieces for token in tokens]
@@ -73,7 +75,7 @@ def attention_maps(
 def _map(
     query: AttentionQuery,
     weights: AttentionWeights,
-    shapes: dict[AttentionKind, AttentionShape],
+    shapes: Shapes,
     texts: TokenTexts,
 ) -> AttentionMap:
     kind = AttentionKind(query.kind)
