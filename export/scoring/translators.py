@@ -17,7 +17,7 @@ from serving.bundle.manifest import Limits
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import applicable, decoding_of
+from serving.pipelines.decoding import resolve
 from serving.pipelines.loading import opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
@@ -54,10 +54,9 @@ def job_of(folder: Path, num_beams: int | None, num_hypotheses: int = 1) -> Tran
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
-    values = applicable(card.generation, given, searches=num_beams is not None) | given
     source = card.source_languages[0]
     target = card.targets_of(source)[0]
-    return TranslationJob("", (), source, target, decoding_of(values, num_hypotheses))
+    return TranslationJob("", (), source, target, resolve(given, card.generation, num_hypotheses))
 
 
 def _of_bundle(folder: Path, num_beams: int | None, protects: bool) -> "Translate":

@@ -1,4 +1,4 @@
-"""Holds what the commands share: options, lines of input, progress."""
+"""What the commands share: options, lines of input, progress."""
 
 import signal
 import sys
@@ -59,19 +59,23 @@ def translation_decoding(
     card: "ModelCard", options: Mapping[str, Any], n_best: int = 1
 ) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.decoding import applicable, decoding_of
+    from dataclasses import replace
+
+    from serving.pipelines.decoding import resolve
 
     given = given_options(options)
-    values = {**applicable(card.generation, given, searches=NUM_BEAMS in given), **given}
-    width = values.get(NUM_BEAMS, 1)
+    decoding = resolve(given, card.generation)
+    beam = decoding.beam
+    width = beam.num_beams if beam else 1
     if n_best > width:
         raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
-    if NUM_BEAMS not in values:
+    if beam is None:
         refuse_idle(given, NUM_BEAMS, "--beam")
-        if not values.get("temperature"):
+        if not decoding.sampling.temperature:
             refuse_idle(given, TEMPERATURE, "--temperature above 0")
-    # Some hypotheses may be the same text in other tokens: of all there are the best are taken.
-    return decoding_of(values, num_hypotheses=1 if n_best == 1 else width)
+    if n_best > 1 and beam is not None:  # of all: some may be the same text in other tokens
+        beam = replace(beam, num_hypotheses=width)
+    return replace(decoding, beam=beam)
 
 
 def lines_of(file: BinaryIO) -> Iterator[str]:

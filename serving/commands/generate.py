@@ -120,18 +120,23 @@ def _chat(text: str, system: str | None) -> "Chat":
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, applicable, decoding_of
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
 
     given, limit, n = given_options(options), options["max_tokens"], options["n"]
     said = given if limit is None else {**given, "max_tokens": limit}
-    searches = NUM_BEAMS in given
-    values = {**applicable(card.generation, said, searches, n, _DEFAULT_TEMPERATURE), **given}
-    if NUM_BEAMS not in values:
-        refuse_idle(given, NUM_BEAMS, "--beam")
-        values.setdefault("temperature", _DEFAULT_TEMPERATURE)
     if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
         limit = _DEFAULT_MAX_TOKENS
-    return decoding_of(values, n, structure=_structure(options), max_new_tokens=limit)
+    decoding = resolve(
+        said,
+        card.generation,
+        n,
+        _DEFAULT_TEMPERATURE,
+        structure=_structure(options),
+        max_new_tokens=limit,
+    )
+    if decoding.beam is None:
+        refuse_idle(given, NUM_BEAMS, "--beam")
+    return decoding
 
 
 def _structure(options: dict[str, Any]) -> "Structure | None":

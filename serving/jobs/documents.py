@@ -37,7 +37,7 @@ from serving.jobs.folder import Folder, replacing
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.decoding import applicable, decoding_of
+from serving.pipelines.decoding import resolve
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.request import MAX_TIMEOUT_SECONDS
 from serving.server_config import DocumentLimits
@@ -228,8 +228,9 @@ class Documents:
         Raises RequestError where no model translates it, and ModelNotFound.
         """
         translator = await self._catalog.translator(data.model, data.source, data.target)
-        decoding = decoding_of(
-            applicable(translator.card.generation, {}),
+        decoding = resolve(
+            {},
+            translator.card.generation,
             priority=_PRIORITY,
             timeout_seconds=MAX_TIMEOUT_SECONDS,
             share=owner,

@@ -1,10 +1,9 @@
 """Decoding options of a job: what a client asks, a model's recommended defaults, and the engine's
 arguments that follow from both.
 
-Option names are the fields' names in `serving.parameters`, as clients write them. What a client
-gives wins over the `generation` of the manifest. Defaults that mean nothing beside it are left out:
-beam search does not sample, and greedy decoding has nothing to filter. Only descriptions are sent
-to other processes: a grammar is compiled by the process that decodes with it.
+Option names are the fields' names in `serving.parameters`, as clients write them. The recommended
+defaults are the `generation` of the manifest. Only descriptions are sent to other processes: a
+grammar is compiled by the process that decodes with it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from serving.parameters import (
     MAX_BEAMS,
     MAX_SEED,
     NO_PROCESSORS,
+    NUM_BEAMS,
     OPTIONS,
     BeamParams,
     ProcessorParams,
@@ -29,15 +29,20 @@ from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 StructureKind = Literal["json", "json_object", "regex", "choice", "grammar"]
+MAX_NEW_TOKENS = "max_new_tokens"
+MAX_LENGTH_FACTOR = "max_length_factor"  # times the source tokens, as in Marian
+DEFAULT_BEAMS = 4  # of a beam search without a width
+_MAX_FACTOR = 1000.0
+_LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Describes what an output must look like.
+    """What an output must look like.
 
-    value: a JSON schema, a regular expression, or a grammar in Lark's notation, as text; of a
+    value: a JSON schema, a regular expression, or a grammar in Lark's notation, as text; for a
         choice the texts to choose from.
-    field: what the client calls it.
+    field: the client's name for it.
     """
 
     kind: StructureKind
@@ -47,11 +52,11 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Describes how the tokens of a job are decided; see `GenerationRequest` for each field.
+    """How the tokens of a job are chosen; see `GenerationRequest` for each field.
 
-    processors: all but the bad words, which are texts here.
-    share: on whose account the job is.
-    traceparent: of the span of the request that the job is of; empty where none is kept.
+    processors: without the bad words, which are texts here.
+    share: the account that the job counts for in fair scheduling.
+    traceparent: the tracing span of the job's request; empty without tracing.
     """
 
     sampling: SamplingParams = GREEDY
@@ -72,16 +77,110 @@ class Decoding:
 PLAIN = Decoding()
 
 
-def request_arguments(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the arguments that each `GenerationRequest` of a job has of its decoding.
+def _recommendable(options: Iterable[Option]) -> tuple[str, ...]:
+    return tuple(option.name for option in options if option.is_recommendable)
 
-    Sampling is not among them, as each request has its own seed, nor the limit of new tokens, of
-    which each house has its own default. Raises RequestError for fields that contradict each other.
+
+_FILTERS = _recommendable(FILTER_OPTIONS)
+_SAMPLING = _recommendable(options_of(SamplingParams))
+_BEAM = _recommendable(options_of(BeamParams))
+
+
+def resolve(
+    asked: Mapping[str, Any],
+    recommended: Mapping[str, Any],
+    num_hypotheses: int = 1,
+    default_temperature: float = 0.0,
+    **fields: Any,
+) -> Decoding:
+    """Return the decoding that follows from what a client asks and a model's recommended defaults.
+
+    asked, recommended: values by the names of options; others are ignored. A client that asks for
+        `num_beams` asks for a beam search.
+    num_hypotheses: hypotheses wanted of a beam search; a recommended width is raised to it.
+    fields: other fields of the decoding.
+    """
+    searches = NUM_BEAMS in asked
+    defaults = applicable_defaults(
+        recommended, asked, searches, num_hypotheses, default_temperature
+    )
+    values = {**defaults, **asked}
+    beam = None
+    if NUM_BEAMS in values:
+        beam = BeamParams(**only_of(BeamParams, values), num_hypotheses=num_hypotheses)
+    else:
+        values.setdefault("temperature", default_temperature)
+    sampling = SamplingParams(**only_of(SamplingParams, values))
+    return Decoding(sampling, beam, ProcessorParams(**only_of(ProcessorParams, values)), **fields)
+
+
+def applicable_defaults(
+    recommended: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    searches: bool = False,
+    min_beams: int = 1,
+    default_temperature: float = 0.0,
+) -> dict[str, Any]:
+    """Return the recommended defaults that apply beside what a client asks, by name.
+
+    What the client asks wins. Defaults that have no effect beside it are left out: a beam search
+    does not sample, and greedy decoding has nothing to filter.
+
+    searches: the client asks for a beam search, or for what needs one, of at least `min_beams`.
+    default_temperature: used where neither client nor model gives one.
+    """
+    left = {name: value for name, value in recommended.items() if name not in asked}
+    left.pop(MAX_LENGTH_FACTOR, None)
+    num_beams, limit = left.pop(NUM_BEAMS, 1), left.pop(MAX_NEW_TOKENS, None)
+    samples = (asked.get("temperature") or 0) > 0 or any(name in asked for name in _FILTERS)
+    if num_beams > 1 and not samples and min_beams <= MAX_BEAMS:
+        left[NUM_BEAMS] = max(num_beams, min_beams)
+    if "min_tokens" in left:
+        limits = (asked[name] for name in _LIMITS if name in asked)
+        left["min_tokens"] = min(left["min_tokens"], *limits, limit or left["min_tokens"])
+    if searches or NUM_BEAMS in left:
+        return _without(left, _SAMPLING)
+    left = _without(left, _BEAM)
+    temperature = {**left, **asked}.get("temperature", default_temperature)
+    return _without(left, _FILTERS) if temperature == 0 else left
+
+
+def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def default_problems(generation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the recommended defaults of a manifest."""
+    known = {*_recommendable(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
+    yield from (f"generation.{name}: unknown" for name in generation if name not in known)
+    for name, value in generation.items():
+        try:
+            _check_default(name, value)
+        except RequestError as error:
+            yield f"generation.{error}"
+
+
+def _check_default(name: str, value: Any) -> None:
+    if name == MAX_NEW_TOKENS:
+        require_integer(name, value, 1)
+    elif name == MAX_LENGTH_FACTOR:
+        require_positive(name, value, _MAX_FACTOR)
+    elif name in OPTIONS:
+        OPTIONS[name].check(value)
+
+
+def request_arguments(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the arguments for `GenerationRequest` that all requests of a job share.
+
+    Sampling is not among them, as each request has its own seed, nor `max_new_tokens`, whose
+    default depends on the pipeline. Raises RequestError for fields that contradict each other.
     """
     _check_consistency(decoding)
+    with tokenizing("bad_words"):
+        words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
     return {
         "beam": decoding.beam,
-        "processors": _processors(decoding, tokenizer),
+        "processors": replace(decoding.processors, bad_words=tuple(words)),
         "stop_token_ids": decoding.stop_token_ids,
         "ignore_eos": decoding.ignore_eos,
         "logprobs": decoding.logprobs,
@@ -89,23 +188,6 @@ def request_arguments(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
         "timeout_seconds": decoding.timeout_seconds,
         "share": decoding.share,
     }
-
-
-def sampling_with_own_seed(sampling: SamplingParams, number: int) -> SamplingParams:
-    """Return the sampling of one request among several that share a job's seed.
-
-    Each draws with a seed of its own, the job's plus its number, modulo 2**64: so they differ, and
-    can be had again.
-    """
-    if sampling.seed is None or number == 0:
-        return sampling
-    return replace(sampling, seed=(sampling.seed + number) % (MAX_SEED + 1))
-
-
-def word_spellings(tokenizer: Tokenizer, word: str) -> tuple[TokenIds, ...]:
-    """Return the tokens of a word where a text begins, and after a space."""
-    written = (word.lstrip(), " " + word.lstrip())
-    return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in written))
 
 
 def _check_consistency(decoding: Decoding) -> None:
@@ -118,95 +200,17 @@ def _check_consistency(decoding: Decoding) -> None:
         raise RequestError("min_tokens", min_tokens, message)
 
 
-def _processors(decoding: Decoding, tokenizer: Tokenizer) -> ProcessorParams:
-    with tokenizing("bad_words"):
-        words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
-    return replace(decoding.processors, bad_words=tuple(words))
+def word_spellings(tokenizer: Tokenizer, word: str) -> tuple[TokenIds, ...]:
+    """Return the tokens of a word at the beginning of a text, and after a space."""
+    written = (word.lstrip(), " " + word.lstrip())
+    return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in written))
 
 
-def _recommendable(options: Iterable[Option]) -> tuple[str, ...]:
-    return tuple(option.name for option in options if option.is_recommendable)
+def sampling_with_own_seed(sampling: SamplingParams, number: int) -> SamplingParams:
+    """Return the sampling of one of several requests that share a job's seed.
 
-
-FILTERS = _recommendable(FILTER_OPTIONS)
-
-
-SAMPLING = _recommendable(options_of(SamplingParams))
-
-
-BEAM = _recommendable(options_of(BeamParams))
-
-
-MAX_NEW_TOKENS = "max_new_tokens"
-
-
-MAX_LENGTH_FACTOR = "max_length_factor"
-
-
-_MOST_TOKENS_A_TOKEN = 1000.0
-
-
-_LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
-
-
-def default_problems(generation: Mapping[str, Any]) -> Iterator[str]:
-    """List what is wrong with a manifest's defaults."""
-    known = {*_recommendable(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
-    yield from (f"generation.{name}: unknown" for name in generation if name not in known)
-    for name, value in generation.items():
-        try:
-            _check_default(name, value)
-        except RequestError as error:
-            yield f"generation.{error}"
-
-
-def applicable(
-    generation: Mapping[str, Any],
-    given: Mapping[str, Any],
-    searches: bool = False,
-    fewest_beams: int = 1,
-    temperature: float = 0.0,
-) -> dict[str, Any]:
-    """Take the defaults that hold beside what a client has given, by name.
-
-    searches: the client asks for beam search, or for what needs it, with at least `fewest_beams`.
-    temperature: where neither client nor model says.
+    Its seed is the job's plus its number, modulo 2**64: requests differ, but can be repeated.
     """
-    left = {name: value for name, value in generation.items() if name not in given}
-    left.pop(MAX_LENGTH_FACTOR, None)
-    num_beams, most = left.pop("num_beams", 1), left.pop(MAX_NEW_TOKENS, None)
-    samples = (given.get("temperature") or 0) > 0 or any(name in given for name in FILTERS)
-    if num_beams > 1 and not samples and fewest_beams <= MAX_BEAMS:
-        left["num_beams"] = max(num_beams, fewest_beams)
-    if "min_tokens" in left:
-        limits = (given[name] for name in _LIMITS if name in given)
-        left["min_tokens"] = min(left["min_tokens"], *limits, most or left["min_tokens"])
-    if searches or "num_beams" in left:
-        return _without(left, SAMPLING)
-    left = _without(left, BEAM)
-    effective = {**left, **given}.get("temperature", temperature)
-    return _without(left, FILTERS) if effective == 0 else left
-
-
-def decoding_of(values: Mapping[str, Any], num_hypotheses: int = 1, **others: Any) -> Decoding:
-    """Make a decoding of values by their names, in which any may be missing; others: its fields."""
-    beam = only_of(BeamParams, values)
-    return Decoding(
-        SamplingParams(**only_of(SamplingParams, values)),
-        BeamParams(**beam, num_hypotheses=num_hypotheses) if "num_beams" in beam else None,
-        ProcessorParams(**only_of(ProcessorParams, values)),
-        **others,
-    )
-
-
-def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
-
-
-def _check_default(name: str, value: Any) -> None:
-    if name == MAX_NEW_TOKENS:
-        require_integer(name, value, 1)
-    elif name == MAX_LENGTH_FACTOR:
-        require_positive(name, value, _MOST_TOKENS_A_TOKEN)
-    elif name in OPTIONS:
-        OPTIONS[name].check(value)
+    if sampling.seed is None or number == 0:
+        return sampling
+    return replace(sampling, seed=(sampling.seed + number) % (MAX_SEED + 1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import Decoding, applicable, decoding_of
+from serving.pipelines.decoding import Decoding, resolve
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
 from serving.text.languages import matching, primary_language
 
@@ -177,18 +177,18 @@ def _joint_card(route: Route) -> ModelCard:
 
 
 def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
-    """Decode as the first model's makers recommend, but that nothing is drawn; a beam is that of
-    the job.
+    """Return the first model's recommended decoding without sampling, and with the job's beam
+    search if it has one.
     """
-    own = decoding_of(applicable(card.generation, {"temperature": 0.0}))
-    beam = decoding.beam or own.beam
-    return replace(
-        own,
-        beam=beam and replace(beam, num_hypotheses=1),
+    own = resolve(
+        {"temperature": 0.0},
+        card.generation,
         priority=decoding.priority,
         timeout_seconds=decoding.timeout_seconds,
         share=decoding.share,
     )
+    beam = decoding.beam or own.beam
+    return replace(own, beam=beam and replace(beam, num_hypotheses=1))
 
 
 def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:

@@ -18,7 +18,7 @@ from serving.commands.translate import translate
 from serving.errors import RequestError
 from serving.options import Choices, Integers, Numbers, Option, options_of
 from serving.parameters import OPTIONS, BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.decoding import Decoding, decoding_of, default_problems
+from serving.pipelines.decoding import Decoding, default_problems, resolve
 from tests.docs.decoding_table import table, table_that_stands
 
 DECLARED = [pytest.param(option, id=option.name) for option in OPTIONS.values()]
@@ -103,7 +103,7 @@ def test_what_a_command_is_given_reaches_the_decoding(option: Option) -> None:
     @click.command()
     @decoding_options()
     def command(**options: Any) -> None:
-        made.append(decoding_of({"num_beams": 4} | given_options(options)))
+        made.append(resolve({"num_beams": 4} | given_options(options), {}))
 
     accepted, _ = accepted_and_refused(option)
     words = {str(value).lower(): value for value in accepted}

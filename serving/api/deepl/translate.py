@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 from serving.access.account import current_account
 from serving.api.deepl.answers import Translations
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, source_name
-from serving.api.http.bodies import DEFAULT_BEAMS, NoOpValues, RequestBody
+from serving.api.http.bodies import NoOpValues, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_json_or_form
 from serving.api.http.services import Services
@@ -22,7 +22,7 @@ from serving.errors import RequestError
 from serving.glossaries.entries import Pair
 from serving.parameters import NUM_BEAMS
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import Decoding, applicable, decoding_of
+from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     Translation,
@@ -154,15 +154,13 @@ class TextsBody(RequestBody):
 
     def _decoding(self) -> Decoding:
         """Search where quality is asked for, with the model's beams if it has any."""
-        asked: dict[str, Any] = {}
-        if self.model_type is not None:
-            is_quick = self.model_type_used == "latency_optimized"
-            beams = max(DEFAULT_BEAMS, self._generation.get(NUM_BEAMS, 1))
-            asked = {NUM_BEAMS: 1 if is_quick else beams}
-        values = applicable(self._generation, asked, searches=asked.get(NUM_BEAMS, 1) > 1) | asked
-        if values.get(NUM_BEAMS) == 1:
-            del values[NUM_BEAMS]
-        return decoding_of({"temperature": 0.0, **values})
+        recommended = dict(self._generation)
+        if self.model_type is None:
+            return resolve({}, recommended)
+        num_beams = recommended.pop(NUM_BEAMS, 1)
+        if self.model_type_used == "latency_optimized":
+            return resolve({}, recommended)
+        return resolve({NUM_BEAMS: max(DEFAULT_BEAMS, num_beams)}, recommended)
 
     def _markup(self) -> Markup | None:
         if self.tag_handling is None:

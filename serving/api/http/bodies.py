@@ -13,14 +13,14 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from serving.errors import RequestError
 from serving.options import Option, only_of, options_of
 from serving.parameters import NUM_BEAMS, OPTIONS, BeamParams, ProcessorParams, SamplingParams
-from serving.pipelines.decoding import applicable
+from serving.pipelines.decoding import applicable_defaults
 from serving.text.plain_text import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
 
 
 class FieldsBody(BaseModel):
-    """Holds the fields of a request.
+    """The fields of a request.
 
     no_op_values: fields that other servers act on and this one does not, each with the values that
         do nothing.
@@ -91,7 +91,6 @@ def _request_error(error: ValidationError) -> RequestError:
     return RequestError(field, first["input"], message)
 
 
-DEFAULT_BEAMS = 4
 MAX_BAD_WORDS = 128
 _MAX_BAD_WORD_CHARACTERS = 256
 
@@ -135,12 +134,12 @@ class DecodingFields(_DeclaredFields):
     def with_defaults(self, generation: Mapping[str, Any]) -> Self:
         """Take what the model's makers recommend where the client says nothing."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        update = applicable(generation, given, **self._search_asked())
+        update = applicable_defaults(generation, given, **self._search_asked())
         known = {*type(self).model_fields}
         return self.model_copy(update={n: value for n, value in update.items() if n in known})
 
     def _search_asked(self) -> dict[str, Any]:
-        """Tell what `applicable` has to know of the search that the client asks for."""
+        """Return the arguments of `applicable_defaults` for the search that the client asks for."""
         return {"searches": self.num_beams is not None}
 
     def sampling(self, default_temperature: float) -> SamplingParams:

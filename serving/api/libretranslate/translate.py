@@ -26,7 +26,7 @@ from serving.api.http.attention_fields import (
     described_maps,
     queries_of,
 )
-from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, RequestBody, option_field
+from serving.api.http.bodies import DecodingFields, RequestBody, option_field
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_all
 from serving.api.http.openapi import described_events
@@ -39,7 +39,7 @@ from serving.detection.source import is_told
 from serving.errors import RequestError
 from serving.metrics import Outcome
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
-from serving.pipelines.decoding import Decoding
+from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
 from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
@@ -221,7 +221,7 @@ class TranslateBody(DecodingFields, RequestBody):
     def _search_asked(self) -> dict[str, Any]:
         return {
             "searches": self.num_beams is not None or self._width() is not None,
-            "fewest_beams": self._fewest_beams if self._searches_alternatives else 1,
+            "min_beams": self._fewest_beams if self._searches_alternatives else 1,
         }
 
     @property

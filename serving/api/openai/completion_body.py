@@ -13,10 +13,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.attention_fields import AttentionQueryFields, queries_of
-from serving.api.http.bodies import DEFAULT_BEAMS, DecodingFields, NoOpValues, RequestBody
+from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
-from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding, Structure, StructureKind
+from serving.pipelines.decoding import (
+    DEFAULT_BEAMS,
+    MAX_NEW_TOKENS,
+    Decoding,
+    Structure,
+    StructureKind,
+)
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
@@ -69,7 +75,7 @@ class Prediction(BaseModel):
 
 
 class FieldsWithoutEffect(BaseModel):
-    """Holds the fields of OpenAI's API that concern its accounts, storage, billing and caches.
+    """The fields of OpenAI's API that concern its accounts, storage, billing and caches.
 
     They are checked and not used: no answer depends on them.
     """
@@ -86,7 +92,7 @@ class FieldsWithoutEffect(BaseModel):
 
 
 class JsonSchema(BaseModel):
-    """Holds a schema. name, description and strict are OpenAI's; it is always kept to strictly."""
+    """A schema. name, description and strict are OpenAI's; it is always kept to strictly."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -145,7 +151,7 @@ class StructuredOutputs(BaseModel):
 
 
 class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
-    """Holds what completions and chats have in common.
+    """What completions and chats have in common.
 
     temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
     `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
@@ -210,7 +216,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     def _search_asked(self) -> dict[str, Any]:
         searches = self.use_beam_search or self.num_beams is not None
         fewest = max(self.n, self.best_of or 1) if searches else self.n
-        return {"searches": searches, "fewest_beams": fewest, "temperature": 1.0}
+        return {"searches": searches, "min_beams": fewest, "default_temperature": 1.0}
 
     def _width(self) -> int | None:
         if not self.use_beam_search and self.num_beams is None:
@@ -255,7 +261,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
 
 class CompletionBody(GenerationBody):
-    """Holds the body of `POST /v1/completions`.
+    """The body of `POST /v1/completions`.
 
     prompt: text, to which the model's start token is added, or token ids, to which nothing is.
         Encoder-decoders complete no prompts; they are refused by name.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serving.pipelines.decoding import applicable, default_problems
+from serving.pipelines.decoding import applicable_defaults, default_problems
 
 SAMPLED = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.1}
 SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_new_tokens": 200}
@@ -19,11 +19,11 @@ SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_
         (SAMPLED, {"temperature": 0}, {}, {"repetition_penalty": 1.1}),
         (SAMPLED, {"temperature": 0.1}, {}, {**SAMPLED, "temperature": None}),
         (SAMPLED, {"num_beams": 4}, {"searches": True}, {"repetition_penalty": 1.1}),
-        ({"top_k": 5}, {}, {"temperature": 1.0}, {"top_k": 5}),
-        ({"top_k": 5}, {}, {"temperature": 0.0}, {}),
+        ({"top_k": 5}, {}, {"default_temperature": 1.0}, {"top_k": 5}),
+        ({"top_k": 5}, {}, {"default_temperature": 0.0}, {}),
         (SEARCHED, {}, {}, {**SEARCHED, "max_new_tokens": None}),
         (SEARCHED, {"temperature": 0.5}, {}, {}),
-        (SEARCHED, {"top_p": 0.5}, {"temperature": 1.0}, {}),
+        (SEARCHED, {"top_p": 0.5}, {"default_temperature": 1.0}, {}),
         (
             SEARCHED,
             {"num_beams": 2},
@@ -34,10 +34,10 @@ SEARCHED = {"num_beams": 5, "length_penalty": 0.8, "early_stopping": True, "max_
         (
             SEARCHED,
             {},
-            {"searches": True, "fewest_beams": 8},
+            {"searches": True, "min_beams": 8},
             {**SEARCHED, "num_beams": 8, "max_new_tokens": None},
         ),
-        (SEARCHED, {}, {"fewest_beams": 17}, {}),
+        (SEARCHED, {}, {"min_beams": 17}, {}),
         ({"num_beams": 1, "length_penalty": 2.0}, {}, {}, {}),
         (
             {**SAMPLED, **SEARCHED},
@@ -54,7 +54,7 @@ def test_what_applies(
 ) -> None:
     wanted = {name: value for name, value in applied.items() if value is not None}
 
-    assert applicable(generation, given, **asked) == wanted
+    assert applicable_defaults(generation, given, **asked) == wanted
 
 
 def test_everything_wrong_is_told() -> None:
