@@ -1,8 +1,8 @@
-"""Says what every model is to whoever trains it or decodes with it.
+"""The interfaces of all models, for training and decoding.
 
-A family says how it begins, a translator by `encode`, a language model by `empty_state`; how it
-reads tokens after a state, any number at once; and how it scores the next one. Training on whole
-texts and decoding token by token follow. Reading a text in one piece or in many gives the same.
+A translator begins with `encode`, a language model with `empty_state`. Both read any number of
+tokens after a state and score the next one. Training on whole texts and decoding token by token
+follow from that. Reading a text in one piece or in several gives the same.
 """
 
 from abc import ABC, abstractmethod
@@ -18,12 +18,14 @@ from models.configs.encoder import EncoderConfig
 
 @dataclass(frozen=True)
 class State(Tensors):
-    """Is what a model carries from token to token, of a subclass for each family: tensors whose
-    first axis is the batch, and what all rows share: numbers, and None for what there is not yet.
+    """What a model carries from token to token; each architecture has a subclass.
+
+    Fields are tensors whose first axis is the batch, numbers that all rows share, and None for what
+    does not exist yet.
     """
 
     def select(self, rows: Tensor) -> Self:
-        """Take these rows of every tensor, in this order; a row may come more than once."""
+        """Return the state with these rows, in this order; a row may occur more than once."""
         return self.each(lambda x: x[rows])
 
 
@@ -31,7 +33,7 @@ S = TypeVar("S", bound=State)
 
 
 class Model(Protocol[S]):
-    """Is what decoding needs of a model that has begun."""
+    """What decoding needs of a model that has begun."""
 
     @property
     def config(self) -> ArchitectureConfig: ...
@@ -44,55 +46,59 @@ class Model(Protocol[S]):
 
 
 class _Reader(nn.Module, ABC, Generic[S]):
-    """Is what translators and language models share."""
+    """What translators and language models share."""
 
     @abstractmethod
     def read(self, ids: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read ids [batch, new] after a state, of all rows as many: what predicts the token after
-        each of them, [batch, new, dim], and the state with them.
+        """Read ids [batch, new] after a state. Return what predicts the token after each of them,
+        [batch, new, dim], and the next state.
         """
 
     @abstractmethod
     def project(self, hidden: Tensor) -> Tensor:
-        """Score the vocabulary: [..., dim], of what `read` gives, -> logits [..., vocabulary]."""
+        """Return logits [..., vocabulary] of vectors [..., dim] that `read` returned."""
 
     def step(self, ids: Tensor, state: S) -> tuple[Tensor, S]:
-        """Read one token of each row, ids [batch] -> [batch, dim] and the next state."""
+        """Read one token of each row, ids [batch]. Return [batch, dim] and the next state."""
         hidden, state = self.read(ids[:, None], state)
         return hidden[:, 0], state
 
 
 class Translator(_Reader[S]):
-    """Writes a target that follows from a source."""
+    """A model that writes a target for a source."""
 
     config: TranslationModelConfig
 
     @abstractmethod
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> S:
-        """Read sources [batch, source] of these lengths [batch]: the state before any target."""
+        """Read sources [batch, source] of these lengths [batch]. Return the state before any
+        target.
+        """
 
     def forward(self, batch: TranslationBatch) -> Tensor:
-        """Read whole targets: [batch, target, dim]."""
+        """Return what `read` returns for whole targets: [batch, target, dim]."""
         state = self.encode(batch.source_ids, batch.source_lengths)
         return self.read(batch.input_ids, state)[0]
 
 
 class LanguageModel(_Reader[S]):
-    """Goes on with a text."""
+    """A model that continues a text."""
 
     config: LanguageModelConfig
 
     @abstractmethod
     def empty_state(self) -> S:
-        """Return the state before any token, which is the same for any number of rows."""
+        """Return the state before any token, the same for any number of rows."""
 
     def forward(self, batch: LanguageBatch) -> Tensor:
-        """Read whole texts: [batch, length, dim]."""
+        """Return what `read` returns for whole texts: [batch, length, dim]."""
         return self.read(batch.input_ids, self.empty_state())[0]
 
 
 class Encoder(nn.Module, ABC):
-    """Makes one vector of a text, and writes nothing: an embedding, or scores of labels."""
+    """A model that makes one vector of a text and generates nothing: an embedding or scores of
+    labels.
+    """
 
     config: EncoderConfig
 
@@ -100,21 +106,22 @@ class Encoder(nn.Module, ABC):
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
     ) -> Tensor:
-        """Read texts [batch, source] of these lengths [batch]: what `project` reads, [batch, dim].
+        """Read texts [batch, source] of these lengths [batch]. Return the input of `project`,
+        [batch, dim].
 
         source_types: each token's segment; None: all are in the first.
         """
 
     @abstractmethod
     def project(self, hidden: Tensor) -> Tensor:
-        """Give embeddings [..., dim] or logits [..., labels] of what `encode` gives."""
+        """Return embeddings [..., dim] or logits [..., labels]."""
 
     def hops(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor | None:
-        """Tell by what each hop weighs texts' tokens, [batch, hops, source]; None without hops."""
+        """Return the weights of each hop [batch, hops, source]; None for models without hops."""
         return None
 
     def forward(self, batch: LabelBatch) -> Tensor:
-        """Read whole texts, each of which has one label to predict: [batch, 1, dim]."""
+        """Return vectors [batch, 1, dim] of whole texts, each of which has one label to predict."""
         return self.encode(batch.input_ids, batch.lengths)[:, None]
 
 

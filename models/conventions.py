@@ -1,4 +1,4 @@
-"""Says what a model expects around its texts, beyond its configuration: in token ids, no text."""
+"""The tokens that a model expects before and after its texts, by id."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from models.configs.base import ArchitectureConfig, LanguageModelConfig
 from models.configs.encoder import EncoderConfig
 
 
-class Around(Protocol):
-    """Is what goes around any text of one model, or of one pair of its languages."""
+class AddedTokens(Protocol):
+    """Tokens that are added to any text of one model, or of one pair of its languages."""
 
     @property
     def source_prefix(self) -> tuple[int, ...]: ...
@@ -26,7 +26,7 @@ class Around(Protocol):
 
 @dataclass(frozen=True)
 class LanguageIds:
-    """Holds what one language adds around a text; see `Conventions`."""
+    """The tokens that one language adds to a text; see `Conventions`."""
 
     source_prefix: tuple[int, ...] = ()
     source_suffix: tuple[int, ...] = ()
@@ -35,19 +35,22 @@ class LanguageIds:
 
 @dataclass(frozen=True)
 class Conventions:
-    """Says what goes around texts. A source is what its target language and its own put before it,
-    `source_prefix`, the text, `source_suffix`, and what its own puts after it. A target begins
-    with `prompt_prefix` and what its language puts there, and ends before one of `stop`.
+    """The tokens that a model expects before and after texts, and other settings of its makers.
 
-    unk: stands for what the vocabulary cannot say, if anything does.
-    forced_eos: one of `stop` that a target ends with where its length ends it, if there is any.
-    sources, targets: by language code, of models that read or write several.
-    chat_template: in Jinja, as Hugging Face's tokenizers have them.
-    separator: stands between the texts of a pair, where an encoder takes pairs.
-    prompts: what an encoder's requests may put in front of a text, by the names they do it by.
-    default_prompt: of those that name none.
-    generation: what requests that do not say otherwise are decoded by, under their own names:
-        `temperature`, `num_beams`, `length_penalty`, `max_new_tokens` ...
+    A source begins with the prefix of its target language, that of its own language and
+    `source_prefix`. After the text come `source_suffix` and the suffix of its own language. A
+    target begins with `prompt_prefix` and the prefix of its language, and ends before one of
+    `stop`.
+
+    unk: replaces characters outside the vocabulary, if there is such a token.
+    forced_eos: one of `stop` that is added to a target that reaches its length limit, if any.
+    sources, targets: by language code, of models that read or write several languages.
+    chat_template: in Jinja, as Hugging Face's tokenizers have it.
+    separator: between the texts of a pair, for encoders of pairs.
+    prompts: texts that an encoder's requests may put before theirs, by name.
+    default_prompt: used by requests that name none.
+    generation: default decoding options, by the names that requests use: `temperature`,
+    `num_beams`, `length_penalty`, `max_new_tokens` ...
     """
 
     source_prefix: tuple[int, ...] = ()
@@ -66,8 +69,8 @@ class Conventions:
 
 
 def own_conventions(config: ArchitectureConfig) -> Conventions:
-    """Return those of models trained here: sources end with </s>, targets begin with <s>. What is
-    only encoded stands between the two.
+    """Return the conventions of models trained here: sources end with </s>, targets begin with <s>.
+    Texts that are only encoded stand between the two.
     """
     if isinstance(config, EncoderConfig):
         return Conventions((config.bos_id,), (config.eos_id,))

@@ -1,4 +1,4 @@
-"""Makes the torch module of a configuration, with fresh weights or those of a checkpoint."""
+"""Torch modules of configurations, with fresh weights or those of a checkpoint."""
 
 import torch
 
@@ -8,16 +8,16 @@ from models.storage.checkpoint import Checkpoint, CheckpointError
 
 
 def build(config: AnyConfig) -> AnyModel | Encoder:
-    """Make a module with fresh weights."""
+    """Return a module with fresh weights."""
     module: AnyModel | Encoder = module_class(config.architecture)(config)
     return module
 
 
 def load_module(checkpoint: Checkpoint) -> AnyModel:
-    """Load a module that decodes in fp32, in evaluation mode. Raises KeyError for missing weights,
-    CheckpointError for a model that only encodes.
+    """Return a module that decodes, with a checkpoint's weights in fp32, in evaluation mode.
 
-    One weight is read after the other: together they may be all that memory holds.
+    Raises KeyError for missing weights, CheckpointError for a model that only encodes. Weights are
+    read one after the other, as all together may fill the memory.
     """
     module = _load(checkpoint)
     if isinstance(module, Encoder):
@@ -27,7 +27,7 @@ def load_module(checkpoint: Checkpoint) -> AnyModel:
 
 
 def load_encoder(checkpoint: Checkpoint) -> Encoder:
-    """Load a module that only encodes, as `load_module` does."""
+    """Return a module that only encodes, as `load_module` does."""
     module = _load(checkpoint)
     assert isinstance(module, Encoder), f"{checkpoint.config.architecture} decodes"
     return module
@@ -40,6 +40,6 @@ def _load(checkpoint: Checkpoint) -> AnyModel | Encoder:
 
 
 def put_weights(module: AnyModel | Encoder, checkpoint: Checkpoint) -> None:
-    """Give a module the weights of a checkpoint of its shape. Raises KeyError for missing ones."""
+    """Copy a checkpoint's weights into a module of its shape. Raises KeyError for missing ones."""
     for name, parameter in module.state_dict().items():
         parameter.copy_(torch.tensor(checkpoint.weights[name]))

@@ -1,14 +1,14 @@
-"""Holds weights in blocks of a row, each with a scale of its own: 8 bits or 4, as in GGUF files.
+"""Weights in blocks of a row, each block with its own scale: 8 bits or 4, as in GGUF files.
 
-ONNX Runtime's MatMulNBits quantises the activations itself, block by block: one node where row-wise
-int8 (`export.graph.quantise`) has six, which is what counts where few rows are decoded.
+ONNX Runtime's MatMulNBits quantises the activations itself, block by block. It is one node where
+row-wise int8 (`export.graph.quantise`) has six, which counts where few rows are decoded.
 
 A row must not change with its batch. With blocks of 16 it does not: one row and several go through
 kernels that add up in the same order, on AVX512-VNNI and on AVX2, as with 8 bits in blocks of 32.
 Others do differ: 4 bits in blocks of 32 (AVX2) or 64, 8 bits in blocks of 128.
 
-In 8 bits the inputs that are far larger than the rest (`export.bundling.outliers`) are multiplied
-in fp32, beside the operator, which sees zeros in their place. With blocks of 16 for 32 that brings
+In 8 bits the inputs that are far larger than the others (`export.bundling.outliers`) are multiplied
+in fp32, beside the operator, which gets zeros for them. With blocks of 16 instead of 32 that brings
 the mean error of SmolLM2's log-probabilities from 0.076 to 0.030 nats (loadtest/LOG.md).
 """
 
@@ -32,10 +32,10 @@ ROWS_AT_ONCE = 2048
 
 
 class BlockQuantiser:
-    """Writes linear maps in 8 or 4 bits, and tables of words, which are always in 8.
+    """Linear layers in 8 or 4 bits, and tables of words, which are always in 8.
 
-    outliers: by name, inputs that are multiplied in fp32, for products in 8 bits; None: the graph
-    shall tell how large inputs are.
+    outliers: inputs that are multiplied in fp32, by weight name, for products in 8 bits; None: the
+    graph puts out how large inputs are.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class BlockQuantiser:
         )
 
     def _outlying(self, x: Value, name: str, in_dim: int) -> Array | None:
-        """Number such inputs, if there are any."""
+        """Return the numbers of such inputs, if there are any."""
         if self._outliers is None:
             self._tell_of(x, name, in_dim)
             return None
@@ -91,7 +91,7 @@ class BlockQuantiser:
         return None if columns is None or not len(columns) else columns
 
     def _tell_of(self, x: Value, name: str, in_dim: int) -> None:
-        """Tell how large each input is, of x [batch, ..., in_dim]."""
+        """Put out how large each input is, of x [batch, ..., in_dim]."""
         largest = x.abs().reshape(0, -1, in_dim).max(1, keepdims=False)
         self._graph.output(f"{OBSERVED}{name}", largest, "float32", (in_dim,))
 
@@ -122,7 +122,9 @@ class BlockQuantiser:
         )
 
     def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
-        """Multiply the block's sum of x by what every weight of a block has more, [out, blocks]."""
+        """Multiply the sum of x over a block by `rest`, which every weight of the block has in
+        addition [out, blocks].
+        """
         if x not in self._block_sums:
             belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), SOURCE_BLOCK, axis=0)
             self._block_sums[x] = x @ self._graph.weight(f"blocks.{in_dim}", belongs[:in_dim])
@@ -130,7 +132,7 @@ class BlockQuantiser:
 
 
 def eight_bits(weight: Array) -> tuple[Array, Array]:
-    """Turn [out, in] into uint8 levels [out, blocks, 16] around 128, and scales [out, blocks].
+    """Return uint8 levels [out, blocks, 16] with zero at 128, and scales [out, blocks].
 
     Weights that come from 8 bits in blocks of 32 (Q8_0) keep their levels.
     """
@@ -138,18 +140,18 @@ def eight_bits(weight: Array) -> tuple[Array, Array]:
 
 
 def four_bits(weight: Array) -> tuple[Array, Array, Array]:
-    """Turn [out, in] into levels 0..15, scales of blocks of 16, and `rest` [out, blocks of 32]:
+    """Return levels 0..15, scales of blocks of 16, and `rest` [out, blocks of 32]:
 
-        weight = scale * (level - 8) + rest
+    weight = scale * (level - 8) + rest
 
-    Weights that come from 4 bits in blocks of 32 keep their levels; `rest` is 0 where these were
-    counted from the level 8 (Q4_0).
+    Weights that come from 4 bits in blocks of 32 keep their levels; `rest` is 0 if these were
+    counted from level 8 (Q4_0).
     """
     return _by_parts(_four_bits, weight)
 
 
 def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> tuple[Any, ...]:
-    """Quantise so many rows at a time: tables are large, and their like is made several times."""
+    """Quantise some rows at a time: tables are large, and several arrays of their size are made."""
     starts = range(0, len(weight), ROWS_AT_ONCE)
     parts = [quantise(weight[start : start + ROWS_AT_ONCE]) for start in starts]
     return tuple(np.concatenate(each) for each in zip(*parts, strict=True))
@@ -171,7 +173,9 @@ def _eight_bit_steps(blocks: Array) -> Array:
 
 
 def _lie_on(blocks: Array, steps: Array) -> Array:
-    """Tell whether all weights of a block are whole steps: then their source had them in 8 bits."""
+    """Return whether all weights of a block are multiples of the step: then their source had 8
+    bits.
+    """
     levels: Array = blocks / steps[:, :, None]
     distances: Array = np.abs(levels - np.rint(levels)).max(axis=2)
     lie_on: Array = np.less(distances, TOLERANCE * 127)
@@ -191,7 +195,7 @@ def _four_bits(weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _centre(levels: Array, step: Array, rest: Array) -> None:
-    """Count levels from 8 for 0 in blocks that allow it: then they have no `rest`. Those that go
+    """Count levels from 8 in blocks that allow it: then they have no `rest`. Blocks with levels
     from -7 to 8 have a negative scale, as in Q4_0.
     """
     zero = 8 - rest / step  # the level of 0, counted from the lowest
@@ -207,7 +211,7 @@ def _centre(levels: Array, step: Array, rest: Array) -> None:
 
 
 def _steps(blocks: Array, low: Array) -> Array:
-    """Find the step between levels: the source's, where the values of a block lie on 16 levels."""
+    """Return the step between levels: the source's, if the values of a block lie on 16 levels."""
     span = np.maximum(blocks.max(axis=2) - low, SMALLEST_SCALE)
     gaps = np.diff(np.sort(blocks, axis=2), axis=2)
     smallest = np.where(gaps > span[:, :, None] / 16, gaps, np.inf).min(axis=2)
@@ -219,7 +223,7 @@ def _steps(blocks: Array, low: Array) -> Array:
 
 
 def packed(levels: Array) -> Array:
-    """Put two levels in a byte, the first in the lower half: [out, blocks, 8]."""
+    """Pack two levels into a byte, the first in the lower half: [out, blocks, 8]."""
     return levels[:, :, ::2] | levels[:, :, 1::2] << 4
 
 

@@ -1,9 +1,8 @@
-"""Writes outputs of a step graph by which tokens are chosen: the likeliest, and how likely they
-are.
+"""Outputs of a step graph by which tokens are chosen: the likeliest, and how likely they are.
 
-The likeliest are read off the logits, whether or not a row of the batch wants log-probabilities:
-so what a row gets does not depend on the others. Where none wants them, the engine says so and
-they are not computed; with 32 rows and 32,000 tokens that is 4 % of a step of a Transformer-base.
+The likeliest are found from the logits, whether or not a row of the batch wants log-probabilities:
+so what a row gets does not depend on the others. If no row wants them, the engine feeds that and
+they are not computed. With 32 rows and 32,000 tokens they take 4 % of a step of a Transformer-base.
 """
 
 from collections.abc import Callable
@@ -24,9 +23,8 @@ LEAST_IN_BLOCKS = 8_192
 
 @dataclass(frozen=True)
 class Columns:
-    """Says what stands in columns of logits: the vocabulary, then up to `width` tokens that never
-    come; or the candidates that `token_ids` makes ids of. rows: the name of
-    the other axis.
+    """What the columns of logits stand for: the vocabulary, then up to `width` tokens that never
+    occur, or candidates, whose ids `token_ids` computes. rows: the name of the other axis.
     """
 
     vocab_size: int
@@ -40,12 +38,12 @@ class Columns:
 
     @property
     def num_scored(self) -> int | str:
-        """Tell how many log-probabilities are put out."""
+        """The number of log-probabilities that are put out."""
         return self.width if self.token_ids else self.vocab_size
 
 
 def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
-    """Write the outputs, from f32 logits [batch, columns]."""
+    """Write the outputs, given f32 logits [batch, columns]."""
     op = graph.op
     best, places = _likeliest(graph, logits, columns)
 
@@ -66,7 +64,7 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
 
 
 def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
-    """Write the same for devices: their runs are recorded, without branches."""
+    """Write the outputs for devices, without branches, as their runs are recorded."""
     logp, normaliser = _log_probabilities(graph, logits)
     window = graph.ints(columns.window)
     top_logp, places = graph.op.TopK(logp, window, axis=-1, _outputs=2)
@@ -84,8 +82,8 @@ def _write(graph: GraphWriter, columns: Columns, found: tuple[Value, ...]) -> No
 
 
 def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
-    """Give an output layer, weight [vocab, dim] and bias [vocab], more tokens, which never come, up
-    to whole blocks; where there is no bias it stays as it is, as adding one takes longer.
+    """Return an output layer, weight [vocab, dim] and bias [vocab], filled up to whole blocks with
+    tokens that never occur. A layer without a bias stays as it is, as adding one takes longer.
     """
     missing = -len(weight) % BLOCK
     if bias is None or not missing or len(weight) < LEAST_IN_BLOCKS:
@@ -95,7 +93,7 @@ def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
 
 
 def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]:
-    """Normalise to [batch, scored], and tell what they are less than the logits [batch]."""
+    """Return log-probabilities [batch, scored], and what was subtracted from the logits [batch]."""
     op, first = graph.op, graph.ints(0)
     logp = op.LogSoftmax(logits, axis=-1)
     shift = op.Gather(logits, first, axis=1) - op.Gather(logp, first, axis=1)
@@ -103,7 +101,7 @@ def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]
 
 
 def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Value, Value]:
-    """Find the greatest logits and their columns [batch, window], of equals the first."""
+    """Return the greatest logits and their columns [batch, window], of equals the first."""
     width = columns.width
     if isinstance(width, str) or width < LEAST_IN_BLOCKS or width % BLOCK:
         window = graph.ints(columns.window)
@@ -113,8 +111,8 @@ def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Val
 
 
 def _likeliest_of_blocks(graph: GraphWriter, logits: Value, num_blocks: int) -> tuple[Value, Value]:
-    """Look in as many blocks, those of the greatest maxima: as many tokens lie in no more. TopK
-    takes the first of equals: so it does here, as the blocks found are put in order first.
+    """Search only the blocks with the greatest maxima, as many blocks as tokens are wanted. TopK
+    takes the first of equals; so does this, because the blocks are put in order first.
     """
     op, count, size = graph.op, graph.ints(WINDOW), graph.constant(BLOCK, "int64")
     blocks = logits.reshape(0, num_blocks, BLOCK)

@@ -18,7 +18,7 @@ class ExportedModel:
 
     @property
     def window(self) -> int:
-        """Return how many of the best tokens the step graph returns; 0 without one."""
+        """The number of likeliest tokens that the step graph returns; 0 without one."""
         outputs = (output for graph in self.graphs for output in graph.spec("").outputs)
         return next((int(spec.shape[-1]) for spec in outputs if spec.name == "top_ids"), 0)
 
@@ -30,7 +30,7 @@ class Device(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """Joins a device and the type of floats in graphs for it."""
+    """A device, and the type of floats in graphs for it."""
 
     device: Device
     dtype: str
@@ -41,8 +41,8 @@ class Target:
 
     @property
     def common_dtype(self) -> str:
-        """Return the type for what CUDA cannot do in bfloat16: compare, pad, reverse, convolve, run
-        a GRU or an LSTM.
+        """The type for what CUDA cannot do in bfloat16: compare, pad, reverse, convolve, run a GRU
+        or an LSTM.
         """
         return "float32" if self.dtype == "bfloat16" else self.dtype
 

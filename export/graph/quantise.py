@@ -1,10 +1,12 @@
-"""Multiplies in row-wise int8: each row of activations has a scale, each channel of weights too.
+"""Products in row-wise int8: each row of activations has a scale, each output channel of weights
+too.
 
-Weights that a model's source holds in int8 keep its levels and scales.
+Weights that a model's source holds in int8 keep their levels and scales.
 
-One scale for the whole batch, as ONNX Runtime's dynamic quantisation has it, couples the rows: a
-row's error went from 1 % to 14 % when louder rows shared its batch. Here the integer sums are
-exact and every other operation is elementwise, so a row does not change with its neighbours.
+One scale for the whole batch, as in ONNX Runtime's dynamic quantisation, makes rows depend on each
+other: a row's error went from 1 % to 14 % when rows with larger activations shared its batch. Here
+the integer sums are exact and every other operation is elementwise, so a row does not change with
+its neighbours.
 """
 
 from dataclasses import dataclass
@@ -21,9 +23,9 @@ SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 @dataclass(frozen=True)
 class Channels:
-    """Says how a weight is quantised: the step between levels of every output channel [out].
+    """How a weight is quantised: the step between levels of every output channel [out].
 
-    input_range: what its input is clipped to; None where every row has a range of its own.
+    input_range: what its input is clipped to; None: every row has its own range.
     """
 
     scale: Array
@@ -31,8 +33,8 @@ class Channels:
 
 
 def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
-    """Turn [out, in] weights into int8 [in, out] and the scale of every output channel [out]: as
-    they were quantised already, or as finely as a channel's largest weight allows.
+    """Return int8 weights [in, out] and the scale of every output channel [out], for weights [out,
+    in]: as they were quantised already, or by each channel's largest weight.
     """
     if channels is not None:
         scale = channels.scale
@@ -43,18 +45,18 @@ def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[
 
 
 def quantise_rows(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
-    """Turn [out, in] weights into uint8 [out, in] around ZERO_POINT and the scale of every row
-    [out]: for products in which some of the rows are gathered first.
+    """Return uint8 weights [out, in] with zero at ZERO_POINT, and the scale of every row [out]: for
+    products in which some of the rows are gathered first.
     """
     levels, scale = quantise_channels(weight, channels)
     return (levels.T.astype(np.int16) + ZERO_POINT).astype(np.uint8), scale
 
 
 class RowQuantiser:
-    """Writes linear maps on row-wise quantised activations; projections of one input share it.
+    """Linear layers with row-wise quantised activations. Layers with the same input share them.
 
-    Where a model was tuned for a fixed range of an input, that is taken: fewer operations, and the
-    numbers it was tuned with.
+    If a model was tuned for a fixed input range, that is taken: fewer operations, and the numbers
+    that it was tuned with.
     """
 
     def __init__(self, graph: GraphWriter) -> None:
@@ -65,7 +67,7 @@ class RowQuantiser:
 
     @property
     def _step(self) -> Value:
-        """Give a level's worth, of rows that were divided by their ranges."""
+        """The value of a level, for rows that were divided by their ranges."""
         return self._graph.constant(1 / LEVELS, "float32")
 
     def linear(
@@ -85,7 +87,7 @@ class RowQuantiser:
     def lookup(
         self, ids: Value, name: str, table: Array, channels: Channels, scale: float
     ) -> Value:
-        """Look up rows of a table [words, dim] that its source holds in one step, times scale."""
+        """Return rows of a table [words, dim] that its source holds with one step, times scale."""
         graph = self._graph
         rows, steps = quantise_rows(table, channels)
         found = graph.op.Gather(graph.weight(f"{name}.rows", rows), ids)
@@ -94,7 +96,9 @@ class RowQuantiser:
         return vectors
 
     def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
-        """Turn x [..., in] into int8 levels and what one is worth: [], or [..., 1] of each row."""
+        """Return int8 levels of x [..., in], and the value of a level: [], or [..., 1] of
+        each row.
+        """
         op, zero = self._graph.op, self._graph.constant(0, "int8")
         if channels is not None and channels.input_range is not None:
             step = self._step_of(channels)
@@ -128,8 +132,9 @@ class RowQuantiser:
         """Multiply levels by weights in int8.
 
         Without VNNI, products of unsigned with signed bytes saturate. ONNX Runtime makes signed
-        weights unsigned there if told to (`serving.engine.runtime.session`), but not in the bodies
-        of loops: there they are unsigned from the outset, which VNNI multiplies half as fast.
+        weights unsigned there if a session option asks for it (`serving.engine.runtime.session`),
+        but not in the bodies of loops. There they are unsigned from the beginning, which VNNI
+        multiplies half as fast.
         """
         graph, zero_point = self._graph, None
         weight_levels, scale = quantise_channels(weight, channels)
@@ -148,7 +153,7 @@ class RowQuantiser:
         )
 
     def _clip(self, x: Value, channels: Channels) -> Value:
-        """Turn x into uint8 levels within the range of the weight's input, and one below it."""
+        """Return uint8 levels of x within the input range of the weight, and one below it."""
         key = x, channels.input_range
         if key not in self._clipped:
             step = self._step_of(channels)
@@ -160,7 +165,7 @@ class RowQuantiser:
         return self._graph.constant(channels.input_range / LEVELS, "float32")
 
     def _quantise(self, x: Value) -> tuple[Value, Value]:
-        """Turn x into uint8 levels and each row's largest magnitude [..., 1]."""
+        """Return uint8 levels of x, and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
             op, row_range = self._graph.op, _row_range(x)
             # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
@@ -170,5 +175,5 @@ class RowQuantiser:
 
 
 def _row_range(x: Value) -> Value:
-    """Find each row's largest magnitude: [..., 1]."""
+    """Return each row's largest magnitude: [..., 1]."""
     return x.abs().max(-1, keepdims=True)

@@ -1,11 +1,11 @@
-"""Builds the graph that chooses next tokens on a device, from the step graph's scores.
+"""The graph that chooses next tokens on a device, from the step graph's scores.
 
-Penalties, biases and bans, temperature, top-k, top-p and min-p, then one draw per row by a uniform
-number, without bringing a vocabulary of scores to the host. A greedy row is one that keeps its
+It applies penalties, biases and bans, temperature, top-k, top-p and min-p, then makes one draw per
+row by a uniform number. No vocabulary of scores is copied to the host. A greedy row keeps only its
 likeliest token.
 
-Only the likeliest tokens are ranked, and the order of equals among them is not relied on: devices
-differ there. Equals go by their ids.
+Only the likeliest tokens are ranked. The order of equals among them is not relied on, as devices
+differ there: equals are ordered by their ids.
 """
 
 from dataclasses import replace
@@ -22,8 +22,8 @@ ALMOST_ONE = 1 - 1e-12
 
 
 def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
-    """Add the graph, for devices, where there are tokens to choose; none of them scores shortlists
-    alone.
+    """Return the model with the graph added, for devices, unless it only scores shortlists or has
+    no tokens to choose.
     """
     steps = [graph.spec("") for graph in model.graphs if graph.name == "step"]
     widths = [spec.shape[1] for step in steps for spec in step.outputs if spec.name == "logp"]
@@ -49,7 +49,7 @@ def select_graph(vocab_size: int) -> GraphWriter:
 
 def _edited(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
     """Change single scores as `serving.engine.decoding.logit_edits.change` does, in double
-    precision; a bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
+    precision. A bias of -inf is a ban. [batch, vocab] -> [batch, vocab].
     """
     op = graph.op
     normaliser = graph.input("log_normaliser", "float32", ())
@@ -69,8 +69,8 @@ def _edited(graph: GraphWriter, logp: Value, vocab_size: int) -> Value:
 
 
 class _Selection:
-    """Filters and draws. Columns are [batch, 1]; logarithms and weights of tokens are relative to
-    those of the likeliest.
+    """Filters and draws. Parameters are columns [batch, 1]. Logarithms and weights of tokens are
+    relative to those of the likeliest.
     """
 
     def __init__(self, graph: GraphWriter, vocab_size: int) -> None:
@@ -78,7 +78,9 @@ class _Selection:
         self._params: dict[str, Value] = {}
 
     def draw(self, scores: Value) -> tuple[Value, Value]:
-        """Draw of [batch, vocab]: the columns of token ids, and of whether no token may come."""
+        """Draw from [batch, vocab]. Return the columns of token ids, and of whether no token is
+        allowed.
+        """
         op, graph = self._op, self._graph
         window = graph.ints(min(MAX_TOP_K, self._vocab_size))
         likeliest, _ = op.TopK(scores, window, axis=-1, _outputs=2)
@@ -92,7 +94,7 @@ class _Selection:
         return self._draw_of_nucleus(logs, weights), is_dead
 
     def _cut_top_k(self, logs: Value, ranked: Value) -> Value:
-        """Weigh the tokens, at 0 what is below the last of the k."""
+        """Return weights of the tokens, 0 below the last of the k."""
         op, one = self._op, self._graph.constant(1, "int64")
         top_k = self._param("top_k", "int64")
         last = op.GatherElements(ranked, top_k.maximum(one) - one, axis=1)
@@ -101,7 +103,7 @@ class _Selection:
 
     def _draw_of_nucleus(self, logs: Value, weights: Value) -> Value:
         """Draw from what top-p and then min-p leave. Tokens above the border of top-p come first,
-        then as many of those on it as are needed; each of them by their ids.
+        then as many of those on it as are needed; both by their ids.
         """
         top_p = self._param("top_p", "float64")
         limit = self._blocks(weights).total * top_p
@@ -125,8 +127,8 @@ class _Selection:
         return in_heavy.where(is_heavy, on_border)
 
     def _border(self, logs: Value, weights: Value, limit: Value) -> tuple[Value, Value]:
-        """Halve an interval of logarithms: tokens down to its lower end weigh as much as the limit,
-        those down to its upper end less.
+        """Find the border of top-p by bisection of an interval of logarithms. Tokens down to its
+        lower end weigh at least the limit, those down to its upper end less.
         """
         op = self._op
         low, high = self._float(LEAST_LOG), self._float(1)
@@ -149,7 +151,7 @@ class _Selection:
         return _Blocks(self._graph, weights, self._vocab_size)
 
     def _param(self, name: str, dtype: str) -> Value:
-        """Take one number for each row."""
+        """Declare an input with one number for each row."""
         if name not in self._params:
             value = self._graph.input(name, dtype, ())
             self._params[name] = value.unsqueeze(1)
@@ -163,14 +165,14 @@ class _Selection:
 
 
 class _Blocks:
-    """Weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on
-    CUDA takes time that grows with the square of the length.
+    """Weights in blocks, so that a token is found by short sums: ONNX Runtime's `CumSum` on CUDA
+    takes time that grows with the square of the length.
 
-    total: the column of what each row weighs, in double precision.
+    total: the column of each row's sum of weights, in double precision.
     """
 
     def __init__(self, graph: GraphWriter, weights: Value, vocab_size: int) -> None:
-        """Cut weights [batch, vocab]."""
+        """Cut weights [batch, vocab] into blocks."""
         self._graph, self._op, self._vocab_size = graph, graph.op, vocab_size
         self._num_blocks = -(-vocab_size // BLOCK)
         zero, padding = graph.constant(0, "float32"), self._num_blocks * BLOCK - vocab_size
@@ -181,8 +183,8 @@ class _Blocks:
         self.total = self._op.Gather(self._sums, graph.ints(self._num_blocks - 1), axis=1)
 
     def find(self, target: Value) -> tuple[Value, Value]:
-        """Find the tokens at which the running sums pass a column of targets: their ids, and the
-        sums then. Where they never do, the last token that weighs anything.
+        """Return the ids of the tokens at which the running sums pass a column of targets, and the
+        sums then. If they never do: the last token with any weight.
         """
         op, graph = self._op, self._graph
         target = self._within(target, self.total)
@@ -198,12 +200,12 @@ class _Blocks:
         return token_ids.minimum(self._vocab_size - 1), sum_then
 
     def _within(self, target: Value, total: Value) -> Value:
-        """Keep rounding from finding a token that weighs nothing."""
+        """Prevent that rounding finds a token without weight."""
         target = target.maximum(self._graph.constant([[0]], "float64"))
         return target.minimum(total * self._graph.constant([[ALMOST_ONE]], "float64"))
 
     def _num_passed(self, sums: Value, target: Value, num_sums: int) -> Value:
-        """Count the sums up to the target, and leave at least one: a column of int64."""
+        """Return the number of sums up to the target, leaving at least one: a column of int64."""
         is_passed = (sums <= target).cast("float32")
         count = self._op.ReduceSum(is_passed, self._graph.ints(1)).cast("int64")
         return count.minimum(num_sums - 1)

@@ -1,7 +1,8 @@
-"""Gives what flows through a graph in the making operators: equations read as in a paper.
+"""Tensors of a graph that is being written. They have operators, so that equations read as in a
+paper.
 
-Each operator adds one node. What a tensor's shape is, nobody here knows; of which type its elements
-are is told, so that numbers become constants of the same.
+Each operator adds one node. Shapes are not known here. Types of elements are, so that numbers
+become constants of the same type.
 """
 
 import sys
@@ -35,8 +36,8 @@ TYPES: dict[tuple[str, int], str | int] = {
 
 
 class Graph(Protocol):
-    """Is what a value needs of the graph that it is in: nodes by operator, those of ONNX (`op`) and
-    those of ONNX Runtime (`ms`), and constants.
+    """What a value needs of its graph: nodes by operator, those of ONNX (`op`) and those of ONNX
+    Runtime (`ms`), and constants.
     """
 
     @property
@@ -54,7 +55,7 @@ class Graph(Protocol):
 
 @dataclass(frozen=True)
 class Value:
-    """Stands for a tensor of ``dtype`` in the graph that ``graph`` writes."""
+    """A tensor of ``dtype`` in the graph that ``graph`` writes."""
 
     graph: Graph
     bare: ir.Value
@@ -92,8 +93,8 @@ class Value:
         return self._op.GreaterOrEqual(self, self._alike(other))
 
     def __getitem__(self, key: "Key | tuple[Key, ...]") -> "Value":
-        """Cut as numpy does: `x[:, 2:5]`, or `x[:, i]` of an integer or a value of integers, which
-        comes last. The end of a cut may be a value [1] int64.
+        """Slice as numpy does: `x[:, 2:5]`, or `x[:, i]` with an integer or a value of integers,
+        which comes last. The end of a slice may be a value [1] int64.
         """
         keys = key if isinstance(key, tuple) else (key,)
         *whole, last = keys
@@ -124,11 +125,11 @@ class Value:
         return self._op.Max(self, self._alike(other))
 
     def where(self, condition: "Value", otherwise: "Operand") -> "Value":
-        """Keep what it is where the condition holds."""
+        """Return this where the condition holds, else the other."""
         return self._op.Where(condition, self, self._alike(otherwise))
 
     def cast(self, dtype: str) -> "Value":
-        """Turn to another type; of what has it already nothing is written."""
+        """Convert to another type; no node is written if it has that type."""
         return self if dtype == self.dtype else self._op.Cast(self, to=element_type(dtype))
 
     def sum(self, axis: int) -> "Value":
@@ -144,14 +145,14 @@ class Value:
         return self._op.Squeeze(self, self.graph.ints(*axes))
 
     def reshape(self, *shape: int) -> "Value":
-        """Reshape; -1 is what is left, 0 an axis as it is."""
+        """Reshape; -1 is the remaining size, 0 keeps an axis."""
         return self._op.Reshape(self, self.graph.ints(*shape))
 
     def transpose(self, *axes: int) -> "Value":
         return self._op.Transpose(self, perm=list(axes))
 
     def length(self, axis: int) -> "Value":
-        """Tell how long an axis is: [1] int64."""
+        """Return the length of an axis: [1] int64."""
         return self._op.Shape(self, start=axis, end=axis + 1)
 
     @property
@@ -181,7 +182,7 @@ def element_type(dtype: str) -> ir.DataType:
 def type_of_output(
     operator: str, output: int, inputs: Sequence[Any], attributes: dict[str, Any]
 ) -> str:
-    """Name the type of an operator's output."""
+    """Return the type of an operator's output."""
     if operator == "Cast":
         return str(ir.DataType(attributes["to"]).numpy().name)
     found = TYPES.get((operator, output), 0)

@@ -1,6 +1,6 @@
-"""Gives builders the weights that they ask for, and collects everything that does not fit.
+"""Checked access to a checkpoint's weights. All problems are collected.
 
-Builders take weights by name and expected shape and never stop at the first problem: a missing
+Builders take weights by name and expected shape. They do not stop at the first problem: a missing
 weight is replaced by zeros, and ``finish`` raises with all problems together.
 """
 
@@ -17,13 +17,13 @@ from models.storage.quantised import Quantised
 
 
 class Weights:
-    """Gives checked access to fp32 arrays by state-dict name.
+    """Checked access to fp32 arrays by state-dict name.
 
     quantised: how the source holds some of them in int8.
-    outliers: inputs of matrices that int8 leaves in fp32; None: graphs shall tell how large inputs
-        are, for `export.bundling.outliers`.
-    store: where graphs keep what they make of them.
-    report: called when a weight is asked for the first time.
+    outliers: inputs of matrices that int8 leaves in fp32; None: graphs put out how large inputs
+    are, for `export.bundling.outliers`.
+    store: where graphs keep what they make of weights.
+    report: called when a weight is taken for the first time.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Weights:
         self._problems: dict[str, str] = {}
 
     def take(self, name: str, *shape: int) -> Array:
-        """Give the weight ``name``, which must have ``shape`` and finite values."""
+        """Return the weight ``name``, which must have ``shape`` and finite values."""
         if name not in self._taken:
             self._report()
         self._taken.add(name)
@@ -58,12 +58,14 @@ class Weights:
 
     @property
     def are_quantised(self) -> bool:
-        """Tell whether the source says how any are, and so what the model computes in int8."""
+        """Whether the source holds any in int8, so that the model computes as it was quantised
+        there.
+        """
         return bool(self._quantised)
 
     def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
-        """Tell how the source quantised the weights ``names``, side by side, of one input each of
-        whose rows it clipped alike; None where it did not. sizes: of each, in output channels.
+        """Return how the source quantised the weights ``names``, side by side; None if it did not.
+        They have one input, whose rows it clipped alike. sizes: output channels of each.
         """
         found = [self._quantised.get(name) for name in names]
         known = [each for each in found if each is not None]
@@ -74,7 +76,7 @@ class Weights:
         return Channels(np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None)
 
     def finish(self, folder: Path) -> None:
-        """Raise CheckpointError if anything asked for was wrong or anything given was not used."""
+        """Raise CheckpointError if anything taken was wrong or anything given was not used."""
         unused = sorted(self._arrays.keys() - self._taken)
         problems = [*self._problems.values(), *(f"{name}: not expected" for name in unused)]
         if problems:

@@ -1,6 +1,6 @@
-"""Writes one ONNX graph: typed inputs and outputs, constants stored once, and its description.
+"""The writer of one ONNX graph: typed inputs and outputs, constants stored once, its description.
 
-A thin layer over onnxscript's GraphBuilder. It knows ONNX, not attention models.
+It is a thin layer over onnxscript's GraphBuilder, and knows nothing of attention models.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +29,9 @@ def in_memory(name: str, array: Array) -> ir.TensorProtocol:
 
 
 class GraphWriter:
-    """Writes one graph. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's sets.
+    """Writes one graph. ``op`` and ``ms`` create nodes of ONNX's and Microsoft's operator sets.
 
-    store: where weights go, as soon as they are named.
+    store: where weights are kept, as soon as they are named.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,14 +59,14 @@ class GraphWriter:
         return GraphSpec(file, tuple(self._inputs), tuple(self._outputs))
 
     def input(self, name: str, dtype: str, shape: Shape, *, per_row: bool = True) -> Value:
-        """Declare an input; of one per row the batch axis in front is implied."""
+        """Declare an input. Of one per row, the batch axis in front is implied."""
         spec = TensorSpec(name, dtype, (BATCH, *shape) if per_row else shape)
         self._inputs.append(spec)
         bare = self._builder.input(name, element_type(dtype), list(spec.shape))
         return Value(self, bare, dtype)
 
     def switch(self, name: str) -> Value:
-        """Declare an input, [] bool, that is on where nobody feeds it."""
+        """Declare an input, [] bool, that is true if nobody feeds it."""
         self._inputs.append(TensorSpec(name, "bool", ()))
         on = in_memory(name, np.array(True))
         bare = self._builder.input(name, element_type("bool"), [], const_value=on)
@@ -87,15 +87,15 @@ class GraphWriter:
         return self.input(state.name, state.dtype, state.shape)
 
     def state_output(self, state: StateSpec, value: Value) -> None:
-        """Put out the state as ``encode`` sets it."""
+        """Put out a state as ``encode`` sets it."""
         self.output(state.name, value, state.dtype, state.shape)
 
     def next_state(self, state: StateSpec, value: Value) -> None:
-        """Put out the state after a step."""
+        """Put out a state after a step."""
         self.output(f"{state.name}.next", value, state.dtype, state.shape)
 
     def weight(self, name: str, array: Array) -> Value:
-        """Name an initializer; the second call with the same name gives the same value."""
+        """Return the initializer of this name, made at the first call."""
         if name not in self._weights:
             tensor = self.store(name, array)
             bare = self._builder.initializer(tensor, name=name, qualify=False)
@@ -105,7 +105,7 @@ class GraphWriter:
         return value
 
     def constant(self, value: Any, dtype: str) -> Value:
-        """Make a small anonymous constant, stored once per graph."""
+        """Return a small anonymous constant, stored once per graph."""
         array = np.asarray(value, dtype=dtype)
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:
@@ -113,11 +113,11 @@ class GraphWriter:
         return self._constants[key]
 
     def ints(self, *values: int) -> Value:
-        """Make a one-dimensional int64 constant: axes, shapes, positions."""
+        """Return a one-dimensional int64 constant: axes, shapes, positions."""
         return self.constant(values, "int64")
 
     def split(self, value: Value, sizes: Sequence[int]) -> list[Value]:
-        """Cut the last axis into pieces of ``sizes``."""
+        """Split the last axis into pieces of ``sizes``."""
         if len(sizes) == 1:
             return [value]
         if len(sizes) > MOST_UNEVEN and len({*sizes}) > 1:
@@ -134,13 +134,14 @@ class GraphWriter:
         body: Callable[..., Sequence[Value]],
         num_collected: int = 0,
     ) -> list[Value]:
-        """Take `times` ([] or [1] int64) turns. `body(turn, *carried)` writes one with this writer
-        and returns what the next turn gets, which may be larger, and `num_collected` more values.
+        """Write a loop of `times` ([] or [1] int64) turns.
 
-        CUDA gives a Shape to the CPU, and what is computed of it is computed there, which its
-        sessions refuse: a Shape must be `times` as it is.
+        `body(turn, *carried)` writes one turn with this writer. It returns what the next turn gets,
+        which may be larger, and `num_collected` more values. Returns what the last turn passed on,
+        and what was collected [times, ...].
 
-        Returns what is carried out of the last turn, and what was collected [times, ...].
+        CUDA computes a Shape, and what depends on it, on the CPU, which its sessions refuse: a
+        Shape must be `times` as it is.
         """
         name = f"loop.{self._num_loops}"
         self._num_loops += 1
@@ -172,7 +173,7 @@ class GraphWriter:
         otherwise: Callable[[], Sequence[Value]],
         count: int,
     ) -> list[Value]:
-        """Compute `count` values, written with this writer, in one way or the other. CUDA reads the
+        """Compute `count` values, written with this writer, in one of two ways. CUDA reads the
         condition on the host.
         """
 
@@ -194,11 +195,11 @@ class GraphWriter:
 
     @property
     def is_in_loop(self) -> bool:
-        """Tell whether the writer is in a loop's body."""
+        """Whether the writer is in a loop's body."""
         return self._builder is not self._outermost
 
     def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
-        """Create nodes of the operator where the writer is: in the graph, or in a loop's body."""
+        """Create nodes of the operator in the graph or in a loop's body."""
         create = getattr(self._builder.opset(domain, version), operator)
 
         def node(*inputs: Value | None, **attributes: Any) -> Value | list[Value]:
@@ -221,7 +222,7 @@ class GraphWriter:
 
 
 class _Operators:
-    """Gives the operators of one set by name: `op.Add(x, y)`."""
+    """The operators of one set by name: `op.Add(x, y)`."""
 
     def __init__(self, writer: GraphWriter, domain: str, version: int) -> None:
         self._writer, self._set = writer, (domain, version)

@@ -1,4 +1,4 @@
-"""Attends by heads with ONNX Runtime's GroupQueryAttention: ragged rows, no masks.
+"""Multi-head attention by ONNX Runtime's GroupQueryAttention, without masks.
 
 Each row attends over its own length only, whatever the buffers are padded to. Keys and values lie
 in the engine's buffers; the step graph appends to them in place.
@@ -18,11 +18,11 @@ KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
 
 @dataclass(frozen=True)
 class Heads:
-    """Sizes one attention layer, and says what the operator does beside: RoPE, given ``rotary``
-    (cos, sin), a sliding ``window`` of positions, each one's own included, and scores that become
-    cap * tanh(score / cap).
+    """The sizes of one attention layer, and what the operator does besides.
 
-    Dimensions are those of the graph, with heads padded; those that were trained are told as such.
+    rotary: cos and sin for RoPE. window: the last positions that are attended to, the token's own
+    included. cap: scores become cap * tanh(score / cap). Dimensions are those of padded heads;
+    `trained_` ones are without padding.
     """
 
     num_heads: int
@@ -39,7 +39,7 @@ class Heads:
 
     @property
     def scale(self) -> float:
-        """Give that of scores."""
+        """The factor of scores."""
         return 1 / math.sqrt(self.layout.size)
 
     @property
@@ -60,17 +60,17 @@ class Heads:
 
     @property
     def group(self) -> int:
-        """Return how many heads share keys and values."""
+        """The number of heads that share keys and values."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def attributes(self) -> dict[str, float]:
-        """Give those of the operator."""
+        """The attributes of the operator."""
         counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
         return {**counts, "scale": self.scale}
 
     def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
-        """Name states of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
+        """Return the states of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
         axis = LENGTH if kind is StateKind.APPEND else SOURCE
         shape = (self.num_kv_heads, axis, self.head_dim)
         names = (f"{name}_{part}.{layer}" for part in ("key", "value"))
@@ -85,11 +85,12 @@ def self_attention(
     heads: Heads,
     bias: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """Attend by qkv [batch, tokens, queries + keys + values]: mixed values, next keys and values.
+    """Attend with qkv [batch, tokens, queries + keys + values]. Return mixed values, next keys and
+    values.
 
-    Any number of rows with one token each, or one row with several tokens. The longest total
-    length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch, heads, 1,
-    capacity], with one token each, is added to the scores.
+    There may be any number of rows with one token each, or one row with several tokens. The longest
+    total length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch,
+    heads, 1, capacity], with one token each, is added to the scores.
     """
     graph = qkv.graph
     in_operator = None if heads.target.is_cuda else bias  # CUDA's operator takes none
@@ -129,10 +130,10 @@ def cross_attention(query: Value, memory: KeyValue, source_lengths: Value, heads
 def int8_cross_attention(
     query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
 ) -> list[Value]:
-    """Attend to int8 keys and values, whose levels count as they are.
+    """Attend to int8 keys and values, whose levels are used as numbers.
 
-    Returns what was found, and the memory, which the operator wants to give back: unchanged, and in
-    place where that is bound to it.
+    Returns what was found, and the memory, which the operator puts out too: unchanged, and in place
+    if it is bound to the same buffer.
     """
     graph = query.graph
     one = graph.constant([1], "float32")
@@ -163,10 +164,11 @@ def _of_source(
 
 
 def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
-    """Score keys [batch, kv_heads, source, head_dim] by a query [batch, 1, query_dim]: f32 [batch,
-    heads, source], before the softmax.
+    """Return scores f32 [batch, heads, source] before the softmax, given a query [batch, 1,
+    query_dim] and keys [batch, kv_heads, source, head_dim].
 
-    Summed position by position, as a matrix product's order may depend on how many there are.
+    They are summed position by position, as a matrix product's order may depend on how many there
+    are.
     """
     queries = split_heads(query, heads).cast("float32")
     keys = keys.cast("float32")
@@ -180,9 +182,10 @@ def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
 def encoder_attention(
     qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None
 ) -> tuple[Value, Value | None]:
-    """Attend from every position to all real positions of its row, with a ``bias`` [1, heads,
-    source, source] of the scores if any: mixed values and, on CUDA, the weights f32 [batch, heads,
-    source, source].
+    """Attend from every position to all real positions of its row.
+
+    bias: [1, heads, source, source], added to the scores. Returns mixed values and, on CUDA, the
+    weights f32 [batch, heads, source, source].
     """
     graph = qkv.graph
     if heads.target.is_cuda:
@@ -210,9 +213,8 @@ def _masked_attention(
     heads: Heads,
     bias: Value | None = None,
 ) -> tuple[Value, Value]:
-    """Attend by standard operators, for CUDA: there GroupQueryAttention writes present
-    keys and values even where nobody wants them. Softmax is taken in fp32. Returns mixed values,
-    and the weights.
+    """Attend by standard operators, for CUDA. There GroupQueryAttention writes present keys and
+    values even if they are not used. The softmax is in fp32. Returns mixed values, and the weights.
     """
     keys, values = (_repeat(each, heads) for each in key_value)
     queries = split_heads(query * heads.scale, heads)
@@ -227,7 +229,7 @@ def _masked_attention(
 
 
 def _repeat(x: Value, heads: Heads) -> Value:
-    """Give every head its keys or values: [batch, kv_heads, ...] -> [batch, heads, ...]."""
+    """Return keys or values of every head: [batch, kv_heads, ...] -> [batch, heads, ...]."""
     if heads.group == 1:
         return x
     return x[:, x.graph.ints(*(head // heads.group for head in range(heads.num_heads)))]

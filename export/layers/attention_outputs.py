@@ -1,8 +1,11 @@
-"""Computes what tokens look at, beside the operator that mixes values and gives no weights.
+"""Attention weights as outputs of a graph, beside what it computes.
 
-ONNX Runtime's GroupQueryAttention can put its weights out, but computes in another way then, whose
-bits are others, and leaves some unset. So they are computed a second time, in standard operators,
-and nothing of the model's own results depends on them.
+Only the graphs `encode_attention` and `step_attention` put them out. In all else these are the same
+graphs, node by node, so that asking for attention changes no result.
+
+ONNX Runtime's GroupQueryAttention can put its weights out, but then it computes in another way,
+with other bits, and leaves some unset. So weights are computed a second time, in standard
+operators.
 """
 
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from export.graph.value import Value
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, split_heads
-from export.layers.ragged import is_real, places, softmax_within
+from export.layers.ragged import is_real, positions_from_zero, softmax_within
 from serving.bundle.manifest import (
     ATTENDED,
     ATTENTION_OUTPUTS,
@@ -22,10 +25,14 @@ from serving.bundle.manifest import (
     Shape,
 )
 
+ONE_HEAD = AttentionShape(1, 1)
 
-def encoder_weights(qkv: Value, lengths: Value, heads: Heads, bias: Value | None) -> Value:
-    """Return how much each position looks at all real ones of its row: f32 [batch, heads, source,
-    source]; see `export.layers.attention.encoder_attention`.
+
+def encoder_attention_weights(
+    qkv: Value, lengths: Value, heads: Heads, bias: Value | None
+) -> Value:
+    """Return the weights of each position over the real positions of its row: f32 [batch, heads,
+    source, source]; see `export.layers.attention.encoder_attention`.
     """
     query, key, _ = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
     scores = _scores(split_heads(query, heads), split_heads(key, heads), heads)
@@ -35,10 +42,11 @@ def encoder_weights(qkv: Value, lengths: Value, heads: Heads, bias: Value | None
 
 
 @dataclass(frozen=True)
-class ReadTarget:
-    """Says of one decoder layer what its tokens read; see `export.layers.attention.self_attention`.
+class DecoderAttentionWeights:
+    """The weights of a decoder layer over the target; see `export.layers.attention.self_attention`.
 
-    past_lengths: int32 [batch]. attended: int64 [1], of how many first positions is told.
+    past_lengths: int32 [batch]. attended: int64 [1], the number of first positions that are put
+    out.
     """
 
     past_lengths: Value
@@ -47,20 +55,19 @@ class ReadTarget:
     bias: Value | None = None
 
     def none(self, qkv: Value) -> Value:
-        """Tell of no positions: f32 [batch, heads, tokens, 0]."""
+        """Return weights of no positions: f32 [batch, heads, tokens, 0]."""
         graph = qkv.graph
         lengths = qkv.length(0), graph.ints(self.heads.num_heads), qkv.length(1), graph.ints(0)
         nothing: Value = graph.op.ConstantOfShape(graph.op.Concat(*lengths, axis=0))
         return nothing
 
     def weights(self, qkv: Value, keys: Value) -> Value:
-        """Return how much tokens, qkv [batch, tokens, all], look at positions so far, their own
-        included, of which keys [batch, kv_heads, capacity, head_dim] are kept: f32 [batch, heads,
-        tokens, attended].
+        """Return weights f32 [batch, heads, tokens, attended] of tokens, qkv [batch, tokens, all],
+        over positions so far, their own included. keys: [batch, kv_heads, capacity, head_dim].
         """
         heads = self.heads
         query = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
-        own = places(query.max(-1, keepdims=False)) + self.past_lengths.unsqueeze(1)
+        own = positions_from_zero(query.max(-1, keepdims=False)) + self.past_lengths.unsqueeze(1)
         queries = _rotated(split_heads(query, heads), own, heads)
         scores = _scores(queries, keys[:, :, : self.attended], heads)
         if heads.cap is not None:
@@ -70,8 +77,8 @@ class ReadTarget:
         return softmax_within(scores, self._within(scores, own))
 
     def _within(self, scores: Value, own: Value) -> Value:
-        """Return which positions each token may look at: [batch, 1, tokens, attended]."""
-        others = places(_any_query(scores)).unsqueeze(1)
+        """Return which positions each token may attend to: [batch, 1, tokens, attended]."""
+        others = positions_from_zero(_any_query(scores)).unsqueeze(1)
         own = own.unsqueeze(2)
         within = others <= own
         if self.heads.window is not None:
@@ -80,8 +87,8 @@ class ReadTarget:
 
 
 def _scores(queries: Value, keys: Value, heads: Heads) -> Value:
-    """Score keys [batch, kv_heads, positions, head_dim] by queries [batch, heads, tokens,
-    head_dim]: f32 [batch, heads, tokens, positions].
+    """Return scores f32 [batch, heads, tokens, positions] of queries [batch, heads, tokens,
+    head_dim] and keys [batch, kv_heads, positions, head_dim].
     """
     queries = queries.cast("float32") * heads.scale
     if heads.group > 1:
@@ -91,8 +98,8 @@ def _scores(queries: Value, keys: Value, heads: Heads) -> Value:
 
 
 def _rotated(queries: Value, positions: Value, heads: Heads) -> Value:
-    """Rotate queries [batch, heads, tokens, head_dim] as the operator does, by their positions
-    int32 [batch, tokens]; padding may go beyond the last.
+    """Rotate queries [batch, heads, tokens, head_dim] as the operator does, by positions int32
+    [batch, tokens]. Positions of padding may be beyond the last.
     """
     if heads.rotary is None:
         return queries
@@ -109,15 +116,17 @@ def _rotated(queries: Value, positions: Value, heads: Heads) -> Value:
 
 
 def _any_query(scores: Value) -> Value:
-    """Take of scores [batch, heads, tokens, positions] a row for its shape: [batch, positions]."""
+    """Return one row of scores [batch, heads, tokens, positions], for its shape: [batch,
+    positions].
+    """
     return scores.max(1, 2, keepdims=False)
 
 
-class Telling:
-    """Collects weights of one graph, layer by layer; `shapes` says what has been put out.
+class AttentionOutputs:
+    """Collects attention weights of one graph, layer by layer. `shapes` lists the outputs.
 
-    num_tokens: of each row that the graph reads at once, or the name of that axis. num_hops: of an
-    embedding that is made of such.
+    num_tokens: tokens of each row that the graph reads at once, or the name of that axis.
+    num_hops: of an embedding that is made of hops.
     """
 
     def __init__(self, graph: GraphWriter, num_tokens: int | str = 1, num_hops: int = 0) -> None:
@@ -135,23 +144,23 @@ class Telling:
     def is_on(self) -> bool:
         return self._graph.name in (STEP_ATTENTION, ENCODE_ATTENTION)
 
-    def attended(self) -> Value:
-        """Ask, once, of how many target positions attention is told: int64 [1]."""
+    def num_attended(self) -> Value:
+        """Declare the input of how many target positions are put out: int64 [1]. Call it once."""
         return self._graph.input(ATTENDED, "int64", (1,), per_row=False)
 
     def add(self, kind: AttentionKind, weights: Value) -> None:
-        """Take in one layer's weights f32 [batch, heads, tokens, positions]."""
+        """Add one layer's weights f32 [batch, heads, tokens, positions]."""
         self._layers.setdefault(kind, []).append(weights)
 
     def finish(self, kind: AttentionKind, num_heads: int) -> None:
-        """Put out what has been taken in of a kind, if anything."""
+        """Put out the added weights of a kind, if there are any."""
         layers = self._layers.get(kind, [])
         if not layers:
             return
         joined = self._graph.op.Concat(*layers, axis=1) if len(layers) > 1 else layers[0]
         self.put(kind, joined, AttentionShape(len(layers), num_heads))
 
-    def put(self, kind: AttentionKind, weights: Value, shape: AttentionShape) -> None:
+    def put(self, kind: AttentionKind, weights: Value, shape: AttentionShape = ONE_HEAD) -> None:
         """Put out weights f32 [batch, layers * heads, ...]."""
         axes = (shape.num_maps, *self._axes[kind])
         self._graph.output(ATTENTION_OUTPUTS[kind][1], weights, "float32", axes)

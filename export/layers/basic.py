@@ -1,7 +1,7 @@
-"""Writes layers that the families share, as ONNX nodes in one graph and one precision.
+"""Layers that architectures share, as ONNX nodes in one graph and one precision.
 
 Every layer keeps rows apart: what a row yields never depends on the batch size, on padding or on
-the other rows. The tests hold this to the bit.
+the other rows. The tests check this to the bit.
 """
 
 import math
@@ -26,7 +26,12 @@ ALIGNED = 4  # numbers from one aligned address to the next
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The places of a trained head's numbers in one of ``padded_size``."""
+    """Where the numbers of a trained head lie in a padded head of ``padded_size``.
+
+    ONNX Runtime's attention wants head sizes that are certain multiples, and rotates certain
+    multiples of pairs. Zeros fill a head up: they add nothing to scores, and mixed values there
+    meet zeros in the output layer. Scores keep the scale of the trained size.
+    """
 
     places: tuple[int, ...]
     padded_size: int
@@ -37,11 +42,11 @@ class HeadLayout:
 
     @property
     def share(self) -> float:
-        """Return how much of a padded head is not padding."""
+        """The part of a padded head that is not padding."""
         return self.size / self.padded_size
 
     def spread(self, weight: Array) -> Array:
-        """Spread [heads * size, ...] to [heads * padded_size, ...]."""
+        """Pad weights [heads * size, ...] to [heads * padded_size, ...]."""
         if self.places == tuple(range(self.padded_size)):
             return weight
         heads = weight.reshape(-1, self.size, *weight.shape[1:])
@@ -53,7 +58,7 @@ class HeadLayout:
 class Layers:
     """Adds layers to ``graph``; weights come from ``weights`` by state-dict name.
 
-    in_blocks: int8 is by blocks of weights, for models that few rows share; int4 always is.
+    in_blocks: int8 is by blocks of weights, for models that are run with few rows; int4 always is.
     """
 
     def __init__(
@@ -75,11 +80,11 @@ class Layers:
 
     @property
     def quantiser(self) -> RowQuantiser | None:
-        """Give that of linear maps, where they are computed in row-wise int8."""
+        """The quantiser of linear layers, if they are computed in row-wise int8."""
         return self._quantiser
 
     def state(self, name: str, kind: StateKind, *shape: int | str) -> StateSpec:
-        """Name a state in floats."""
+        """Return a state in floats."""
         return StateSpec(name, kind, shape, self.dtype)
 
     def float_weight(self, name: str, array: Array) -> Value:
@@ -95,7 +100,7 @@ class Layers:
     ) -> Value:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out].
 
-        channels: how the weight is to be quantised, where its source says so.
+        channels: how the weight is quantised in its source, if it is.
         """
         if self._blocks is not None:
             return self._blocks.linear(x, name, weight, bias)
@@ -117,8 +122,7 @@ class Layers:
     ) -> Value:
         """Apply the linear layers ``names`` to one input, side by side: [..., sum(out_dims)].
 
-        into, out_of: how heads lie in what comes out, and in x; dimensions are those without their
-        padding.
+        into, out_of: how heads lie in the output, and in x. Dimensions are without their padding.
         """
         sizes = list(zip(names, out_dims, strict=True))
         weights = [self.weights.take(f"{name}.weight", out, in_dim) for name, out in sizes]
@@ -139,15 +143,15 @@ class Layers:
         bias: Array | None = None,
         channels: Channels | None = None,
     ) -> Value:
-        """Do what ``project`` does, for the words of a vocabulary: never in less than 8 bits, so
-        that a table that ``embed`` looks words up in can be stored once for both.
+        """Project x onto the words of a vocabulary, as ``project`` does, but never in less than 8
+        bits, so that a table can be stored once for this and ``embed``.
         """
         if self._blocks is not None:
             return self._blocks.score(x, name, weight, bias)
         return self.project(x, name, weight, bias, channels)
 
     def embed(self, ids: Value, name: str, num_rows: int, dim: int, scale: float = 1.0) -> Value:
-        """Look up rows of an embedding, times ``scale``, which is folded into a table of floats."""
+        """Return rows of an embedding, times ``scale``, which is folded into a table of floats."""
         table = self.weights.take(f"{name}.weight", num_rows, dim)
         channels = self.weights.channels([f"{name}.weight"], [num_rows])
         if self._quantiser is not None and channels is not None:
@@ -168,7 +172,7 @@ class Layers:
     def rms_norm(
         self, x: Value, name: str, dim: int, epsilon: float, heads: HeadLayout | None = None
     ) -> Value:
-        """Normalise by the root of the mean square. heads: how they lie, where x holds them; their
+        """Normalise by the root of the mean square. heads: how heads lie in x, if it has any; their
         padding does not count.
         """
         weight = self.weights.take(f"{name}.weight", dim)
@@ -182,15 +186,15 @@ class Layers:
         )
 
     def pad(self, x: Value, *pads: int, axes: Sequence[int]) -> Value:
-        """Put zeros before x and behind it; ``pads`` as ONNX has them. CUDA cannot in bfloat16."""
+        """Put zeros before x and after it; ``pads`` as in ONNX. CUDA cannot do it in bfloat16."""
         graph, dtype = self.graph, self.target.common_dtype
         zero = graph.constant(0, dtype)
         padded = self.op.Pad(x.cast(dtype), graph.ints(*pads), zero, graph.ints(*axes))
         return padded.cast(self.dtype)
 
     def softplus(self, x: Value) -> Value:
-        """Compute log(1 + e^x). The operator's bits depend on how far a number is from the end of
-        its tensor on a CPU; there it is written out, with log(1 + t) = 2 atanh(t / (2 + t)).
+        """Return log(1 + e^x). On a CPU the operator's bits depend on a number's distance from the
+        end of its tensor. So it is written out there, with log(1 + t) = 2 atanh(t / (2 + t)).
         """
         if self.target.is_cuda:
             return self.op.Softplus(x)
@@ -198,10 +202,10 @@ class Layers:
         return x.relu() + self.op.Atanh(t / (t + 2)) * 2
 
     def dot(self, x: Value, y: Value, dim: int) -> Value:
-        """Multiply vectors [..., dim], feature by feature, and add up: f32 [...].
+        """Return the dot products f32 [...] of vectors [..., dim].
 
-        ONNX Runtime adds up by fours from an aligned address on: zeros fill the products up, so
-        that each row begins at one wherever it lies.
+        ONNX Runtime adds up by fours from an aligned address on. Zeros fill the products up, so
+        that each row begins at such an address.
         """
         products = x * y
         if missing := -dim % ALIGNED:
@@ -209,7 +213,7 @@ class Layers:
         return products.sum(-1).cast("float32")
 
     def last_position(self, x: Value, past_lengths: Value, total_lengths: Value) -> Value:
-        """Pick each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
+        """Return each row's last real position: x [batch, tokens, dim] -> [batch, dim]."""
         last = (total_lengths - past_lengths - 1).cast("int64")
         return self.op.GatherND(x, last.unsqueeze(1), batch_dims=1)
 
@@ -223,8 +227,8 @@ class Layers:
     ) -> None:
         """Write the step graph's outputs: log-probabilities [rows, vocab] and the best of them.
 
-        width: the axis of ``logits`` if it is not the vocabulary; ``token_ids`` then says which
-        tokens stand in columns of it. Without that, what is beyond the vocabulary is -inf.
+        width: the axis of ``logits`` if it is not the vocabulary. ``token_ids`` then returns the
+        tokens of its columns; without that, columns beyond the vocabulary are -inf.
         """
         columns = Columns(vocab_size, width or vocab_size, token_ids, rows)
         write = choose_on_device if self.target.is_cuda else choose
@@ -238,8 +242,8 @@ PAIRS = 8  # that are rotated together; heads that rotate are multiples of twice
 
 
 def head_layout(size: int, pairs: int = 0) -> HeadLayout:
-    """Lay out heads whose number i is rotated with number i + ``pairs``, for all i below; the
-    others stay as they are, some of them between.
+    """Return the layout of heads whose number i is rotated with number i + ``pairs``, for all i
+    below. The other numbers keep their order, some of them in between.
     """
     if not pairs:
         return HeadLayout(tuple(range(size)), _up(size, MULTIPLE))
@@ -264,7 +268,9 @@ def feed_forward(
     is_gated: bool,
     bias: bool,
 ) -> Value:
-    """Feed x [..., d_model] forward, without the residual sum. dims: d_model and ffn_dim."""
+    """Return the feed-forward network's output for x [..., d_model], without the residual sum.
+    dims: d_model and ffn_dim.
+    """
     d_model, ffn_dim = dims
     names = [f"{name}.gate", f"{name}.up"] if is_gated else [f"{name}.up"]
     sizes = [ffn_dim] * len(names)

@@ -13,7 +13,7 @@ from export.layers.attention import Heads
 from export.layers.basic import HeadLayout, Layers, head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
-from export.layers.ragged import is_real, places
+from export.layers.ragged import is_real, positions_from_zero
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.base import TranslationModelConfig
@@ -52,8 +52,8 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
 
     @property
     def key_scale(self) -> float:
-        """What keys are multiplied by: the operator divides scores by the root of their size, the
-        paper does not.
+        """The factor of keys: the operator divides scores by the root of their size, the paper does
+        not.
         """
         return math.sqrt(self.dim)
 
@@ -73,7 +73,7 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
 
     def encode(self, ids: Value, lengths: Value) -> None:
         positions = self._positions("encoder", self.config.max_source_tokens)
-        embedded = positions.add_source(self.words.embed_source(ids), places(ids))
+        embedded = positions.add_source(self.words.embed_source(ids), positions_from_zero(ids))
         memory = self.encode_source(embedded, is_real(ids, lengths).unsqueeze(2))
         keys = memory * self.key_scale
         root = self.graph.op.Sqrt(lengths.cast("float32"))  # m sqrt(1/m) (3.4)
@@ -88,7 +88,7 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
         source_lengths = graph.input("source_lengths", "int32", ())
         key_value = graph.state_input(self.keys), graph.state_input(self.values)
         memory = ReadFloats(self.heads, key_value)
-        attention = CrossAttention(self.telling, self.heads, source_lengths)
+        attention = CrossAttention(self.attention_outputs, self.heads, source_lengths)
         positions = self._positions("decoder", self.config.max_target_tokens)
         embedded = positions.add_target(self.words.embed(self.ids), past_lengths)
         readout = self.decode(embedded, lambda x: attention.attend(self._as_head(x), memory))
@@ -124,7 +124,8 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
 def neighbours(layers: Layers, x: Value, kernel_size: int) -> Value:
     """Put x [batch, length, dim] beside its neighbours: [batch, length, kernel_size * dim].
 
-    Before the beginning and beyond the end are zeros; of an even number one more comes behind.
+    Before the beginning and beyond the end are zeros. If kernel_size is even, there is one more
+    neighbour after a word than before it.
     """
     if kernel_size == 1:
         return x

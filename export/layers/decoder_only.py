@@ -1,6 +1,6 @@
-"""Builds decoder-only language models: one step graph, for prompts and single tokens, and on the
-CPU one that scores several next tokens of a row at once, to the bit as the step graph scores them
-one by one.
+"""Graphs of decoder-only language models: `step`, for prompts and single tokens, and on the CPU
+`verify`, which scores several next tokens of a row at once, to the bit as `step` scores them one by
+one.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
 from export.layers.attention import Heads, self_attention
-from export.layers.attention_outputs import ReadTarget, Telling
+from export.layers.attention_outputs import AttentionOutputs, DecoderAttentionWeights
 from export.layers.basic import Layers
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.decoder_only import DecoderOnlyConfig
@@ -35,8 +35,8 @@ Config = TypeVar("Config", bound=DecoderOnlyConfig)
 
 
 class DecoderOnlyGraph(ABC, Generic[Config]):
-    """Writes what all of them have in common; each says how positions enter, what it normalises and
-    feeds forward by, and what has biases.
+    """One graph of a decoder-only model. Subclasses define positions, norms, the feed-forward
+    network and biases.
     """
 
     has_qkv_bias = False
@@ -47,8 +47,8 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
-        self.telling = Telling(layers.graph, num_tokens="tokens")
-        self.reading: Callable[[Heads], ReadTarget] | None = None  # where attention is told
+        self.attention_outputs = AttentionOutputs(layers.graph, num_tokens="tokens")
+        self.weights_of: Callable[[Heads], DecoderAttentionWeights] | None = None
         has_bias = self.has_output_bias and not config.tied_embeddings
         self.words = VocabularyGraph(
             layers,
@@ -64,27 +64,33 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     @abstractmethod
     def heads_of(self, layer: int) -> Heads:
-        """Size attention as one layer has it."""
+        """Return the sizes of one layer's attention."""
 
     @abstractmethod
     def feed_forward(self, x: Value, name: str) -> Value:
-        """Write a layer's second half, of x normalised [batch, tokens, d_model]: no sum yet."""
+        """Return the feed-forward network's output, without the sum, for normalised x [batch,
+        tokens, d_model].
+        """
 
     @abstractmethod
     def norm(self, x: Value, name: str) -> Value:
         """Normalise x [batch, tokens or none, d_model] by the weights ``name``."""
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
-        """Make ids [batch, tokens] after ``past_lengths`` positions the first layer's input."""
+        """Return the first layer's input for ids [batch, tokens] after ``past_lengths``
+        positions.
+        """
         return self.words.embed(ids)
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
-        """Make queries, keys and values, side by side, [batch, tokens, all], what attends."""
+        """Return queries, keys and values [batch, tokens, all], side by side, as attention reads
+        them.
+        """
         return qkv
 
     def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
-        """Write one layer with its residual sums, x [batch, tokens, d_model]; `attend` says of
-        which lengths.
+        """Return one layer's output with its residual sums, x [batch, tokens, d_model].
+        total_lengths: as in `attend`.
         """
         name = f"layers.{layer}"
         x = x + self.attend(x, layer, total_lengths)
@@ -98,16 +104,16 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         def part(name: str) -> "DecoderOnlyGraph[Config]":
             return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
 
-        step, telling = part("step"), part(STEP_ATTENTION)
-        for each in (step, telling):
+        step, step_attention = part("step"), part(STEP_ATTENTION)
+        for each in (step, step_attention):
             each.write_step()
-        graphs, states = [step.graph, telling.graph], tuple(chain(*step.states))
+        graphs, states = [step.graph, step_attention.graph], tuple(chain(*step.states))
         if not TARGETS[precision].is_cuda:
             verify = part(VERIFY)
             verify.write_verify()
             graphs.append(verify.graph)
         limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
-        shapes = telling.telling.shapes
+        shapes = step_attention.attention_outputs.shapes
         return ExportedModel(tuple(graphs), states, limits, attention=shapes)
 
     def write_step(self) -> None:
@@ -116,16 +122,17 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         ids = graph.input("ids", "int64", ("tokens",))
         past_lengths = graph.input("past_lengths", "int32", ())
         total_lengths = graph.input("total_lengths", "int32", ())
-        if self.telling.is_on:
-            self.reading = partial(ReadTarget, past_lengths, self.telling.attended())
+        if self.attention_outputs.is_on:
+            attended = self.attention_outputs.num_attended()
+            self.weights_of = partial(DecoderAttentionWeights, past_lengths, attended)
         x = self._run(ids, past_lengths, [total_lengths])
-        self.telling.finish(AttentionKind.DECODER, self.heads[0].num_heads)
+        self.attention_outputs.finish(AttentionKind.DECODER, self.heads[0].num_heads)
         x = self.layers.last_position(x, past_lengths, total_lengths)
         self.words.choose(self.norm(x, "norm"), self.logit_cap)
 
     def write_verify(self) -> None:
-        """Score what follows each of a row's tokens. They may go beyond the last position, whose
-        keys and values nobody reads any more.
+        """Score what follows each of a row's tokens. They may go beyond the last position; keys and
+        values there are never read.
         """
         graph, config = self.graph, self.config
         ids = graph.input("ids", "int64", (NUM_VERIFIED,))
@@ -136,10 +143,11 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         self.words.choose(x.reshape(-1, config.d_model), self.logit_cap, rows=POSITIONS)
 
     def attend(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
-        """Attend by x, which is normalised first.
+        """Return the attention's output for x, which is normalised first.
 
         total_lengths: one for all tokens together, or one for each token. The operator's bits
-        depend on how many tokens it is given: to be those of single tokens they must come singly.
+        depend on how many tokens it is given: to have those of single tokens it must be given
+        single tokens.
         """
         heads, name = self.heads[layer], f"layers.{layer}.attention"
         qkv = self.layers.linear(
@@ -160,15 +168,15 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         )
 
     def _run(self, ids: Value, past_lengths: Value, total_lengths: Sequence[Value]) -> Value:
-        """Write all layers: [batch, tokens, d_model]."""
+        """Return the output of all layers: [batch, tokens, d_model]."""
         x = self.embed(ids, past_lengths)
         for layer in range(self.config.num_layers):
             x = self.block(x, layer, total_lengths)
         return x
 
     def _attend_by_parts(self, qkv: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
-        """Attend part by part. Each part's keys and values are an output of the graph: it is in
-        place then, as the engine binds all of them to one buffer.
+        """Attend part by part. Each part's keys and values are an output of the graph. That way
+        they are updated in place, as the engine binds all of them to one buffer.
         """
         graph, heads, states = self.graph, self.heads[layer], self.states[layer]
         capacity, num_parts = self.config.context_length, len(total_lengths)
@@ -178,9 +186,9 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             key, value = past
             mixed, *past = self_attention(part, (key, value), total, capacity, heads)
             found.append(mixed)
-            if self.reading is not None:
-                weights = self.reading(heads).weights(part, past[0])
-                self.telling.add(AttentionKind.DECODER, weights)
+            if self.weights_of is not None:
+                weights = self.weights_of(heads).weights(part, past[0])
+                self.attention_outputs.add(AttentionKind.DECODER, weights)
             for state, after in zip(states, past, strict=True):
                 suffix = "" if i + 1 == num_parts else f".{i}"
                 graph.output(f"{state.name}.next{suffix}", after, state.dtype, state.shape)

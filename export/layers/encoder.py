@@ -12,7 +12,7 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import Telling
+from export.layers.attention_outputs import AttentionOutputs
 from export.layers.basic import Layers
 from export.layers.ragged import LOWEST, context_of, is_real
 from models.configs.encoder import EmbeddingHead, EncoderConfig
@@ -22,11 +22,11 @@ Config = TypeVar("Config", bound=EncoderConfig)
 
 
 class EncoderGraph(ABC, Generic[Config]):
-    """Stands for one graph of a family in the making."""
+    """One graph of a model that only encodes."""
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
-        self.telling = self.begin_telling()
+        self.attention_outputs = self.make_attention_outputs()
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
@@ -35,8 +35,8 @@ class EncoderGraph(ABC, Generic[Config]):
         parts = [cls(config, Layers(GraphWriter(name), weights, precision)) for name in names]
         for part in parts:
             part.write()
-        limits, told = Limits(config.max_source_tokens, 0), parts[-1].telling.shapes
-        return ExportedModel(tuple(part.graph for part in parts), (), limits, attention=told)
+        limits, shapes = Limits(config.max_source_tokens, 0), parts[-1].attention_outputs.shapes
+        return ExportedModel(tuple(part.graph for part in parts), (), limits, attention=shapes)
 
     def write(self) -> None:
         source_ids = self.graph.input("source_ids", "int64", (SOURCE,))
@@ -45,12 +45,12 @@ class EncoderGraph(ABC, Generic[Config]):
 
     @abstractmethod
     def encode(self, ids: Value, lengths: Value) -> Value:
-        """Read texts [batch, source] of lengths int32 [batch]: a vector of each, [batch,
-        vector_dim].
+        """Return vectors [batch, vector_dim] of texts [batch, source] with lengths int32
+        [batch].
         """
 
-    def begin_telling(self) -> Telling:
-        return Telling(self.graph)
+    def make_attention_outputs(self) -> AttentionOutputs:
+        return AttentionOutputs(self.graph)
 
 
 SHORTEST = 1e-12  # length that a vector is divided by, as in torch
@@ -65,7 +65,7 @@ SQUASHING: dict[str, Callable[[Value], Value]] = {
 
 
 def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
-    """Write the output of texts' vectors x [batch, vector_dim], in fp32."""
+    """Write the graph's output, in fp32, for texts' vectors x [batch, vector_dim]."""
     dim = config.vector_dim
     for number, dense in enumerate(config.head.dense):
         name = f"head.dense.{number}.linear"
@@ -81,15 +81,15 @@ def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
 
 
 def _normalised(layers: Layers, x: Value, dim: int) -> Value:
-    """Stretch x [batch, dim] to length 1."""
+    """Scale x [batch, dim] to length 1."""
     x = x.cast("float32")
     length = layers.graph.op.Sqrt(layers.dot(x, x, dim))
     return x / length.maximum(SHORTEST).unsqueeze(1)
 
 
 def pool(x: Value, ids: Value, lengths: Value, ways: tuple[str, ...]) -> Value:
-    """Pool x [batch, source, dim] of padded texts ``ids`` [batch, source]: [batch, len(ways) *
-    dim].
+    """Return vectors [batch, len(ways) * dim] of tokens x [batch, source, dim], of padded ``ids``
+    [batch, source].
     """
     found = [POOLING[way](x, ids, lengths) for way in ways]
     return found[0] if len(found) == 1 else x.graph.op.Concat(*found, axis=-1)

@@ -1,10 +1,9 @@
-"""Keeps keys and values of the source, as `encode` leaves them to a decoder layer and `step` reads
-them.
+"""Keys and values of the source, which `encode` writes for each decoder layer and `step` reads.
 
-In int8 bundles they are int8, each channel of each row with its own step: with 32 rows of a
-Transformer-base and 24 source tokens a fifth of a step's time went into fetching floats. The steps
-fold into the query and into what the heads find, as q (s k) = (q s) k, so nothing else is rounded.
-Models that were quantised by others keep floats there, as they were tuned with them.
+In int8 bundles they are int8; each channel of each row has its own step. With 32 rows of a
+Transformer-base and 24 source tokens, a fifth of a step's time went into fetching floats. The steps
+are folded into the query and into what the heads find, as q (s k) = (q s) k, so nothing else is
+rounded. Models that others quantised keep floats, as they were tuned with them.
 """
 
 from abc import ABC, abstractmethod
@@ -23,14 +22,14 @@ from export.layers.attention import (
     int8_cross_attention,
     split_heads,
 )
-from export.layers.attention_outputs import Telling
+from export.layers.attention_outputs import AttentionOutputs
 from export.layers.ragged import is_real, softmax_within
 from serving.bundle.manifest import SOURCE, AttentionKind, AttentionShape, StateKind, StateSpec
 
 
 @dataclass(frozen=True)
 class SourceMemory(ABC):
-    """Stands for the memory of one decoder layer."""
+    """The memory of one decoder layer."""
 
     heads: Heads
     layer: int
@@ -38,17 +37,17 @@ class SourceMemory(ABC):
     @property
     @abstractmethod
     def states(self) -> list[StateSpec]:
-        """Name what is kept of it."""
+        """The states that hold the memory."""
 
     @abstractmethod
     def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        """Put out the states, of keys and values side by side [batch, source, 2 * kv_dim]. Int8
-        memories want no number in the padding that its row does not have.
+        """Put out the states, given keys and values side by side [batch, source, 2 * kv_dim]. For
+        int8 the padding must only have numbers that its row has too.
         """
 
     @abstractmethod
     def read(self, graph: GraphWriter) -> "ReadMemory":
-        """Take the states as inputs."""
+        """Declare the states as inputs."""
 
     def _put_out(self, graph: GraphWriter, states: list[StateSpec], per_head: Value) -> None:
         """Put out keys and values [batch, 2 * kv_heads, source, head_dim]."""
@@ -62,15 +61,15 @@ class SourceMemory(ABC):
 
 
 class ReadMemory(ABC):
-    """Reads a memory in the step graph; queries are [batch, 1, query_dim]."""
+    """A memory in the step graph; queries are [batch, 1, query_dim]."""
 
     @abstractmethod
     def attend(self, query: Value, lengths: Value) -> Value:
-        """Find what each head looks for: [batch, 1, query_dim]."""
+        """Return what each head finds: [batch, 1, query_dim]."""
 
     @abstractmethod
     def scores(self, query: Value) -> Value:
-        """Score the source: f32 [batch, heads, source], before the softmax."""
+        """Return scores of the source before the softmax: f32 [batch, heads, source]."""
 
 
 class FloatMemory(SourceMemory):
@@ -98,7 +97,7 @@ class ReadFloats(ReadMemory):
 
 
 class Int8Memory(SourceMemory):
-    """Keeps levels as states, and what a level is worth: ``cross_key.0``, ``cross_key_step.0``."""
+    """Keeps levels and the value of a level as states: ``cross_key.0``, ``cross_key_step.0``."""
 
     @property
     def states(self) -> list[StateSpec]:
@@ -124,8 +123,8 @@ class Int8Memory(SourceMemory):
 
 
 def _quantise(x: Value) -> tuple[Value, Value]:
-    """Round x [batch, source, dim] to int8 levels, and tell a level's worth [batch, 1, dim] of each
-    channel of a row, by its largest magnitude.
+    """Return int8 levels of x [batch, source, dim], and the value of a level [batch, 1, dim] for
+    each channel of a row, by its largest magnitude.
     """
     graph = x.graph
     largest = x.abs().max(1, keepdims=True)
@@ -155,7 +154,7 @@ class ReadInt8(ReadMemory):
         return attention_scores(query * self._key_step, keys, self._heads)
 
     def _per_head(self, step: Value) -> Value:
-        """Spread [batch, 1, kv_dim] to [batch, 1, query_dim]: heads share steps as they do keys."""
+        """Repeat steps [batch, 1, kv_dim] for heads that share keys: [batch, 1, query_dim]."""
         heads = self._heads
         if heads.group == 1:
             return step
@@ -165,27 +164,33 @@ class ReadInt8(ReadMemory):
 
 
 class CrossAttention:
-    """Attends from all layers of one step graph.
+    """Attention to the source, for all layers of one step graph.
 
-    Where it tells, it puts out the attention of all layers' heads, computed a second time beside
-    the operator that mixes the values, so that everything else stays what it is without.
+    If the graph puts out attention, the weights of all layers' heads are computed a second time,
+    beside the operator that mixes the values, so that all other results stay the same.
     """
 
-    def __init__(self, telling: Telling, heads: Heads, source_lengths: Value) -> None:
-        self._telling, self._heads, self._source_lengths = telling, heads, source_lengths
+    def __init__(
+        self, attention_outputs: AttentionOutputs, heads: Heads, source_lengths: Value
+    ) -> None:
+        self._attention_outputs, self._heads, self._source_lengths = (
+            attention_outputs,
+            heads,
+            source_lengths,
+        )
         self._scores: list[Value] = []
 
     def attend(self, query: Value, memory: ReadMemory) -> Value:
-        if self._telling.is_on:
+        if self._attention_outputs.is_on:
             self._scores.append(memory.scores(query))
         return memory.attend(query, self._source_lengths)
 
     def finish(self) -> None:
-        """Put out what is to be told, when the graph's layers are written."""
-        if not self._telling.is_on:
+        """Put out the weights, if the graph does, after all layers are written."""
+        if not self._attention_outputs.is_on:
             return
         any_head = self._scores[0].max(1, keepdims=False)  # for its shape
         within = is_real(any_head, self._source_lengths).unsqueeze(1)
         attention = softmax_within(any_head.graph.op.Concat(*self._scores, axis=1), within)
         shape = AttentionShape(len(self._scores), self._heads.num_heads)
-        self._telling.put(AttentionKind.CROSS, attention, shape)
+        self._attention_outputs.put(AttentionKind.CROSS, attention, shape)

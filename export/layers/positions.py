@@ -1,5 +1,5 @@
-"""Tells a Transformer's stacks the order of what they read: vectors, a bias of scores, or tables of
-rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
+"""How a Transformer's layers know the order of tokens: added vectors, biases of scores, or tables
+of rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
 from collections.abc import Sequence
@@ -10,29 +10,29 @@ import numpy as np
 from export.graph.value import Value
 from export.graph.writer import Array
 from export.layers.basic import PAIRS, Layers
-from export.layers.ragged import count
+from export.layers.ragged import positions_from_one
 from models.configs.transformer import (
+    BaseTransformerConfig,
     Learned,
     Linear,
     NoPositions,
     Relative,
     Sinusoidal,
-    TransformerSizes,
 )
 from models.layers.position_tables import linear_slopes, relative_buckets, rotations, sinusoids
 
 
 class Positions:
-    """Stands for those of one stack; ``encode`` asks for the source's, ``step`` for those of one
-    new token a row.
+    """The positions of one stack: in ``encode`` those of the source, in ``step`` of one new token a
+    row. This base changes nothing.
     """
 
     def add_source(self, x: Value, positions: Value) -> Value:
-        """Make x [..., dim] of tokens at int32 ``positions`` [...] what the layers shall see."""
+        """Return x [..., dim] of tokens at int32 ``positions`` [...] as the layers read it."""
         return x
 
     def add_target(self, x: Value, past_lengths: Value) -> Value:
-        """Make x [batch, 1, dim] what the layers shall see."""
+        """Return x [batch, 1, dim] as the layers read it."""
         return x
 
     def source_bias(self, ids: Value) -> Value | None:
@@ -53,7 +53,7 @@ class AddedPositions(Positions):
         self._table = layers.float_weight(name, table)
 
     def add_source(self, x: Value, positions: Value) -> Value:
-        """Add the table's rows; what is in the padding may be beyond them."""
+        """Add the table's rows; positions of padding may be beyond the last."""
         return x + self._graph.op.Gather(self._table, positions.minimum(self._last))
 
     def add_target(self, x: Value, past_lengths: Value) -> Value:
@@ -61,8 +61,8 @@ class AddedPositions(Positions):
 
 
 class RelativePositions(Positions):
-    """Looks up a scalar per head and offset, in a table [heads, offsets] of -farthest..farthest;
-    what is farther off is as far as that.
+    """Adds a number per head and offset, from a table [heads, offsets] of -farthest..farthest.
+    Larger offsets have that of the farthest.
     """
 
     def __init__(self, layers: Layers, name: str, table: Array, capacity: int) -> None:
@@ -72,7 +72,7 @@ class RelativePositions(Positions):
         self._table = layers.float_weight(name, table)
 
     def source_bias(self, ids: Value) -> Value:
-        positions = count(ids)[0]  # of any row
+        positions = positions_from_one(ids)[0]  # of any row
         return self._bias(positions.unsqueeze(1), positions).unsqueeze(0)
 
     def target_bias(self, past_lengths: Value) -> Value:
@@ -80,14 +80,18 @@ class RelativePositions(Positions):
         return self._bias(past_lengths.unsqueeze(1), keys).transpose(1, 0, 2).unsqueeze(2)
 
     def _bias(self, queries: Value, keys: Value) -> Value:
-        """Look up positions [queries, 1] and [keys]: [heads, queries, keys]."""
+        """Return biases [heads, queries, keys] of positions [queries, 1] and [keys]."""
         offset = keys - queries + self._farthest
         # Not Clip, which CUDA has for no integers of 32 bits.
         return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
 
 
-def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity: int) -> Positions:
-    """Build those of ``stack``, the encoder or the decoder, for up to ``capacity`` tokens."""
+def positions_of(
+    layers: Layers, config: BaseTransformerConfig, stack: str, capacity: int
+) -> Positions:
+    """Return the positions of ``stack``, the encoder or the decoder, for up to ``capacity``
+    tokens.
+    """
     name = f"{stack}.positions.weight"
     take, dim = layers.weights.take, config.d_model
     match config.positions:
@@ -110,9 +114,9 @@ def positions_of(layers: Layers, config: TransformerSizes, stack: str, capacity:
 def rotary_tables(
     layers: Layers, num_positions: int, frequencies: Sequence[float], magnitude: float, name: str
 ) -> tuple[Value, Value] | None:
-    """Tabulate cos and sin of position * frequency, times ``magnitude``: each [positions, pairs];
-    without frequencies none. The operator rotates as many pairs of a head as the tables are wide;
-    those that `export.layers.basic` adds stay as they are.
+    """Return cos and sin of position * frequency, times ``magnitude``: each [positions, pairs];
+    None without frequencies. The operator rotates as many pairs of a head as the tables are wide;
+    pairs that `HeadLayout` adds are not turned.
     """
     if not frequencies:
         return None

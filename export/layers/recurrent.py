@@ -22,8 +22,8 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 @dataclass(frozen=True)
 class Operator:
-    """Names ONNX's operator of a cell, and puts blocks in its order: LSTM input, output, forget,
-    new; GRU update, reset, new.
+    """ONNX's operator of a cell, and the order of its blocks: LSTM input, output, forget, new; GRU
+    update, reset, new.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CellStep:
         self._weight, self._bias, self._dim = weight, bias, weight.shape[1]
 
     def __call__(self, x: Value, state: State) -> State:
-        """Go from a state to the next by x [batch, num_gates * hidden], the projected input."""
+        """Return the next state, given x [batch, num_gates * hidden], the projected input."""
         following: State = self._cell.step(x, state, self)
         return following
 
@@ -64,7 +64,7 @@ class CellStep:
 
 
 class RecurrentLayers:
-    """Writes the module `name` of `num_layers` layers; weights are named as torch.nn.GRU's."""
+    """The module `name` of `num_layers` layers; weights are named as torch.nn.GRU's."""
 
     def __init__(
         self,
@@ -86,22 +86,21 @@ class RecurrentLayers:
 
     @property
     def states(self) -> list[list[StateSpec]]:
-        """Name those of each layer, as the engine keeps them."""
+        """The states of each layer."""
         return cell_states(self._cell, self._dim, self._layers.dtype, len(self._input_dims))
 
     def step(self, x: Value) -> Value:
-        """Go one token further by x [batch, input_dim]: the top layer's output."""
+        """Read one token x [batch, input_dim]. Return the top layer's output."""
         for depth, states in enumerate(self.states):
             step, gates = self._project(x, f"l{depth}", self._input_dims[depth])
             x = advance(self._layers, step, gates, states)
         return x
 
     def encode(self, x: Value, lengths: Value) -> tuple[Value, list[State]]:
-        """Read x [batch, source, input_dim] of lengths int32 [batch]: the top layer's outputs
-        [batch, source, directions * hidden_dim] and each layer's and direction's state at its rows'
-        ends.
+        """Read x [batch, source, input_dim] of lengths int32 [batch].
 
-        Outputs beyond a row's end are zeros.
+        Returns the top layer's outputs [batch, source, directions * hidden_dim], zeros beyond a
+        row's end, and the states of each layer and direction at the rows' ends.
         """
         run = self._operator if self._cell in OPERATORS else self._loop
         last: list[State] = []
@@ -111,7 +110,9 @@ class RecurrentLayers:
         return x, last
 
     def _operator(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """Read x [batch, source, features]: outputs [batch, source, directions * dim], states."""
+        """Run ONNX's operator over x [batch, source, features]: outputs [batch, source, directions
+        * dim], states.
+        """
         op = self._graph.op
         num_states, kind = CELLS[self._cell].num_states, OPERATORS[self._cell]
         found = getattr(op, kind.name)(
@@ -129,7 +130,7 @@ class RecurrentLayers:
         return joined.reshape(0, 0, self._dim * len(self._ends)), states
 
     def _operator_weights(self, depth: int) -> list[Value]:
-        """Give ONNX's W, R and B [direction, ...]."""
+        """Return ONNX's W, R and B [direction, ...]."""
         arrays = zip(*(self._ordered(f"l{depth}{end}", depth) for end in self._ends), strict=True)
         name = f"{self._name}.l{depth}"
         return [
@@ -138,7 +139,7 @@ class RecurrentLayers:
         ]
 
     def _ordered(self, layer: str, depth: int) -> tuple[Array, Array, Array]:
-        """Put the blocks of a direction's weights in ONNX's order."""
+        """Return the weights of a direction with their blocks in ONNX's order."""
         blocks = [np.arange(self._dim) + i * self._dim for i in OPERATORS[self._cell].order]
         order = np.concatenate(blocks)
         weight, bias, recurrent, recurrent_bias = (
@@ -147,14 +148,14 @@ class RecurrentLayers:
         return weight, recurrent, np.concatenate([bias, recurrent_bias])
 
     def _loop(self, x: Value, lengths: Value, depth: int) -> tuple[Value, list[State]]:
-        """Do as the operator does, one position after the other."""
+        """Do what the operator does, one position after the other."""
         runs = [self._run(x, lengths, f"l{depth}{end}", depth) for end in self._ends]
         outputs = [each for each, _ in runs]
         joined = outputs[0] if len(outputs) == 1 else self._graph.op.Concat(*outputs, axis=-1)
         return joined, [state for _, state in runs]
 
     def _run(self, x: Value, lengths: Value, layer: str, depth: int) -> tuple[Value, State]:
-        """Read in one direction; a row that has ended stays what it is."""
+        """Read in one direction. The state of a row that has ended stays unchanged."""
         graph, op = self._graph, self._graph.op
         directed = self._directed(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
@@ -176,25 +177,25 @@ class RecurrentLayers:
         return self._directed(outputs, lengths, layer), (last,)
 
     def _zeros(self, gates: Value) -> Value:
-        """Make [batch, hidden], of as many rows as gates [batch, source, gates * hidden] have."""
+        """Return zeros [batch, hidden] for gates [batch, source, gates * hidden]."""
         some = gates[:, 0][:, : self._dim]
         return some - some
 
     def _directed(self, x: Value, lengths: Value, layer: str) -> Value:
-        """Turn rows of x [batch, source, features] as this direction reads them."""
+        """Return rows of x [batch, source, features] in the order that this direction reads."""
         if not layer.endswith("_reverse"):
             return x
         return reverse_rows(x.cast(self._common_dtype), lengths).cast(x.dtype)
 
     def _project(self, x: Value, layer: str, input_dim: int) -> tuple[CellStep, Value]:
-        """Build the cell of a layer, and project its input."""
+        """Return the cell of a layer, and its projected input."""
         weight, bias, recurrent, recurrent_bias = self._weights(layer, input_dim)
         name = f"{self._name}.{layer}"
         step = CellStep(self._layers, self._cell, f"{name}.recurrent", recurrent, recurrent_bias)
         return step, self._layers.project(x, f"{name}.input", weight, bias)
 
     def _weights(self, layer: str, input_dim: int) -> list[Array]:
-        """Take input weight and bias, recurrent weight and bias."""
+        """Return input weight and bias, recurrent weight and bias."""
         kind, take = CELLS[self._cell], self._layers.weights.take
         gates, recurrent = kind.num_gates * self._dim, kind.num_recurrent * self._dim
         shapes: Sequence[tuple[str, tuple[int, ...]]] = (
@@ -207,19 +208,19 @@ class RecurrentLayers:
 
 
 def reverse_rows(x: Value, lengths: Value) -> Value:
-    """Turn each row of x [batch, source, ...] backwards, up to its own length."""
+    """Reverse each row of x [batch, source, ...] up to its own length."""
     return x.graph.op.ReverseSequence(x, lengths.cast("int64"), batch_axis=0, time_axis=1)
 
 
 def cell_step(layers: Layers, cell: str, name: str, hidden_dim: int) -> CellStep:
-    """Build the cell whose recurrent weight and bias are those of the linear layer `name`."""
+    """Return the cell whose recurrent weight and bias are those of the linear layer `name`."""
     take, rows = layers.weights.take, CELLS[cell].num_recurrent * hidden_dim
     weight, bias = take(f"{name}.weight", rows, hidden_dim), take(f"{name}.bias", rows)
     return CellStep(layers, cell, name, weight, bias)
 
 
 def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list[list[StateSpec]]:
-    """Name the states of each layer: `hidden.0`, and of an LSTM `cell.0`."""
+    """Return the states of each layer: `hidden.0`, and of an LSTM `cell.0`."""
     names = ("hidden", "cell")[: CELLS[cell].num_states]
     return [
         [StateSpec(f"{name}.{n}", StateKind.REPLACE, (hidden_dim,), dtype) for name in names]
@@ -228,7 +229,7 @@ def cell_states(cell: str, hidden_dim: int, dtype: str, num_layers: int) -> list
 
 
 def advance(layers: Layers, step: CellStep, x: Value, states: Sequence[StateSpec]) -> Value:
-    """Read the states, write what follows: the cell's output [batch, hidden_dim]."""
+    """Read the states, write the next ones, and return the cell's output [batch, hidden_dim]."""
     following = step(x, read_states(layers, states))
     write_states(layers, states, following)
     return following[0]
@@ -247,8 +248,11 @@ Kind = Literal["maxout", "tanh"]
 
 
 class ContextDecoder:
-    """Writes modules `decoder` and `readout`, of `cells` and `readout` in
-    `models.layers.recurrent`.
+    """The decoder step of Cho and Bahdanau: a cell and a readout, both fed by the last word and a
+    context.
+
+    Projections of one input, for the cell's gates and for the readout, are one matrix product.
+    Weights are those of the modules `decoder` and `readout`.
     """
 
     def __init__(
@@ -262,7 +266,7 @@ class ContextDecoder:
 
     @property
     def feed_dim(self) -> int:
-        """Return how much a word or a context feeds: the gates, then the readout."""
+        """The size of what a word or a context feeds: gates, then readout."""
         return self._gates + self._readout_dim
 
     def project_token(self, embedded: Value) -> Value:
@@ -282,7 +286,9 @@ class ContextDecoder:
         return read_states(self._layers, self.states)
 
     def step(self, feed: Value, state: State) -> Value:
-        """Make of what word and context feed [batch, feed_dim] the readout [batch, readout_dim]."""
+        """Return the readout [batch, readout_dim], given what word and context feed [batch,
+        feed_dim].
+        """
         gates, readout = self._layers.graph.split(feed, [self._gates, self._readout_dim])
         config = self._config
         cell = cell_step(self._layers, config.cell, "decoder.hidden", config.hidden_dim)

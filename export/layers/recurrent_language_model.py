@@ -9,7 +9,7 @@ from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import Telling
+from export.layers.attention_outputs import AttentionOutputs
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers
 from export.layers.tape import Tape, Window
@@ -18,7 +18,6 @@ from models.configs.recurrent import RecurrentLanguageModelConfig
 from serving.bundle.manifest import (
     STEP_ATTENTION,
     AttentionKind,
-    AttentionShape,
     Limits,
     Precision,
     StateSpec,
@@ -35,7 +34,7 @@ class Readout(ABC):
 
     def __init__(self, config: RecurrentLanguageModelConfig, layers: Layers) -> None:
         self._config, self._layers, self._graph = config, layers, layers.graph
-        self.telling = Telling(layers.graph)
+        self.attention_outputs = AttentionOutputs(layers.graph)
 
     @abstractmethod
     def build(self, output: Value) -> Value:
@@ -74,9 +73,11 @@ class AttentiveReadout(Readout):
         key, query = graph.split(joined, sizes)
         self._past.open(graph.input("past_lengths", "int32", ()))
         context, weights = self._past.read(query, "readout.score")
-        if self.telling.is_on:
-            told = self._past.placed(weights, self.telling.attended())
-            self.telling.put(AttentionKind.DECODER, told.unsqueeze(1, 2), AttentionShape(1, 1))
+        if self.attention_outputs.is_on:
+            attended = self._past.weights_by_position(
+                weights, self.attention_outputs.num_attended()
+            )
+            self.attention_outputs.put(AttentionKind.DECODER, attended.unsqueeze(1, 2))
         self._past.append(key, parts[min(1, len(parts) - 1)])
         both = graph.op.Concat(context, parts[-1], axis=-1)
         return self._linear(both, ["combine"], 2 * part_dim, [self._config.embedding_dim]).tanh()
@@ -104,5 +105,5 @@ def recurrent_language_model(
     if not readout.attends:
         return ExportedModel((graph,), states, limits)
     graph_with_attention, _, readout = write(STEP_ATTENTION)
-    shapes = readout.telling.shapes
+    shapes = readout.attention_outputs.shapes
     return ExportedModel((graph, graph_with_attention), states, limits, attention=shapes)

@@ -11,8 +11,8 @@ from export.layers.ragged import (
     additive_scores,
     context_of,
     is_real,
-    lengthened,
-    places,
+    padded_by,
+    positions_from_zero,
     softmax_within,
 )
 from serving.bundle.manifest import LENGTH, StateKind
@@ -21,7 +21,7 @@ POSITIONS_PER_STEP = 4  # MatMul adds up positions by fours: their number must n
 
 
 class Tape:
-    """Names the states `{name}_keys` and `{name}_values`, which the engine keeps."""
+    """Keys and values of all positions, in the states `{name}_keys` and `{name}_values`."""
 
     def __init__(self, layers: Layers, name: str, key_dim: int, value_dim: int) -> None:
         self._layers, self._key_dim = layers, key_dim
@@ -36,8 +36,8 @@ class Tape:
         self._tapes = graph.state_input(self.keys), graph.state_input(self.values)
 
     def read(self, query: Value, score: str) -> tuple[Value, Value]:
-        """Sum the values [batch, value_dim] as weighed by `query` [batch, key_dim] and the layer
-        `score`; tell the weights f32 [batch, length]; all zeros where nothing is written.
+        """Return the values [batch, value_dim] weighed by `query` [batch, key_dim] and the layer
+        `score`, and the weights f32 [batch, length]. All are zeros where nothing is written.
         """
         keys, values = self._written()
         scores = additive_scores(self._layers, query, keys, score, self._key_dim)
@@ -45,11 +45,11 @@ class Tape:
         weights = softmax_within(scores, within).where(within, 0)  # 0 / 0 where nothing is written
         return context_of(weights, values), weights
 
-    def placed(self, weights: Value, attended: Value) -> Value:
-        """Cut or lengthen the weights that `read` told to the first positions: f32 [batch,
+    def weights_by_position(self, weights: Value, attended: Value) -> Value:
+        """Cut or pad the weights that `read` returned to the first positions: f32 [batch,
         attended].
         """
-        return lengthened(weights, attended)[:, :attended]
+        return padded_by(weights, attended)[:, :attended]
 
     def append(self, key: Value, value: Value) -> None:
         """Write key [batch, key_dim] and value [batch, value_dim] in place."""
@@ -59,7 +59,7 @@ class Tape:
             graph.next_state(state, graph.op.ScatterND(tape, place, new))
 
     def _written(self) -> tuple[Value, Value]:
-        """Cut both at the longest row's end. On CUDA give all there is: shapes are fixed there."""
+        """Cut both at the longest row's end. On CUDA return all, as shapes are fixed there."""
         keys, values = self._tapes
         if self._layers.target.is_cuda:
             return keys, values
@@ -70,7 +70,7 @@ class Tape:
 
 
 def _places(past_lengths: Value) -> Value:
-    """Tell row and position of what each row writes next: int64 [batch, 2]."""
+    """Return row and position of what each row writes next: int64 [batch, 2]."""
     op, graph = past_lengths.graph.op, past_lengths.graph
     ones = op.Equal(past_lengths, past_lengths).cast("int64")
     rows = op.CumSum(ones, graph.constant(0, "int64")) - 1
@@ -79,7 +79,7 @@ def _places(past_lengths: Value) -> Value:
 
 
 class Window:
-    """Keeps the last positions, the newest at the end; `export.layers.tape.Tape` keeps all."""
+    """Keys and values of the last positions, the newest at the end."""
 
     def __init__(self, layers: Layers, size: int, key_dim: int, value_dim: int) -> None:
         self._layers, self._size, self._key_dim = layers, size, key_dim
@@ -93,8 +93,8 @@ class Window:
         self._windows = graph.state_input(self.keys), graph.state_input(self.values)
 
     def read(self, query: Value, score: str) -> tuple[Value, Value]:
-        """Sum the values [batch, value_dim] as weighed by `query` [batch, key_dim] and the layer
-        `score`; tell the weights f32 [batch, size]; all zeros before the second position.
+        """Return the values [batch, value_dim] weighed by `query` [batch, key_dim] and the layer
+        `score`, and the weights f32 [batch, size]. All are zeros before the second position.
         """
         graph, op = self._layers.graph, self._layers.graph.op
         keys, values = self._windows
@@ -104,17 +104,17 @@ class Window:
         weights = op.Softmax(scores.where(is_filled, LOWEST)).where(is_filled, 0)
         return context_of(weights, values), weights
 
-    def placed(self, weights: Value, attended: Value) -> Value:
-        """Put the weights, of ages size, ..., 2, 1, where their positions are."""
+    def weights_by_position(self, weights: Value, attended: Value) -> Value:
+        """Move the weights, of ages size, ..., 2, 1, to their positions: f32 [batch, attended]."""
         graph = self._layers.graph
-        padded = lengthened(weights, attended)
-        ages = self._past_lengths.unsqueeze(1) - places(padded)
+        padded = padded_by(weights, attended)
+        ages = self._past_lengths.unsqueeze(1) - positions_from_zero(padded)
         is_kept = (ages > 0) & (ages <= self._size)
         place = (graph.constant(self._size, "int32") - ages).maximum(0).minimum(self._size - 1)
         return graph.op.GatherElements(padded, place, axis=1).where(is_kept, 0)[:, :attended]
 
     def append(self, key: Value, value: Value) -> None:
-        """Drop the oldest position for key [batch, key_dim] and value [batch, value_dim]."""
+        """Drop the oldest position and add key [batch, key_dim] and value [batch, value_dim]."""
         graph, op = self._layers.graph, self._layers.graph.op
         for state, window, new in zip(self.states, self._windows, (key, value), strict=True):
             newest = new.unsqueeze(1)

@@ -7,21 +7,21 @@ from typing import TypeVar
 
 from export.graph.value import Value
 from export.layers.attention import Heads, encoder_attention
-from export.layers.attention_outputs import encoder_weights
+from export.layers.attention_outputs import encoder_attention_weights
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.positions import positions_of
 from export.layers.ragged import SourceTokens, source_tokens
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
-from models.configs.transformer import TransformerSizes
+from models.configs.transformer import BaseTransformerConfig
 from serving.bundle.manifest import AttentionKind, StateSpec
 
-Config = TypeVar("Config", bound=TransformerSizes)
+Config = TypeVar("Config", bound=BaseTransformerConfig)
 
 
-class TransformerLikeGraph(TranslatorGraph[Config]):
-    """Encodes, and decodes by reading the source; each kind reads the target its own way."""
+class BaseTransformerGraph(TranslatorGraph[Config]):
+    """One graph of an encoder-decoder Transformer. Subclasses read the target in their own way."""
 
     past_states: list[list[StateSpec]]  # of every decoder layer
 
@@ -56,7 +56,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         super().open()
         self.past_lengths = self.graph.input("past_lengths", "int32", ())
         source_lengths = self.graph.input("source_lengths", "int32", ())
-        self.cross = CrossAttention(self.telling, self.heads, source_lengths)
+        self.cross = CrossAttention(self.attention_outputs, self.heads, source_lengths)
         config = self.config
         self.positions = positions_of(self.layers, config, "decoder", config.max_target_tokens)
 
@@ -75,7 +75,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.cross.finish()
-        self.telling.finish(AttentionKind.DECODER, self.heads.num_heads)
+        self.attention_outputs.finish(AttentionKind.DECODER, self.heads.num_heads)
         self.words.choose(self.finish(x, "decoder").squeeze(1))
 
     @abstractmethod
@@ -83,7 +83,9 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         """Add to x [batch, 1, d_model] what the layer finds in the target so far."""
 
     def read_source(self, x: Value, layer: int) -> Value:
-        """Add to x [batch, 1, d_model] what the layer finds in the source, and feed it forward."""
+        """Add to x [batch, 1, d_model] what the layer finds in the source, and apply the
+        feed-forward network.
+        """
         memory = self.memories[layer].read(self.graph)
         name = f"decoder.layers.{layer}.cross_attention"
         normed = self.before_sublayer(x, f"{name}_norm")
@@ -93,7 +95,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         return self.feed_forward(x, f"decoder.layers.{layer}")
 
     def begin(self, x: Value, stack: str) -> Value:
-        """Go from embedded tokens with their positions to what the first layer reads."""
+        """Return the first layer's input for embedded tokens with their positions."""
         return (
             self._norm(x, f"{stack}.embedding_norm") if self.config.imported.embedding_norm else x
         )
@@ -119,7 +121,7 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
         return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
 
     def join_heads(self, x: Value, name: str) -> Value:
-        """Join what the heads found [..., query_dim]: [..., d_model]."""
+        """Project what the heads found [..., query_dim] to [..., d_model]."""
         names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
         bias, into = self.config.imported.biases, heads.trained_query_dim
         return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
@@ -153,12 +155,12 @@ class TransformerLikeGraph(TranslatorGraph[Config]):
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = tokens.spread(self.queries_keys_values(normed, name))
             found, weights = encoder_attention(qkv, lengths, self.heads, bias)
-            if self.telling.is_on:
+            if self.attention_outputs.is_on:
                 if weights is None:
-                    weights = encoder_weights(qkv, lengths, self.heads, bias)
-                self.telling.add(AttentionKind.ENCODER, weights)
+                    weights = encoder_attention_weights(qkv, lengths, self.heads, bias)
+                self.attention_outputs.add(AttentionKind.ENCODER, weights)
             update = self.join_heads(tokens.pack(found), name)
             x = self.after_sublayer(x, update, f"{name}_norm")
             x = self.feed_forward(x, f"encoder.layers.{layer}")
-        self.telling.finish(AttentionKind.ENCODER, self.heads.num_heads)
+        self.attention_outputs.finish(AttentionKind.ENCODER, self.heads.num_heads)
         return self.finish(x, "encoder")

@@ -1,17 +1,18 @@
-"""Shapes encoder-decoders: a family is one class, of which each graph is an object.
+"""Graphs of encoder-decoders: an architecture is one class, and each of its graphs is an object.
 
-`encode` writes what is kept of a source, `step` one token. What tells of attention is not written
-twice: `encode_attention` and `step_attention` are the same, told to put their weights out.
+`encode` writes what is kept of a source, `step` reads one token. `encode_attention` and
+`step_attention` are written by the same code, and put their attention weights out too.
 """
 
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import Generic, TypeVar
 
 from export.graph.model import ExportedModel
 from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import Telling
+from export.layers.attention_outputs import AttentionOutputs
 from export.layers.basic import Layers
 from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import (
@@ -19,7 +20,6 @@ from serving.bundle.manifest import (
     SOURCE,
     STEP_ATTENTION,
     AttentionKind,
-    AttentionShape,
     Limits,
     Precision,
     StateSpec,
@@ -29,11 +29,11 @@ Config = TypeVar("Config", bound=TranslationModelConfig)
 
 
 class TranslatorGraph(ABC, Generic[Config]):
-    """Stands for one graph of a family in the making.
+    """One graph of an encoder-decoder.
 
-    alignment_heads: those of the heads put out whose weights align words; without any there is no
-    step that tells of attention.
-    has_attentive_encoder: source tokens look at each other.
+    alignment_heads: the heads, of those put out, whose weights align words. Without any there is no
+    graph `step_attention`.
+    has_attentive_encoder: source tokens attend to each other.
     """
 
     alignment_heads: tuple[int, ...] = (0,)
@@ -41,7 +41,7 @@ class TranslatorGraph(ABC, Generic[Config]):
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
-        self.telling = Telling(layers.graph)
+        self.attention_outputs = AttentionOutputs(layers.graph)
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
@@ -66,33 +66,32 @@ class TranslatorGraph(ABC, Generic[Config]):
             step.states,
             Limits(config.max_source_tokens, config.max_target_tokens),
             step.alignment_heads,
-            {kind: shape for each in parts for kind, shape in each.telling.shapes.items()},
+            dict(chain.from_iterable(each.attention_outputs.shapes.items() for each in parts)),
         )
 
     def write_encode(self) -> None:
-        """Write what encodes."""
+        """Declare the encoder's inputs and write its graph."""
         source_ids = self.graph.input("source_ids", "int64", (SOURCE,))
         self.encode(source_ids, self.graph.input("source_lengths", "int32", ()))
 
     @property
     @abstractmethod
     def states(self) -> tuple[StateSpec, ...]:
-        """Name what is kept between graphs."""
+        """The states that are kept between graphs."""
 
     @abstractmethod
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write the states of sources [batch, source] of lengths int32 [batch]."""
 
     def open(self) -> None:
-        """Declare what a step reads beside states; of all graphs before any is written."""
+        """Declare what a step reads besides states; called for all graphs before any is written."""
         self.ids = self.graph.input("ids", "int64", (1,))
 
     @abstractmethod
     def step(self) -> None:
-        """Write the following states, and the scores of the next token, for `ids` [batch, 1]."""
+        """Write the next states, and the scores of the next token, for `ids` [batch, 1]."""
 
-    def tell(self, weights: Value) -> None:
-        """Put out attention f32 [batch, source], of one head, where it is to be told."""
-        if self.telling.is_on:
-            shape = AttentionShape(1, 1)
-            self.telling.put(AttentionKind.CROSS, weights.unsqueeze(1), shape)
+    def put_cross_attention(self, weights: Value) -> None:
+        """Put out attention f32 [batch, source], of one head, if the graph does."""
+        if self.attention_outputs.is_on:
+            self.attention_outputs.put(AttentionKind.CROSS, weights.unsqueeze(1))

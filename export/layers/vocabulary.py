@@ -22,10 +22,10 @@ from serving.bundle.manifest import BATCH, CANDIDATES, UNION
 
 
 class VocabularyGraph:
-    """Reads the tables of one model in one graph.
+    """The embeddings and the output layer of one model in one graph.
 
-    dims: of embeddings and of what the output layer reads. scale: of embeddings. bias: the output
-    layer's, by its name, if it has any. num_source_words: None where it is the target's number.
+    dims: of embeddings and of what the output layer reads. scale: of embeddings. bias: the name of
+    the output layer's bias, if it has one. num_source_words: None: the target's number.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class VocabularyGraph:
         self._num_source_words = num_source_words or config.vocab_size
 
     def embed_source(self, ids: Value) -> Value:
-        """Embed ids [...] of the source: [..., embedding_dim]."""
+        """Return embeddings [..., embedding_dim] of source ids [...]."""
         return self._embed(ids, "source_embedding", self._num_source_words)
 
     def embed(self, ids: Value) -> Value:
-        """Embed ids [...] of the language that is written: [..., embedding_dim]."""
+        """Return embeddings [..., embedding_dim] of target ids [...]."""
         is_only_one = isinstance(self._config, LanguageModelConfig)
         untied = "embedding" if is_only_one else "target_embedding"
         return self._embed(ids, untied, self._config.vocab_size)
 
     def embed_token(self, ids: Value) -> Value:
-        """Embed one token of every row, [batch, 1] ids: [batch, embedding_dim]."""
+        """Return embeddings [batch, embedding_dim] of one token of every row, ids [batch, 1]."""
         return self.embed(ids).squeeze(1)
 
     def choose(self, readout: Value, cap: float | None = None, rows: str = BATCH) -> None:
-        """Write the step graph's outputs, from readouts [rows, readout_dim]. cap: what logits are
-        squeezed into -cap..cap by, if they are (Gemma Team 2024, 2).
+        """Write the step graph's outputs, given readouts [rows, readout_dim]. cap: logits are
+        limited smoothly to -cap..cap (Gemma Team 2024, 2).
         """
         config, layers, size = self._config, self._layers, self._config.vocab_size
         name = self._table("output")
@@ -86,7 +86,9 @@ class VocabularyGraph:
 def recurrent_vocabulary(
     layers: Layers, config: RecurrentConfig | RecurrentLanguageModelConfig
 ) -> VocabularyGraph:
-    """Build that of a recurrent network; a language model reads out as it embeds."""
+    """Return the vocabulary of a recurrent network. A language model's readout has the embedding's
+    size.
+    """
     dim, scale = config.embedding_dim, config.scale_of_embeddings
     if isinstance(config, RecurrentLanguageModelConfig):
         return VocabularyGraph(layers, config, (dim, dim), scale=scale)
@@ -98,9 +100,9 @@ WIDTH_STEP = 512  # engines pad shortlists to no more than the next multiple
 
 
 class Shortlist:
-    """Declares the inputs of a step graph that scores candidates only.
+    """Declares the inputs of a step graph that only scores candidates.
 
-    candidates [union]: token ids. shortlist [batch, candidates]: of each row the places of its own
+    candidates [union]: token ids. shortlist [batch, candidates]: where each row's own tokens are
     among them, ascending by id. Beyond shortlist_lengths [batch] it is padding.
     """
 
@@ -114,7 +116,7 @@ class Shortlist:
     def choose(
         self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels | None
     ) -> None:
-        """Write the outputs, from x [batch, dim] and the output layer, weight [vocab, dim]."""
+        """Write the outputs, given x [batch, dim] and the output layer, weight [vocab, dim]."""
         if self._layers.quantiser is None:
             scores = self._pick_float(self._layers.score(x, name, weight, bias))
         else:
@@ -129,7 +131,7 @@ class Shortlist:
     def _integer_scores(
         self, x: Value, name: str, weight: Array, channels: Channels | None
     ) -> Value:
-        """Score [batch, candidates], the bias not in them yet."""
+        """Return scores [batch, candidates] without the bias."""
         graph, op = self._graph, self._op
         assert self._layers.quantiser is not None
         levels, step = self._layers.quantiser.signed(x, channels)
@@ -143,7 +145,9 @@ class Shortlist:
         return scores * self._of_candidates(graph.weight(f"{name}.row_scale", scale))
 
     def _pick_integers(self, sums: Value) -> Value:
-        """Pick [batch, candidates] of [union, batch]: single numbers fastest in one row."""
+        """Pick [batch, candidates] of [union, batch]: single numbers are picked fastest from one
+        row.
+        """
         graph, op = self._graph, self._op
         zero, one = graph.constant(0, "int64"), graph.constant(1, "int64")
         num_rows = op.Squeeze(self._places.length(0))
@@ -165,7 +169,7 @@ class Shortlist:
         return self._op.GatherElements(logits, ids, axis=1)
 
     def _is_own(self) -> Value:
-        """Return whether a row's shortlist goes as far: [batch, candidates]."""
+        """Return which candidates are within a row's shortlist: [batch, candidates]."""
         graph = self._graph
         most = -(-self._vocab_size // WIDTH_STEP) * WIDTH_STEP
         count = graph.constant(np.arange(most), "int32")
@@ -173,6 +177,6 @@ class Shortlist:
         return columns < self._lengths.unsqueeze(1)
 
     def _token_ids(self, columns: Value) -> Value:
-        """Look up columns [batch, window] of the shortlist."""
+        """Return the tokens of columns [batch, window] of the shortlist."""
         places = self._op.GatherElements(self._places, columns, axis=1)
         return self._op.Gather(self._candidates, places)

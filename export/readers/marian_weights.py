@@ -35,7 +35,7 @@ from export.readers.marian_files import OPTIONS, Item
 from export.readers.marian_options import has_trained_positions
 from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
-from models.configs.transformer import TransformerSizes
+from models.configs.transformer import BaseTransformerConfig
 from models.storage.quantised import Quantised
 
 LEVELS = 127  # of int8: Marian clips what it multiplies to -127..127
@@ -43,7 +43,7 @@ NEVER = -300.0  # added to the score of the token that stands for the zero vecto
 ALPHA = "_QuantMultA"  # levels to a unit of what is multiplied by a weight
 OUTPUT_ALPHA = f"none{ALPHA}"  # of the output layer, where its weight is an embedding
 
-C = TypeVar("C", bound=TransformerSizes | RecurrentConfig)
+C = TypeVar("C", bound=BaseTransformerConfig | RecurrentConfig)
 
 
 class MarianWeights(ABC, Generic[C]):
@@ -78,7 +78,7 @@ class MarianWeights(ABC, Generic[C]):
 
     @abstractmethod
     def _shapes(self) -> Shapes:
-        """Give all weights of ours."""
+        """Return all weights of ours."""
 
     @abstractmethod
     def _table(self) -> Table: ...
@@ -124,7 +124,7 @@ class MarianWeights(ABC, Generic[C]):
         self.quantised[ours] = self._levels(ours, item.multiplier, input_range)
 
     def _levels(self, ours: str, multiplier: float, input_range: float | None) -> Quantised:
-        """Say how our weight is quantised, which may be more than theirs."""
+        """Return how our weight is quantised, which may be more than theirs."""
         return Quantised(1.0 / multiplier, input_range)
 
     def _input_range(self, alpha: str) -> float | None:
@@ -154,7 +154,7 @@ ATTENTIONS = {"self_attention": "self", "cross_attention": "context"}
 LETTERS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 
 
-class TransformerWeights(MarianWeights[TransformerSizes]):
+class TransformerWeights(MarianWeights[BaseTransformerConfig]):
     """The weights of a Transformer.
 
     Marian's `gelu` is x sigmoid(1.702 x): swish of 1.702 times x, divided by 1.702, which goes into

@@ -1,9 +1,10 @@
-"""Holds what all configurations share: sizes and options of an architecture, no torch.
+"""What all configurations share: sizes and options of an architecture.
 
-A configuration refuses unknown keys, bad values and values of another type, and says which of its
-options do not fit together. Options that belong together are a `Part`, a section: one of several
-kinds, where each kind has others, and `imported`, which only readers of models that were trained
-elsewhere fill in. `models.architectures.registry` reads one and reports everything wrong at once.
+A configuration refuses unknown keys, bad values and values of another type, and reports which of
+its options do not fit together. Options that belong together are a `Section` of the file. A section
+may be one of several kinds, each with its own options. The section `imported` has options of models
+that were trained elsewhere: only their readers set it. `models.architectures.registry` parses a
+configuration and reports everything wrong with it at once.
 """
 
 from collections.abc import Iterator
@@ -19,21 +20,21 @@ TokenId = Annotated[int, Field(ge=0)]
 Languages = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]  # in files a list
 
 
-class Misfit(NamedTuple):
+class Conflict(NamedTuple):
     """Options that are right by themselves and do not fit together."""
 
     fields: tuple[str, ...]
     message: str
 
 
-class Part(BaseModel):
-    """Holds options that belong together, and refuses what it does not know."""
+class Section(BaseModel):
+    """A table of options that belong together. Unknown options are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class SpecialTokens(Part):
-    """Ids that every tokenizer of ours begins with."""
+class SpecialTokens(Section):
+    """Ids of the tokens that every tokenizer trained here begins with."""
 
     pad_id: TokenId = 0
     bos_id: TokenId = 1
@@ -41,44 +42,44 @@ class SpecialTokens(Part):
 
 
 class ArchitectureConfig(SpecialTokens):
-    """Is told from others by its field `architecture`, which has one value."""
+    """The base of all configurations; the field `architecture` has one value in each."""
 
     architecture: str
     vocab_size: Size
     dropout: Fraction = 0.0
 
-    def misfits(self) -> Iterator[Misfit]:
-        """Yield what does not fit together, of an architecture's own options."""
+    def conflicts(self) -> Iterator[Conflict]:
+        """Yield the options of this architecture that do not fit together."""
         yield from ()
 
-    def all_misfits(self) -> Iterator[Misfit]:
+    def all_conflicts(self) -> Iterator[Conflict]:
         for field in SpecialTokens.model_fields:
             token_id = getattr(self, field)
             if token_id >= self.vocab_size:
                 message = f"{field} {token_id} must be less than vocab_size {self.vocab_size}"
-                yield Misfit((field, "vocab_size"), message)
-        yield from self.misfits()
+                yield Conflict((field, "vocab_size"), message)
+        yield from self.conflicts()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        messages = [misfit.message for misfit in self.all_misfits()]
+        messages = [conflict.message for conflict in self.all_conflicts()]
         if messages:
             raise ValueError("; ".join(messages))
         return self
 
-    def must_be_multiple(self, field: str, of: str) -> Iterator[Misfit]:
+    def must_be_multiple(self, field: str, of: str) -> Iterator[Conflict]:
         size, divisor = getattr(self, field), getattr(self, of)
         if size % divisor:
-            yield Misfit((field, of), f"{field} {size} must be a multiple of {of} {divisor}")
+            yield Conflict((field, of), f"{field} {size} must be a multiple of {of} {divisor}")
 
-    def must_be_equal(self, field: str, other: str, reason: str) -> Iterator[Misfit]:
+    def must_be_equal(self, field: str, other: str, reason: str) -> Iterator[Conflict]:
         size, other_size = getattr(self, field), getattr(self, other)
         if size != other_size:
-            yield Misfit((field, other), f"{reason} needs {field} {size} = {other} {other_size}")
+            yield Conflict((field, other), f"{reason} needs {field} {size} = {other} {other_size}")
 
 
 class TranslationModelConfig(ArchitectureConfig):
-    """Holds what all sequence-to-sequence configurations share."""
+    """The base of all sequence-to-sequence configurations."""
 
     task: Literal["translate"] = "translate"
     source_languages: Languages = ("en",)
@@ -90,7 +91,7 @@ class TranslationModelConfig(ArchitectureConfig):
 
 
 class LanguageModelConfig(ArchitectureConfig):
-    """Holds what all language models share."""
+    """The base of all language models' configurations."""
 
     task: Literal["generate"] = "generate"
     languages: Languages = ("en",)
@@ -98,9 +99,7 @@ class LanguageModelConfig(ArchitectureConfig):
 
 
 class HasWords(Protocol):
-    """What a vocabulary needs: how many words there are, and whether one table embeds and scores
-    them.
-    """
+    """What a vocabulary needs of a configuration."""
 
     @property
     def vocab_size(self) -> int: ...

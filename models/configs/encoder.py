@@ -5,13 +5,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from models.configs.base import ArchitectureConfig, Length, Part, Size
+from models.configs.base import ArchitectureConfig, Length, Section, Size
 
 Squashing = Literal["none", "relu", "gelu", "tanh"]
 
 
-class Dense(Part):
-    """Maps a text's vector to one of `dim`."""
+class Dense(Section):
+    """A linear layer with an activation, over a text's vector."""
 
     dim: Size
     activation: Squashing = "tanh"
@@ -21,8 +21,8 @@ class Dense(Part):
 Layers = Annotated[tuple[Dense, ...], Field(strict=False)]  # in files a list
 
 
-class EmbeddingHead(Part):
-    """Puts the vector out, of length 1 where `normalised`."""
+class EmbeddingHead(Section):
+    """The model puts out a text's vector, of length 1 if `normalised`."""
 
     task: ClassVar[str] = "embed"
     kind: Literal["embedding"] = "embedding"
@@ -30,10 +30,10 @@ class EmbeddingHead(Part):
     normalised: bool = False
 
 
-class LabelHead(Part):
-    """Scores labels, a reranker only one.
+class LabelHead(Section):
+    """The model scores labels; a reranker has one label.
 
-    scores: what makes numbers of 0 to 1 of them, where anything does.
+    scores: the function that turns scores into numbers from 0 to 1, if there is one.
     """
 
     task: ClassVar[str] = "classify"
@@ -47,7 +47,7 @@ Head = Annotated[EmbeddingHead | LabelHead, Field(discriminator="kind")]
 
 
 class EncoderConfig(ArchitectureConfig):
-    """Reads a text or a pair of texts, and writes none."""
+    """The base of models that read a text or a pair of texts and generate none."""
 
     max_source_tokens: Length = 512
     head: Head = EmbeddingHead()
@@ -55,7 +55,7 @@ class EncoderConfig(ArchitectureConfig):
     @property
     @abstractmethod
     def vector_dim(self) -> int:
-        """Tell how large the vector of a text is that the head reads."""
+        """The size of a text's vector that the head reads."""
 
     @property
     def task(self) -> str:
@@ -63,10 +63,10 @@ class EncoderConfig(ArchitectureConfig):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Name what is scored; of embeddings nothing."""
+        """The labels that are scored; empty for embeddings."""
         return self.head.labels if isinstance(self.head, LabelHead) else ()
 
     @property
     def dense_dim(self) -> int:
-        """Tell how large it is after the head's dense layers."""
+        """The size of a text's vector after the head's dense layers."""
         return self.head.dense[-1].dim if self.head.dense else self.vector_dim

@@ -1,7 +1,7 @@
-"""Says what is wrong with a configuration, everything at once, and what may have been meant.
+"""Messages about a wrong configuration: every problem at once, with a guess of what was meant.
 
-pydantic's path to what it refuses has the kind of a section in it, and it may refuse one option for
-several reasons. Here an option has one message, by the name that a file has for it.
+pydantic's path to a wrong value includes the kind of a section, and pydantic may report one option
+several times. Here each option has one message, under the name that it has in a file.
 """
 
 import reprlib
@@ -12,13 +12,13 @@ from typing import Any, get_args
 from pydantic import TypeAdapter
 from pydantic_core import ErrorDetails
 
-from models.configs.base import ArchitectureConfig, Part
+from models.configs.base import ArchitectureConfig, Section
 
 _LONGEST_NAME = 60
 
 Configs = Mapping[str, type[ArchitectureConfig]]
 Place = tuple[int | str, ...]
-Sections = dict[str, type[Part]]
+Sections = dict[str, type[Section]]
 
 
 def problems_of(
@@ -27,9 +27,7 @@ def problems_of(
     errors: Iterable[ErrorDetails],
     configs: Configs,
 ) -> Iterator[str]:
-    """Yield those of each option alone, then of those that are right by themselves and do not fit
-    together.
-    """
+    """Yield the problems of single options, then the conflicts between correct options."""
     wrong: dict[Place, str] = {}
     for error in errors:
         if error["loc"]:
@@ -51,13 +49,13 @@ def _misfits(
         if name in values.keys() - wrong
     }
     config = kind.model_construct(**{"vocab_size": 1, **right})
-    for misfit in config.all_misfits():
-        if not wrong & set(misfit.fields):
-            yield misfit.message
+    for conflict in config.all_conflicts():
+        if not wrong & set(conflict.fields):
+            yield conflict.message
 
 
 def sections_of(kind: type[ArchitectureConfig], name: int | str) -> Sections:
-    """Find what sections an option may be, by their kinds; none if it is no section."""
+    """Return the sections that an option may be, by kind; empty if it is no section."""
     field = kind.model_fields.get(str(name))
     if field is None:
         return {}
@@ -68,11 +66,11 @@ def sections_of(kind: type[ArchitectureConfig], name: int | str) -> Sections:
 
 
 def _is_part(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Part)
+    return isinstance(annotation, type) and issubclass(annotation, Section)
 
 
 def _place(loc: Place, sections: Sections) -> Place:
-    """Leave out the kind of a section."""
+    """Remove the kind of a section from a path."""
     return (loc[0], *loc[2:]) if len(sections) > 1 else loc
 
 
@@ -105,7 +103,7 @@ def _message(
 
 
 def _shape(sections: Sections) -> str:
-    """Tell what a table holds: a kind, or certain options."""
+    """Describe what a table holds: a kind, or its options."""
     if len(sections) > 1:
         return f"that has a kind, one of {', '.join(sections)}"
     return f"of {', '.join(option for each in sections.values() for option in each.model_fields)}"
@@ -121,8 +119,10 @@ def _unknown_option(kind: type[ArchitectureConfig], name: str, configs: Configs)
     return _unknown(name, own, configs)
 
 
-def _unknown(name: str, own: str, known: Mapping[str, type[Part]]) -> str:
-    """Guess what may have been meant: an option of another of its like, or of a similar name."""
+def _unknown(name: str, own: str, known: Mapping[str, type[Section]]) -> str:
+    """Describe an unknown option and guess what was meant: another section's option or a similar
+    name.
+    """
     message = f"{own} has no such option"
     if others := sorted(other for other, each in known.items() if name in each.model_fields):
         return f"{message}; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
@@ -132,6 +132,6 @@ def _unknown(name: str, own: str, known: Mapping[str, type[Part]]) -> str:
 
 
 def _written(place: Place) -> str:
-    """Write a place as it is, if it can be read."""
+    """Return a path as text, shortened if it is long or not printable."""
     name = ".".join(map(str, place))
     return name if name.isprintable() and len(name) <= _LONGEST_NAME else reprlib.repr(name)

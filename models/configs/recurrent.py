@@ -8,10 +8,10 @@ from pydantic import Field
 
 from models.configs.base import (
     ArchitectureConfig,
+    Conflict,
     LanguageModelConfig,
-    Misfit,
-    Part,
     Positive,
+    Section,
     Size,
     TranslationModelConfig,
 )
@@ -20,11 +20,11 @@ Cell = Literal["rnn", "lstm", "gru", "gru-reset-before", "mut1", "mut2", "mut3"]
 
 
 class HasScaledEmbeddings(ArchitectureConfig):
-    """embedding_scale: what embedded words are multiplied by; None: sqrt(embedding_dim).
+    """Embeddings that are multiplied by a scale before a cell reads them.
 
-    A table that is tied to the output begins with a deviation of 1 / sqrt(embedding_dim), which
-    makes logits of a right size and words that are too faint for a cell to hear. Weights that were
-    trained elsewhere have a scale of 1.
+    embedding_scale: None: sqrt(embedding_dim). A table that is tied to the output begins with a
+    standard deviation of 1 / sqrt(embedding_dim). That suits the logits, but is too small an input
+    for a cell. Imported weights have a scale of 1.
     """
 
     embedding_dim: Size = 256
@@ -37,9 +37,9 @@ class HasScaledEmbeddings(ArchitectureConfig):
 
 
 class RecurrentConfig(TranslationModelConfig, HasScaledEmbeddings):
-    """Encoder and decoder made of one kind of cell; `models.layers.equations` has them.
+    """An encoder and a decoder of one kind of cell; see `models.layers.equations`.
 
-    source_vocab_size: None: that of the target, vocab_size.
+    source_vocab_size: None: vocab_size, the target's.
     """
 
     cell: Cell = "gru"
@@ -48,7 +48,7 @@ class RecurrentConfig(TranslationModelConfig, HasScaledEmbeddings):
     tied_embeddings: bool = True
     source_vocab_size: Size | None = None
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.tied_embeddings:
             yield from self.must_be_equal("readout_dim", "embedding_dim", "tied_embeddings")
             if self.source_vocab_size is not None:
@@ -59,30 +59,30 @@ class RecurrentConfig(TranslationModelConfig, HasScaledEmbeddings):
         return self.source_vocab_size or self.vocab_size
 
 
-class Global(Part):
-    """Looks at the whole source (Luong et al. 2015, 3.1)."""
+class Global(Section):
+    """Attention to the whole source (Luong et al. 2015, 3.1)."""
 
     kind: Literal["global"] = "global"
 
 
-class LocalM(Part):
-    """Looks at `window` positions to both sides of where the decoder is (3.2, D there); with 0, at
-    the t-th word of the source alone when it writes the t-th of its own.
+class LocalM(Section):
+    """Attention to `window` positions on both sides of the decoder's own position (3.2, D there).
+    With 0 the t-th target word attends to the t-th source word alone.
     """
 
     kind: Literal["local-m"] = "local-m"
     window: Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class LocalP(Part):
-    """Looks at `window` positions to both sides of where it predicts to look (3.2)."""
+class LocalP(Section):
+    """Attention to `window` positions on both sides of a position that the model predicts (3.2)."""
 
     kind: Literal["local-p"] = "local-p"
     window: Size
 
 
-class Additive(Part):
-    """Scores through tanh, of `dim` numbers, over all of a text so far (Bahdanau et al. 2015)."""
+class Additive(Section):
+    """Additive attention of size `dim` over all of a text so far (Bahdanau et al. 2015)."""
 
     dim: Size
 
@@ -91,7 +91,7 @@ SourceAttention = Annotated[Global | LocalM | LocalP, Field(discriminator="kind"
 
 
 class RecurrentLanguageModelConfig(LanguageModelConfig, HasScaledEmbeddings):
-    """Layers of cells over embedded tokens; what they yield is read out at the embedding's size."""
+    """Layers of cells over embedded tokens. The readout has the embedding's size."""
 
     cell: Cell = "gru"
     hidden_dim: Size = 512

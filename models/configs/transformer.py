@@ -8,17 +8,17 @@ from pydantic import Field, model_validator
 
 from models.configs.base import (
     ArchitectureConfig,
-    Misfit,
-    Part,
+    Conflict,
     Positive,
+    Section,
     Size,
     TranslationModelConfig,
 )
 
 
-class Norm(Part):
-    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), of what enters a sublayer
-    ("pre") or of what left it and was added ("post", as in Vaswani et al. 2017).
+class Norm(Section):
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019). It normalises a sublayer's
+    input ("pre"), or the sum of its input and output ("post", as in Vaswani et al. 2017).
     """
 
     kind: Literal["layer", "rms"] = "layer"
@@ -27,7 +27,7 @@ class Norm(Part):
 
 
 class HasHeads(ArchitectureConfig):
-    """Vectors of d_model, mapped to heads."""
+    """Attention heads over vectors of d_model."""
 
     d_model: Size = 256
     num_heads: Size = 4
@@ -35,30 +35,30 @@ class HasHeads(ArchitectureConfig):
 
     @property
     def head_size(self) -> int:
-        """Tell how many numbers a head has."""
+        """The size of a head."""
         return self.head_dim or self.d_model // self.num_heads
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.head_dim is None:
             yield from self.must_be_multiple("d_model", "num_heads")
 
 
-class Sinusoidal(Part):
-    """Adds sines and cosines of the position (Vaswani et al. 2017, 3.5)."""
+class Sinusoidal(Section):
+    """Sines and cosines of the position are added (Vaswani et al. 2017, 3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
 
 
-class Learned(Part):
-    """Adds a vector that was learned for the position."""
+class Learned(Section):
+    """A learned vector for each position is added."""
 
     kind: Literal["learned"] = "learned"
 
 
-class Relative(Part):
-    """Adds a learned bias to scores, by how far apart two positions are (Raffel et al. 2020).
+class Relative(Section):
+    """A learned bias is added to scores, by the distance of two positions (Raffel et al. 2020).
 
-    Distances share `num_buckets`; those from `max_distance` on share the last.
+    Distances share `num_buckets`; all from `max_distance` on share the last one.
     """
 
     kind: Literal["relative"] = "relative"
@@ -75,16 +75,16 @@ class Relative(Part):
         return self
 
 
-class Linear(Part):
-    """Lowers scores in proportion to distance, each head by a slope of its own that is not learned
-    (ALiBi, Press et al. 2022); in the encoder to both sides alike.
+class Linear(Section):
+    """Scores are lowered in proportion to distance, by a fixed slope for each head (ALiBi, Press et
+    al. 2022). In the encoder both directions are alike.
     """
 
     kind: Literal["linear"] = "linear"
 
 
-class NoPositions(Part):
-    """Tells nothing: what reads the source takes it as a bag of words."""
+class NoPositions(Section):
+    """No positions: the encoder reads the source as a bag of words."""
 
     kind: Literal["none"] = "none"
 
@@ -100,8 +100,8 @@ Positions = Annotated[
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 
 
-class TransformerImports(Part):
-    """Options of BART, Marian, T5 and what OpenNMT-py and fairseq train."""
+class TransformerImports(Section):
+    """Options of BART, Marian, T5 and models of OpenNMT-py and fairseq."""
 
     embedding_norm: bool = False  # of what enters the encoder and the decoder
     final_norm: bool | None = None  # of what leaves them; None: where norms are before sublayers
@@ -110,8 +110,8 @@ class TransformerImports(Part):
     output_bias: bool = False
 
 
-class TransformerSizes(TranslationModelConfig, HasHeads):
-    """Holds what Transformers have in common, whatever their decoders are made of."""
+class BaseTransformerConfig(TranslationModelConfig, HasHeads):
+    """What encoder-decoder Transformers share, whatever their decoder layers."""
 
     source_vocab_size: Size | None = None  # None: that of the target, vocab_size
     num_kv_heads: Size | None = None  # None: one for each head; 1: multi-query attention
@@ -125,8 +125,8 @@ class TransformerSizes(TranslationModelConfig, HasHeads):
     tied_embeddings: bool = True
     imported: TransformerImports = TransformerImports()
 
-    def misfits(self) -> Iterator[Misfit]:
-        yield from super().misfits()
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         if self.num_kv_heads is not None:
             yield from self.must_be_multiple("num_heads", "num_kv_heads")
         if self.tied_embeddings and self.source_vocab_size is not None:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from models.conventions import Around
+from models.conventions import AddedTokens
 from models.data.corpus import Pair
 
 
 def framed(
-    rows: Sequence[Sequence[int]], around: Around, max_source_tokens: int
+    rows: Sequence[Sequence[int]], around: AddedTokens, max_source_tokens: int
 ) -> list[list[int]]:
     """Put special tokens around texts; what is too long is cut."""
     prefix, suffix = around.source_prefix, around.source_suffix
@@ -27,7 +27,7 @@ def numbers_of(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """Holds how many texts have a label, how many are given it, and how many rightly."""
+    """How many texts have a label, how many are given it, and how many rightly."""
 
     label: str
     texts: int
@@ -51,7 +51,7 @@ class LabelResult:
 
     @property
     def accuracy(self) -> float:
-        """Tell the share of all texts that are given their label."""
+        """Return the share of all texts that are given their label."""
         total = sum(score.texts for score in self.scores)
         return sum(score.right for score in self.scores) / max(total, 1)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from models.conventions import Around
+from models.conventions import AddedTokens
 from models.data.tokenizer import encode_all
 
 MOST_READ = 1024  # tokens; models that can read more are scored so
@@ -23,7 +23,7 @@ MOST_READ = 1024  # tokens; models that can read more are scored so
 
 @dataclass(frozen=True)
 class Window:
-    """Holds tokens in the order of the text; the first `num_known` are only read."""
+    """Tokens in the order of the text; the first `num_known` are only read."""
 
     token_ids: list[int]
     num_known: int
@@ -66,7 +66,7 @@ class Reader:
     """Shows texts as a language model sees them. most_read: tokens, its prefix included."""
 
     tokenizer: Tokenizer
-    around: Around
+    around: AddedTokens
     most_read: int
 
     def score(self, documents: list[str], nats: Nats) -> ProseScore:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.batch import device_of
 from models.contract import LanguageModel, Model, S, Translator
-from models.conventions import Around, own_conventions
+from models.conventions import AddedTokens, own_conventions
 from models.decoding.beginning import encode_rows
 
 
@@ -18,7 +18,7 @@ def translate_batch(
     model: Translator,
     sources: Sequence[list[int]],
     max_new_tokens: int,
-    around: Around | None = None,
+    around: AddedTokens | None = None,
 ) -> list[list[int]]:
     """Translate texts' ids, both without what goes `around` them."""
     around = around or own_conventions(model.config)
@@ -32,7 +32,7 @@ def continue_batch(
     model: LanguageModel,
     prompts: Sequence[list[int]],
     max_new_tokens: int,
-    around: Around | None = None,
+    around: AddedTokens | None = None,
 ) -> list[list[int]]:
     """Continue prompts of one length (without what comes before them)."""
     around = around or own_conventions(model.config)
@@ -47,7 +47,7 @@ def translate_all(
     sources: list[list[int]],
     max_new_tokens: int,
     batch_size: int,
-    around: Around | None = None,
+    around: AddedTokens | None = None,
 ) -> list[list[int]]:
     """Translate any number of sources, batched by length; in their order."""
     around = around or own_conventions(model.config)

@@ -1,7 +1,7 @@
-"""Attends by a query and keys, additively (Bahdanau et al. 2015, A.1.2) or not, to tapes too.
+"""Attention by one query at a time: additive (Bahdanau et al. 2015, A.1.2) or by dot products.
 
 A tape is (keys [batch, length, attention_dim], values [batch, length, value_dim]): what a recurrent
-network has written at every position so far. A tape of no positions reads as zeros.
+network has written at every position so far. Reading a tape without positions gives zeros.
 """
 
 import math
@@ -15,8 +15,8 @@ Tape = tuple[Tensor, Tensor]
 class DotAttention(nn.Module):
     """Scores e_j = query . U h_j, and sums values weighted by softmax(e).
 
-    query_dim: of what `query` maps, if the caller does not make queries himself. bias: of U.
-    is_hard: once trained, it sums nothing but the value of the largest weight.
+    query_dim: input size of the layer `query`; None: the caller makes queries. bias: of U.
+    is_hard: outside training all of the weight goes to the position that has most.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class DotAttention(nn.Module):
     def forward(
         self, query: Tensor, tape: Tape, is_written: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Attend with a query [batch, attention_dim] to what is written, all or where a mask
-        [batch, length] says so: the context [batch, value_dim], and the weights [batch, length].
+        """Attend with a query [batch, attention_dim] to a tape, where the mask [batch, length] is
+        true. Return the context [batch, value_dim] and the weights [batch, length].
         """
         keys, values = tape
         scores = self.scores(query, keys)
@@ -46,17 +46,17 @@ class DotAttention(nn.Module):
             scores = scores.masked_fill(~is_written, float("-inf"))
         weights = scores.softmax(-1)
         if self.is_hard and not self.training:
-            weights = hardened(weights)
+            weights = one_hot_of_largest(weights)
         return torch.bmm(weights[:, None].to(values.dtype), values)[:, 0], weights
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Score keys [batch, length, attention_dim] by a query [batch, attention_dim]: [batch,
-        length].
-        """
+        """Return scores [batch, length] of keys [batch, length, attention_dim]."""
         return torch.bmm(keys, query[:, :, None])[:, :, 0]
 
     def append(self, tape: Tape, hidden: Tensor, values: Tensor) -> Tape:
-        """Write one position: hidden [batch, hidden_dim], values [batch, value_dim]."""
+        """Return the tape with one more position: hidden [batch, hidden_dim], values [batch,
+        value_dim].
+        """
         keys, written = tape
         key = self.key(hidden)[:, None]
         return torch.cat([keys, key], 1), torch.cat([written, values[:, None]], 1)
@@ -95,13 +95,13 @@ ATTENTIONS: dict[str, type[DotAttention]] = {
 }
 
 
-def hardened(weights: Tensor) -> Tensor:
-    """Give all of the weight to the position, the last axis, that has most; to the first of two."""
+def one_hot_of_largest(weights: Tensor) -> Tensor:
+    """Return 1 at the largest weight of the last axis and 0 elsewhere; of equals the first."""
     best = weights.argmax(-1, keepdim=True)
     return torch.zeros_like(weights).scatter(-1, best, 1.0)
 
 
 def empty_tape(like: Tensor, attention_dim: int, value_dim: int) -> Tape:
-    """Return one of no positions, with the rows and the type of `like` [batch, ...]."""
+    """Return a tape without positions, with the rows and the type of `like` [batch, ...]."""
     rows = len(like)
     return like.new_zeros(rows, 0, attention_dim), like.new_zeros(rows, 0, value_dim)

@@ -1,4 +1,4 @@
-"""Attends by many heads, whose keys and values may be shared by groups or by all.
+"""Multi-head attention. Keys and values may be shared by groups of heads or by all.
 
 Vaswani et al. 2017, 3.2; Shazeer 2019; Ainslie et al. 2023.
 """
@@ -37,21 +37,23 @@ class Attention(nn.Module):
         self.output = nn.Linear(num_heads * self.head_dim, d_model, bias=bias)
 
     def queries(self, x: Tensor) -> Tensor:
-        """Map [batch, length, d_model] -> [batch, heads, length, head_dim]."""
+        """Return queries [batch, heads, length, head_dim] of x [batch, length, d_model]."""
         return self._heads(self.query(x), self.num_heads)
 
     def keys_values(self, x: Tensor) -> KeysValues:
-        """Map [batch, length, d_model] -> keys and values, [batch, kv_heads, length, head_dim]."""
+        """Return keys and values [batch, kv_heads, length, head_dim] of x [batch, length,
+        d_model].
+        """
         return (
             self._heads(self.key(x), self.num_kv_heads),
             self._heads(self.value(x), self.num_kv_heads),
         )
 
     def attend(self, query: Tensor, keys_values: KeysValues, mask: Tensor) -> Tensor:
-        """Attend from `query` and bring the heads together: -> [batch, length, d_model].
+        """Return what `query` finds in the values, with heads joined: [batch, length, d_model].
 
-        `mask`, broadcast to [batch, heads, query, key], is bool, True where attention is allowed,
-        or float and added to the scores.
+        mask: broadcast to [batch, heads, query, key]. Of bools, True allows attention; floats are
+        added to the scores.
         """
         keys, values = (self._repeat(x) for x in keys_values)
         attention = fused_attention if self.is_fused(query) else self._attention
@@ -59,9 +61,8 @@ class Attention(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))
 
     def is_fused(self, query: Tensor) -> bool:
-        """Tell whether torch's one kernel does what `scores` and the softmax do.
-
-        It does on GPUs: for sentences on a CPU what is written out here trains 3-7x faster.
+        """Return whether torch's fused kernel computes scores and softmax. It does on GPUs. For
+        sentences on a CPU the operations written out here train 3 to 7 times faster.
         """
         return query.is_cuda
 
@@ -72,11 +73,11 @@ class Attention(nn.Module):
         return scores.softmax(-1).to(values.dtype) @ values
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        """Tell how well each query fits each key, [batch, heads, query, key]."""
+        """Return the scores of every query and key, [batch, heads, query, key]."""
         return query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
 
     def _repeat(self, x: Tensor) -> Tensor:
-        """Give every query head its key or value head."""
+        """Repeat key and value heads for every query head."""
         groups = self.num_heads // self.num_kv_heads
         return x if groups == 1 else x.repeat_interleave(groups, dim=1)
 
@@ -85,14 +86,14 @@ class Attention(nn.Module):
 
 
 def fused_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Attend, all of [batch, heads, length, head_dim], to be of one type, by a mask as above."""
+    """Return torch's fused attention, all of [batch, heads, length, head_dim], cast to one type."""
     kind = values.dtype
     mask = mask if mask.dtype == torch.bool else mask.to(kind)
     return scaled_dot_product_attention(query.to(kind), keys.to(kind), values, attn_mask=mask)
 
 
 def append(past: Past, new: KeysValues) -> KeysValues:
-    """Put the keys and values of new positions behind those before them."""
+    """Return past keys and values with those of new positions after them."""
     if not past:
         return new
     keys, values = (torch.cat(parts, dim=2) for parts in zip(past, new, strict=True))
@@ -100,9 +101,8 @@ def append(past: Past, new: KeysValues) -> KeysValues:
 
 
 def causal_mask(start: int, end: int, window: int | None, device: torch.device) -> Tensor:
-    """Say what positions start..end-1 may look at: [end - start, end] bool.
-
-    That is themselves and all before, or the `window` last of these, themselves included.
+    """Return which positions start..end-1 may attend to: bool [end - start, end]. These are
+    themselves and all before, or the last `window` of these, themselves included.
     """
     key = torch.arange(end, device=device)
     distance = key[start:, None] - key

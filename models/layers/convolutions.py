@@ -1,4 +1,4 @@
-"""Layers that convolutional models share (Gehring et al. 2017, 3.2, 3.4 and 3.5)."""
+"""Torch layers of convolutional translators (Gehring et al. 2017, 3.2, 3.4 and 3.5)."""
 
 import math
 from collections.abc import Iterable
@@ -18,10 +18,9 @@ HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each
 
 
 class GatedConvolution(nn.Module):
-    """Computes v(W [x_1; ...; x_k] + b), gated linear units v([A B]) = A * sigma(B) (3.2).
+    """Computes v(W [x_1; ...; x_k] + b), with gated linear units v([A B]) = A * sigma(B) (3.2).
 
-    W is kept as a matrix over the k positions side by side. in_dim: of what it reads, where that
-    is not what it makes.
+    W is one matrix over the k positions side by side. in_dim: size of the input if it is not `dim`.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class ConvolutionalState(State):
 
 
 class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
-    """A translator of convolutions and attention.
+    """The base of translators made of convolutions and attention.
 
-    `encoder` and `decoder` have position vectors `positions`; `decoder` has the linear layers
-    `input` and `output` and the shapes `kept` of its layers' windows.
+    `encoder` and `decoder` have position vectors `positions`. `decoder` also has the linear layers
+    `input` and `output`, and `kept`: the shapes of its layers' windows.
     """
 
     encoder: nn.Module
@@ -76,8 +75,8 @@ class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
 
     @property
     def decoder_layers(self) -> Iterable[nn.Module]:
-        """The decoder's layers: of x, embedded tokens, a window and the state each makes its output
-        and the next window.
+        """Layers that return their output and next window, given x, embedded tokens, a window and
+        the state.
         """
         return self.decoder.layers
 
@@ -86,7 +85,7 @@ class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
         raise NotImplementedError
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ConvolutionalState:
-        """Scale values by m sqrt(1/m), as a mean over m words varies 1/m as much as one of them."""
+        """Scale values by m sqrt(1/m): a mean over m words varies 1/m as much as one of them."""
         is_real = length_mask(source_lengths, source_ids.shape[1])
         positions = self.encoder.positions[: source_ids.shape[1]]
         embedded = self.dropout(self.embed_source(source_ids) + positions)
@@ -108,7 +107,7 @@ class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
 
 @torch.no_grad()
 def initialise_words(module: nn.Module) -> None:
-    """Let words begin as their positions do, and what scores them as other layers."""
+    """Scale embeddings as positions are, and draw an output layer as other layers are."""
     if isinstance(module, nn.Embedding):
         module.weight.mul_(0.1)  # of N(0, 1)
     elif isinstance(module, nn.Linear):
@@ -116,9 +115,11 @@ def initialise_words(module: nn.Module) -> None:
 
 
 def scaled_linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear:
-    """Make outputs vary `variance` times as much as inputs: N(0, sqrt(variance / in_dim)) (3.5).
+    """Return a linear layer whose outputs vary `variance` times as much as its inputs: weights of
+    N(0, sqrt(variance / in_dim)) (3.5).
 
-    A gated linear unit makes a quarter of it, dropout one over what it keeps.
+    A gated linear unit multiplies the variance by a quarter, dropout by one over the share it
+    keeps.
     """
     layer = nn.Linear(in_dim, out_dim)
     nn.init.normal_(layer.weight, std=math.sqrt(variance / in_dim))
@@ -127,5 +128,5 @@ def scaled_linear(in_dim: int, out_dim: int, variance: float = 1.0) -> nn.Linear
 
 
 def positions_table(num_rows: int, dim: int) -> nn.Parameter:
-    """Draw vectors of positions."""
+    """Return fresh position vectors."""
     return nn.Parameter(torch.randn(num_rows, dim) * 0.1)  # 3.5

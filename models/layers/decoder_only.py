@@ -1,7 +1,7 @@
-"""Builds what decoder-only language models, GPT-2 as Llama, have in common.
+"""What decoder-only language models share, from GPT-2 to Llama.
 
-Pre-norm layers of causal attention, all of it or the `window` last positions (Beltagy et al. 2020,
-3.1), and a feed-forward network. How positions enter is for each family to say.
+Pre-norm layers of causal attention, to all positions or to the last `window` (Beltagy et al. 2020,
+3.1), and a feed-forward network. Subclasses say how positions enter.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,14 +21,14 @@ Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, he
 
 @dataclass(frozen=True)
 class DecoderOnlyState(State):
-    """Holds every layer's keys and values of the tokens so far."""
+    """Keys and values of every layer for the tokens so far."""
 
     past: tuple[Past, ...]
     num_read: int  # tokens
 
 
 class Block(nn.Module):
-    """Runs sublayers one after the other, their inputs normalised and, of some, their outputs."""
+    """Attention, then feed-forward. Inputs of both are normalised, in some models outputs too."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Read x [batch, new, d_model] after the past: the output, and the past with it."""
+        """Read x [batch, new, d_model] after the past. Return the output, and the past with x."""
         update, past = self.attend(x, rotate, mask, past)
         x = x + self.dropout(self.attention_output_norm(update))
         update = self.feed_forward(self.feed_forward_norm(x))
         return x + self.dropout(self.feed_forward_output_norm(update)), past
 
     def attend(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Compute what attention says of x, and the past with it."""
+        """Return the attention's output for x, and the past with x."""
         y = self.attention_norm(x)
         keys, values = self.attention.keys_values(y)
         seen = append(past, (rotate(keys), values))
@@ -64,7 +64,7 @@ class Block(nn.Module):
 
 
 class ParallelBlock(Block):
-    """Lets both sublayers read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
+    """Attention and feed-forward network read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
 
     def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
         update, past = self.attend(x, rotate, mask, past)
@@ -72,7 +72,7 @@ class ParallelBlock(Block):
 
 
 class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
-    """Is the base of the families, which say how they embed, rotate and normalise."""
+    """The base of decoder-only models. Subclasses embed, rotate and normalise."""
 
     config: DecoderOnlyConfig
 
@@ -89,11 +89,13 @@ class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
         self.norm = norm
 
     def embed_at(self, ids: Tensor, start: int) -> Tensor:
-        """Look up ids [batch, new] of positions `start`..: the first layer's input."""
+        """Return the first layer's input for ids [batch, new] at positions from `start` on."""
         return self.embed(ids)
 
     def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
-        """Turn queries or keys [batch, heads, new, head_dim] by their positions, `start`..."""
+        """Rotate queries or keys [batch, heads, new, head_dim] by their positions, from
+        `start` on.
+        """
         return x
 
     def empty_state(self) -> DecoderOnlyState:

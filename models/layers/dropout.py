@@ -1,4 +1,4 @@
-"""Drops features at random while a model is trained (Srivastava et al. 2014)."""
+"""Dropout (Srivastava et al. 2014)."""
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,8 @@ _BITS = 16  # so a probability is kept to 1/65536
 class Dropout(nn.Module):
     """Sets each feature to zero with a probability, and scales the others so that sums stay.
 
-    On CPUs torch draws a number of 53 bits for each feature, which takes a tenth of a training
-    step. Here four features share one draw of 64.
+    On CPUs torch draws 53 bits for each feature, which takes a tenth of a training step. Here four
+    features share one draw of 64 bits.
 
     probability: of being dropped, 0 <= p < 1.
     """
@@ -20,7 +20,7 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return features [any shape] of the same shape; in evaluation they are what came in."""
+        """Return features with some dropped; in evaluation the features unchanged."""
         if not (self.training and self.probability):
             return x
         if x.is_cuda:
@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         return x * self._scales(x)
 
     def _scales(self, x: Tensor) -> Tensor:
-        """Return 0 for what is dropped and 1 / (1 - p) for what is kept."""
+        """Return 0 for dropped features and 1 / (1 - p) for the others."""
         draws = torch.empty(-(-x.numel() * _BITS // 64), dtype=torch.int64, device=x.device)
         draws.random_(-(2**63), 2**63 - 1)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)

@@ -1,5 +1,5 @@
-"""What encoders end with: pooling of tokens' vectors into one (Reimers and Gurevych 2019, 3), dense
-layers, and an embedding or scores of labels.
+"""The end of an encoder: pooling of tokens' vectors (Reimers and Gurevych 2019, 3), dense layers,
+and an embedding or scores of labels.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class DenseLayer(nn.Module):
 
 
 class HeadLayers(nn.Module):
-    """Goes from a text's vector of `dim` to what the model puts out."""
+    """The layers from a text's vector of `dim` to the model's output."""
 
     def __init__(self, dim: int, config: EmbeddingHead | LabelHead, dropout: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class HeadLayers(nn.Module):
         self.is_normalised = isinstance(config, EmbeddingHead) and config.normalised
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [..., dim] to what `project` reads."""
+        """Return the input of `project` for vectors [..., dim]."""
         for layer in self.dense:
             x = layer(self.dropout(x))
         return self.dropout(x)
@@ -60,7 +60,9 @@ class HeadLayers(nn.Module):
 
 
 def pool(x: Tensor, lengths: Tensor, ways: Sequence[str]) -> Tensor:
-    """Pool [batch, source, dim] of `lengths` [batch]: [batch, len(ways) * dim]."""
+    """Return vectors [batch, len(ways) * dim] of tokens [batch, source, dim] with `lengths`
+    [batch].
+    """
     return torch.cat([POOLING[way](x, lengths) for way in ways], -1)
 
 

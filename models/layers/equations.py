@@ -1,16 +1,16 @@
-"""Writes equations down once, over whatever has operators: torch's tensors, a graph's values.
+"""Equations that torch's tensors and graphs' values share.
 
-Of recurrent cells x is the projected input, U the recurrent weight with its bias; both are stacks
+Of recurrent cells x is the projected input, U the recurrent weight with its bias. Both are stacks
 of blocks, for LSTM and GRU in torch's order.
 
 - rnn: Elman 1990.
 - lstm: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000).
-- gru: Cho et al. 2014, the reset gate after the recurrent product, as torch and ONNX have it.
-- gru-reset-before: the same, the reset gate before the product, as equation 8 there has it.
-- mut1, mut2, mut3: the three best that Jozefowicz, Zaremba and Sutskever 2015 found. Where x
-  enters without a weight there (MUT1's tanh(x), MUT2's reset gate) it is projected here, as it may
-  have another size than the hidden state. As elsewhere, the input's part and the recurrent part
-  each have a bias. Their update gate lets the new value in; GRU's keeps the old one.
+- gru: Cho et al. 2014, with the reset gate after the recurrent product, as torch and ONNX have it.
+- gru-reset-before: the same with the reset gate before the product, as in equation 8 there.
+- mut1, mut2, mut3: the three best cells of Jozefowicz, Zaremba and Sutskever 2015. Where x enters
+without a weight there (MUT1's tanh(x), MUT2's reset gate) it is projected here, as its size may
+differ from the hidden state's. Input and recurrent part each have a bias, as in the other cells.
+Their update gate lets the new value in; GRU's keeps the old one.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,13 +38,13 @@ T = TypeVar("T", bound=Operand)
 
 
 class Recurrence(Protocol[T]):
-    """Holds U, of one cell."""
+    """The recurrent weight U of one cell."""
 
     def times(self, hidden: T, first: int, last: int) -> T:
-        """Multiply U's blocks first..last-1 by ``hidden``, and add their bias."""
+        """Multiply blocks first..last-1 of U by ``hidden``, and add their bias."""
 
     def split(self, x: T, *blocks: int) -> Sequence[T]:
-        """Cut the last axis into pieces of so many blocks."""
+        """Split the last axis into pieces of so many blocks."""
 
 
 State = tuple[T, ...]  # hidden [batch, hidden_dim]; LSTM: and memory cell, as large
@@ -52,30 +52,30 @@ Step = Callable[[T, State[T], Recurrence[T]], State[T]]
 
 
 def rnn(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Take h' = tanh(x + U h)."""
+    """Return h' = tanh(x + U h)."""
     return ((x + u.times(state[0], 0, 1)).tanh(),)
 
 
 def lstm(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Take h' and c' of blocks i, f, g, o."""
+    """Return h' and c', from blocks i, f, g, o."""
     hidden, memory = state
     i, f, g, o = u.split(x + u.times(hidden, 0, 4), 1, 1, 1, 1)
     return lstm_output(o, lstm_memory(i, f, g, memory))
 
 
 def lstm_memory(i: T, f: T, g: T, memory: T) -> T:
-    """Take c' = s(f) c + s(i) tanh(g)."""
+    """Return c' = s(f) c + s(i) tanh(g)."""
     fresh = i.sigmoid() * g.tanh()
     return f.sigmoid() * memory + fresh
 
 
 def lstm_output(o: T, memory: T) -> tuple[T, T]:
-    """Take h' = s(o) tanh(c'), and c'."""
+    """Return h' = s(o) tanh(c'), and c'."""
     return o.sigmoid() * memory.tanh(), memory
 
 
 def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Take n = tanh(x_n + r (U h)), h' = (1 - z) n + z h; blocks reset, update, new."""
+    """Return h' = (1 - z) n + z h, with n = tanh(x_n + r (U h)); blocks reset, update, new."""
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
     h_gates, h_new = u.split(u.times(hidden, 0, 3), 2, 1)
@@ -85,7 +85,7 @@ def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def gru_reset_before(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Do as GRU with n = tanh(x_n + U (r h)); blocks reset, update, new."""
+    """Return a GRU's h' with n = tanh(x_n + U (r h)); blocks reset, update, new."""
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
     reset, update = u.split((x_gates + u.times(hidden, 0, 2)).sigmoid(), 1, 1)
@@ -94,9 +94,9 @@ def gru_reset_before(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Take z = s(x_z), r = s(x_r + U_r h), h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h.
+    """Return h' = z tanh(U (r h) + tanh(x_n)) + (1 - z) h, with z = s(x_z), r = s(x_r + U_r h).
 
-    Blocks reset, update, new; the recurrent weight has no update.
+    Blocks reset, update, new; the recurrent weight has no update block.
     """
     (hidden,) = state
     x_reset, x_update, x_new = u.split(x, 1, 1, 1)
@@ -106,7 +106,7 @@ def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Take z = s(x_z + U_z h), r = s(x_r + U_r h), h' = z tanh(U (r h) + x_n) + (1 - z) h.
+    """Return h' = z tanh(U (r h) + x_n) + (1 - z) h, with z = s(x_z + U_z h), r = s(x_r + U_r h).
 
     Blocks reset, update, new.
     """
@@ -118,7 +118,7 @@ def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
-    """Do as MUT2 with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
+    """Return MUT2's h' with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
     (hidden,) = state
     x_reset, x_update, x_new = u.split(x, 1, 1, 1)
     reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
@@ -128,29 +128,32 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
 
 
 def maxout(first: T, second: T) -> T:
-    """Take the larger of each pair (Goodfellow et al. 2013)."""
+    """Return the larger of each pair (Goodfellow et al. 2013)."""
     return first.maximum(second)
 
 
 def activated(activate: Callable[[T], T], first: T, up: T | None = None) -> T:
-    """Take what is fed forward, activate(first) (Vaswani et al. 2017, 3.3), or with a gate
-    activate(first) * up (Shazeer 2020).
+    """Return activate(first) (Vaswani et al. 2017, 3.3), or with a gate activate(first) * up
+    (Shazeer 2020).
     """
     inner = activate(first)
     return inner if up is None else inner * up
 
 
 def gaussian(distances: T, window: int) -> T:
-    """Fall off with the distance, by a deviation of window / 2 (Luong et al. 2015, 10)."""
+    """Return a factor that falls with distance, with a standard deviation of window / 2 (Luong et
+    al. 2015, 10).
+    """
     return (distances * distances * (-2 / window**2)).exp()
 
 
 @dataclass(frozen=True)
 class CellKind:
-    """Joins a step and sizes, in blocks: num_gates of the input's weight, num_recurrent of U.
+    """A cell's step function and sizes in blocks: num_gates of the input weight, num_recurrent of
+    U.
 
-    forget_gate: the block whose bias begins at 1. faintness: one over how large fresh outputs are,
-    about.
+    forget_gate: the block whose bias begins at 1. output_gain: brings fresh outputs to about size
+    1.
     """
 
     step: Step[Any]
@@ -158,14 +161,14 @@ class CellKind:
     num_recurrent: int = 3
     num_states: int = 1
     forget_gate: int | None = None
-    faintness: float = 1.0
+    output_gain: float = 1.0
 
 
 CELLS = {
     "rnn": CellKind(rnn, num_gates=1, num_recurrent=1),
     # Two gates at a half and two tanh stand before its output.
     "lstm": CellKind(
-        lstm, num_gates=4, num_recurrent=4, num_states=2, forget_gate=1, faintness=4.0
+        lstm, num_gates=4, num_recurrent=4, num_states=2, forget_gate=1, output_gain=4.0
     ),
     "gru": CellKind(gru),
     "gru-reset-before": CellKind(gru_reset_before),
@@ -177,9 +180,7 @@ CELLS = {
 
 @dataclass(frozen=True)
 class ReadoutKind:
-    """Makes a readout of a sum: each number of it of `width` neighbours, the first of all, the
-    second of all, ...
-    """
+    """An activation that makes each number of a readout from `width` neighbours of a sum."""
 
     activate: Callable[..., Any]
     width: int = 1

@@ -1,4 +1,4 @@
-"""Feeds forward between attention layers (Vaswani et al. 2017, 3.3), or through a gated network
+"""The feed-forward network between attention layers (Vaswani et al. 2017, 3.3), gated or not
 (Shazeer 2020).
 """
 

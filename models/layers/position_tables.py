@@ -12,7 +12,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def sinusoids(num_positions: int, dim: int) -> Array:
-    """Give PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): [positions, dim]
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): [positions, dim]
     (Vaswani et al. 2017, 3.5).
     """
     rate = np.exp(np.arange(0, dim, 2) * (-math.log(10000.0) / dim))
@@ -23,7 +23,7 @@ def sinusoids(num_positions: int, dim: int) -> Array:
 def rotations(
     num_positions: int, frequencies: Sequence[float], magnitude: float
 ) -> tuple[Array, Array]:
-    """Give cos and sin of position * frequency, times `magnitude`: each [positions, pairs] (Su et
+    """Return cos and sin of position * frequency, times `magnitude`: each [positions, pairs] (Su et
     al. 2021).
     """
     angle = np.arange(num_positions)[:, None] * np.array(frequencies)
@@ -31,9 +31,9 @@ def rotations(
 
 
 def linear_slopes(num_heads: int) -> list[float]:
-    """Choose by how much each head lowers a score per position of distance: 2^(-8/n), 2^(-16/n),
-    ..., 2^-8 for n heads. If n is no power of 2, those of the power below, and then every other
-    one of the power above, as in the paper's code.
+    """Return how much each head lowers a score per position of distance: 2^(-8/n), 2^(-16/n), ...,
+    2^-8 for n heads. If n is no power of 2: those of the power below, then every other one of the
+    power above, as in the paper's code.
     """
     power = 2 ** int(math.log2(num_heads))
     steps = [*range(2, 2 * power + 1, 2), *range(1, 2 * (num_heads - power), 2)]
@@ -41,10 +41,10 @@ def linear_slopes(num_heads: int) -> list[float]:
 
 
 def relative_buckets(num_buckets: int, max_distance: int, *, bidirectional: bool) -> list[int]:
-    """Find those of offsets -max_distance..max_distance, each a key's position minus its query's.
+    """Return the buckets of offsets -max_distance..max_distance, key position minus query position.
 
-    Offsets beyond share their side's last bucket. Keys ahead have half of the buckets where
-    attention is `bidirectional`, else that of offset 0.
+    Offsets beyond share their side's last bucket. If `bidirectional`, keys after the query have
+    half of the buckets, else they have that of offset 0.
     """
     offsets = range(-max_distance, max_distance + 1)
     if not bidirectional:
@@ -56,7 +56,7 @@ def relative_buckets(num_buckets: int, max_distance: int, *, bidirectional: bool
 
 
 def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:
-    """Give single distances half of the buckets; the others grow with the logarithm."""
+    """Single distances have half of the buckets; sizes of the others grow with the logarithm."""
     exact = num_buckets // 2
     if distance < exact:
         return distance

@@ -1,8 +1,9 @@
-"""Lets stacks of attention layers know the order of what they read.
+"""How stacks of attention layers know the order of tokens.
 
-Vectors that are added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned (Gehring et al.
-2017). A bias of the scores by distance (Shaw et al. 2018), here that of T5 (Raffel et al. 2020,
-2.1), or in proportion to it (Press et al. 2022). A rotation of queries and keys (Su et al. 2021).
+Vectors may be added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned vectors (Gehring
+et al. 2017). A bias may be added to the scores: learned by distance (Shaw et al. 2018; here that of
+T5, Raffel et al. 2020, 2.1) or in proportion to it (Press et al. 2022). Queries and keys may be
+rotated (Su et al. 2021).
 """
 
 from collections.abc import Sequence
@@ -14,19 +15,21 @@ from models.layers.position_tables import linear_slopes, relative_buckets, rotat
 
 
 class Positions(nn.Module):
-    """Changes a stack's input or its attention masks; here neither."""
+    """The base of the others: changes neither a stack's input nor its masks."""
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        """Change x [batch, length, dim] of positions `start`.. to what the layers shall see."""
+        """Return x [batch, length, dim] of positions from `start` on, as the layers read it."""
         return x
 
     def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
-        """Add a bias to the mask [..., end - start or 1, end] of queries start..end-1, if any."""
+        """Return the mask [..., end - start or 1, end] of queries start..end-1 with a bias added,
+        if any.
+        """
         return mask
 
 
 class SinusoidalPositions(Positions):
-    """Adds sinusoids, which are not saved."""
+    """Adds sinusoids, which are not saved with the weights."""
 
     def __init__(self, num_positions: int, dim: int) -> None:
         super().__init__()
@@ -49,7 +52,9 @@ class LearnedPositions(Positions):
 
 
 class RelativePositions(Positions):
-    """Adds a scalar to every head's scores, learned per bucket of distances, for all layers."""
+    """Adds a bias to each head's scores, learned per bucket of distances, the same in all
+    layers.
+    """
 
     def __init__(
         self, num_heads: int, num_buckets: int, max_distance: int, *, bidirectional: bool
@@ -85,8 +90,8 @@ class LinearPositions(Positions):
 class Rotary(nn.Module):
     """Rotates pairs (i, i + pairs) of a vector's numbers by angles that grow with its position.
 
-    frequencies: radians a position of each pair; what no pair is of stays as it is. magnitude:
-    what the rotated are stretched by (Peng et al. 2023, YaRN, 3.4).
+    frequencies: of each pair, in radians per position. Numbers beyond the pairs stay unchanged.
+    magnitude: factor of rotated numbers (Peng et al. 2023, YaRN, 3.4).
     """
 
     def __init__(
@@ -98,7 +103,7 @@ class Rotary(nn.Module):
             self.register_buffer(name, torch.from_numpy(table).float(), persistent=False)
 
     def forward(self, x: Tensor, start: int) -> Tensor:
-        """Rotate x [batch, heads, length, head_dim] of positions `start`.. for comparing."""
+        """Rotate x [batch, heads, length, head_dim] of positions from `start` on."""
         positions = slice(start, start + x.shape[2])
         cos, sin = self.cos[positions], self.sin[positions]
         size = self.cos.shape[1]

@@ -1,8 +1,8 @@
 """Recurrent cells in torch: one step, whole padded sequences, and what recurrent translators share.
 
-Weights are named and shaped as those of torch.nn.GRU and LSTM. Their own loops are not used: this
-one has all cells and their only definition, and needs no packing. To learn on a CPU it takes as
-long as torch's for a GRU, and up to twice as long for a layer of LSTMs.
+Weights have the names and shapes of torch.nn.GRU and LSTM. Torch's own loops are not used: this one
+works for every cell, by its only definition, and needs no packing. Training on a CPU takes as long
+as torch's for a GRU, and up to twice as long for an LSTM layer.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ CellStates = tuple[CellState, ...]  # of several layers
 
 
 class Recurrent(Blocks):
-    """Runs `num_layers` layers of one kind of cell, with dropout between them.
+    """Layers of one kind of cell over sequences, with dropout between them.
 
     Weights of layer 0: weight_ih_l0 [num_gates * hidden_dim, input_dim], weight_hh_l0
-    [num_recurrent * hidden_dim, hidden_dim], bias_ih_l0, bias_hh_l0; those of the backward
-    direction end in `_reverse`. A further layer reads all directions of the one below.
+    [num_recurrent * hidden_dim, hidden_dim], bias_ih_l0, bias_hh_l0. Names of the backward
+    direction end in `_reverse`. Higher layers read all directions of the layer below.
     """
 
     def __init__(
@@ -74,10 +74,9 @@ class Recurrent(Blocks):
     ) -> tuple[Tensor, CellStates]:
         """Read x [batch, time, input_dim], padded to the longest of `lengths` [batch] (None: all).
 
-        Returns the top layer's outputs [batch, time, directions * hidden_dim], which mean nothing
-        beyond a row's length, and the state at each row's own end of every layer and direction:
-        layer 0 forward, layer 0 backward, layer 1 forward, ... `initial` comes in that order too,
-        or is empty: zeros.
+        Return the top layer's outputs [batch, time, directions * hidden_dim], which are undefined
+        beyond a row's length, and the states at each row's end: layer 0 forward, layer 0 backward,
+        layer 1 forward, ... `initial` has states in that order too; empty: zeros.
         """
         starts = iter(initial)
         last: list[CellState] = []
@@ -124,7 +123,7 @@ class Recurrent(Blocks):
 
 
 def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Turn each row of x [batch, time, ...] round, up to its own length; padding stays in place."""
+    """Reverse each row of x [batch, time, ...] up to its own length; padding stays in place."""
     if lengths is None:
         return x.flip(1)
     positions = torch.arange(x.shape[1], device=x.device)[None]
@@ -134,12 +133,12 @@ def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _at(x: Tensor, positions: Tensor) -> Tensor:
-    """Take x [batch, time, dim] at one position of each row -> [batch, dim]."""
+    """Return x [batch, time, dim] at one position of each row: [batch, dim]."""
     return x[torch.arange(x.shape[0], device=x.device), positions]
 
 
 def initialise(module: nn.Module) -> None:
-    """Draw a module's weights by Xavier's ranges, words by their size; for `Module.apply`."""
+    """Draw a module's weights: Xavier's ranges, embeddings by their size. For `Module.apply`."""
     if isinstance(module, Recurrent | RecurrentCell):
         module.reset_parameters()
     elif isinstance(module, nn.Linear):
@@ -151,23 +150,23 @@ def initialise(module: nn.Module) -> None:
 
 
 def initialise_readout(layer: nn.Linear, cell: str) -> None:
-    """Make a map of nothing but cells' outputs as loud as one of loud cells."""
-    nn.init.xavier_uniform_(layer.weight, gain=CELLS[cell].faintness)
+    """Draw a layer that reads only cells' outputs, with a gain that makes up for small outputs."""
+    nn.init.xavier_uniform_(layer.weight, gain=CELLS[cell].output_gain)
 
 
 @torch.no_grad()
 def soften_scores(layer: nn.Linear, cell: str) -> None:
-    """Make products of cells' outputs so small that a softmax of them begins soft. With loud cells
-    a fresh model looked hard at some word, whichever, and learned to do without the source.
+    """Make products of cells' outputs small, so that their softmax begins nearly uniform. Otherwise
+    a fresh model attended to one arbitrary word and learned to do without the source.
     """
-    layer.weight.mul_(SOFTNESS * CELLS[cell].faintness)
+    layer.weight.mul_(SOFTNESS * CELLS[cell].output_gain)
 
 
 @dataclass(frozen=True)
 class RecurrentWeight:
-    """Holds U [num_recurrent * hidden, hidden] and its bias, as the equations multiply by it.
+    """The recurrent weight U [num_recurrent * hidden, hidden] and its bias, for the equations.
 
-    What is cut of it is kept: every cut more would fill another gradient of all of it.
+    Slices are kept, because each new slice would fill another gradient of the whole weight.
     """
 
     weight: Tensor
@@ -192,10 +191,10 @@ class RecurrentWeight:
 
 
 class RecurrentCell(Blocks):
-    """A cell and its weights, for one step at a time: what a decoder runs in its loop.
+    """A cell with its weights, for one step at a time, as in a decoder's loop.
 
-    `input` projects what is known ahead (a whole sequence at once), `context`, where there is one,
-    what each step brings; the caller adds the two.
+    `input` projects what is known ahead (a whole sequence at once). `context`, if there is one,
+    projects what each step adds. The caller adds the two.
     """
 
     def __init__(self, cell: str, input_dim: int, hidden_dim: int, context_dim: int = 0) -> None:
@@ -221,17 +220,19 @@ class RecurrentCell(Blocks):
         }
 
     def begin(self, hidden: Tensor) -> CellState:
-        """Begin with this hidden output; an LSTM's memory cell begins with 0."""
+        """Return a state with this hidden output. An LSTM's memory cell begins with 0."""
         return hidden, *(torch.zeros_like(hidden) for _ in range(self.cell.num_states - 1))
 
     def forward(self, x: Tensor, state: CellState) -> CellState:
-        """Step by x [batch, num_gates * hidden]: `input`'s projection and `context`'s together."""
+        """Return the next state, given x [batch, num_gates * hidden]: the sum of both
+        projections.
+        """
         following: CellState = self.cell.step(x, state, self._recurrent())
         return following
 
     def run(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """Read a sequence, as `forward` does a position, x [batch, time, num_gates * hidden]:
-        -> hidden outputs [batch, time, hidden], and the last state.
+        """Read a sequence x [batch, time, num_gates * hidden]. Return hidden outputs [batch, time,
+        hidden], and the last state.
         """
         outputs, recurrent = [], self._recurrent()
         for gates in x.unbind(1):
@@ -247,7 +248,7 @@ class RecurrentCell(Blocks):
 def initialise_cell(
     cell: CellKind, input_weight: Tensor, input_bias: Tensor, weight: Tensor, bias: Tensor
 ) -> None:
-    """Draw every gate in Xavier's range, orthogonal recurrent blocks (Saxe et al. 2014); an LSTM's
+    """Draw gates in Xavier's range and orthogonal recurrent blocks (Saxe et al. 2014). An LSTM's
     forget bias is 1, as Gers et al. 2000 and Jozefowicz et al. 2015 advise.
     """
     initialise_blocks(input_weight, cell.num_gates)
@@ -260,7 +261,12 @@ def initialise_cell(
 
 
 class Readout(nn.Module):
-    """Computes the sum t~, of which several neighbours may make one number of the readout."""
+    """Sums up a decoder's state, last word and context, before the output layer.
+
+    t~ = U s_i + V E y_{i-1} + C c_i (Cho et al. 2014, A.1.2; Bahdanau et al. 2015, A.2.2 with
+    s_{i-1}; here s_i as in their equation 4). `width` neighbours of t~ make one number of the
+    readout.
+    """
 
     def __init__(
         self, kind: str, hidden_dim: int, embedding_dim: int, context_dim: int, readout_dim: int
@@ -273,7 +279,7 @@ class Readout(nn.Module):
         self.context = nn.Linear(context_dim, sum_dim, bias=False)
 
     def forward(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """Read out, each [..., its dimension] -> [..., readout_dim]."""
+        """Return the readout [..., readout_dim] of inputs [..., their dimension]."""
         total = self.state(hidden) + self.embedding(embedded) + self.context(context)
         width = self.kind.width
         readout: Tensor = self.kind.activate(*(total[..., i::width] for i in range(width)))
@@ -281,7 +287,7 @@ class Readout(nn.Module):
 
 
 class RecurrentTranslator(Vocabulary, Translator[S]):
-    """The base of those that embed, drop out and score words alike."""
+    """The base of recurrent translators: embeddings with dropout."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(

@@ -19,32 +19,34 @@ from models.layers.vocabulary import Vocabulary
 POSITIONS_AT_ONCE = 16
 
 
-class OutputReadout(nn.Module, ABC):
-    """Makes of the cells' outputs what predicts the next token.
+class BaseReadout(nn.Module, ABC):
+    """Turns the cells' outputs into the vectors that predict the next token.
 
-    reach: how many outputs before a position's own it reads; None: all of them.
+    reach: how many outputs before its own a position reads; None: all of them.
     """
 
     reach: int | None = 0
 
     @abstractmethod
     def forward(self, outputs: Tensor, num_new: int) -> Tensor:
-        """Read outputs [batch, seen, hidden_dim], from the first position that is in reach of the
-        `num_new` last ones: what these predict from, [batch, num_new, embedding_dim].
+        """Return vectors [batch, num_new, embedding_dim] of the `num_new` last positions, given
+        outputs [batch, seen, hidden_dim] from the first position within their reach on.
         """
 
 
-class AttentiveReadout(OutputReadout):
-    """Cuts the output h_t into key k_t, value v_t and prediction p_t: as one part all three are
-    h_t, in two the value is also the prediction. With Y the keys before k_t and V their values,
+class AttentiveReadout(BaseReadout):
+    """Attends over earlier outputs (Daniluk et al. 2017).
+
+    The output h_t is cut into key k_t, value v_t and prediction p_t. In one part all three are h_t,
+    in two the value is also the prediction. With Y the keys before k_t and V their values:
 
         M = tanh(W_Y Y + (W_h k_t) 1^T)    weights a = softmax(w^T M)
         r = V a^T                          readout h* = tanh(W_r r + W_x p_t)
 
-    In one part it is the paper's "attention for neural language modeling", in two "key-value
-    attention", in three "key-value-predict attention". Where the paper keeps L earlier positions,
-    `window` None keeps all. At the first position there is nothing to attend to and r is 0; up to
-    the L-th, attention is over what there is.
+    One part is the paper's "attention for neural language modeling", two are "key-value attention",
+    three "key-value-predict attention". The paper keeps L earlier positions; `window` None keeps
+    all. At the first position there is nothing to attend to and r is 0; up to the L-th, attention
+    is over the positions there are.
     """
 
     def __init__(
@@ -76,8 +78,8 @@ class AttentiveReadout(OutputReadout):
         return torch.tanh(self.combine(joined))
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
-        """Compute contexts [batch, new, part_dim] of positions from `start` on, whose queries are
-        [batch, new, attention_dim]; keys and values are of all positions.
+        """Return contexts [batch, new, part_dim] of positions from `start` on. queries: [batch,
+        new, attention_dim]. Keys and values are of all positions.
         """
         end = start + queries.shape[1]
         begin = 0 if self.reach is None else max(0, start - self.reach)
@@ -93,18 +95,18 @@ class AttentiveReadout(OutputReadout):
 
 @dataclass(frozen=True)
 class RecurrentState(State):
-    """Where the cells are, and what the readout may still read of what they said."""
+    """The cells' states, and the outputs that the readout may still read."""
 
     cells: CellStates = ()  # of every layer; empty: zeros
     outputs: Tensor | None = None  # [batch, within reach, hidden_dim]
 
 
 class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentState]):
-    """The base of the families, which differ in their readout."""
+    """The base of recurrent language models, which differ in their readout."""
 
     config: RecurrentLanguageModelConfig
 
-    def __init__(self, config: RecurrentLanguageModelConfig, readout: OutputReadout) -> None:
+    def __init__(self, config: RecurrentLanguageModelConfig, readout: BaseReadout) -> None:
         dim, scale = config.embedding_dim, config.scale_of_embeddings
         super().__init__(config, dim, scale=scale, has_bias=True)
         sizes = dim, config.hidden_dim, config.num_layers
@@ -124,6 +126,6 @@ class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentState]):
         return readout, RecurrentState(cells, self._within_reach(outputs))
 
     def _within_reach(self, outputs: Tensor) -> Tensor:
-        """Keep those that the next position may read."""
+        """Return the outputs that the next position may read."""
         reach, seen = self.readout.reach, outputs.shape[1]
         return outputs if reach is None else outputs[:, max(0, seen - reach) :]

@@ -1,4 +1,4 @@
-"""Says what part each parameter plays: how it begins and is learned follows from it."""
+"""The role of each parameter, which decides how it is initialised and trained."""
 
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -15,9 +15,9 @@ class Role(Enum):
 
 
 class ParameterRole(NamedTuple):
-    """Has `num_blocks` matrices below each other in one parameter, as those of gates.
+    """A parameter's role. `num_blocks` matrices may lie below each other in it, as those of gates.
 
-    rate: times the learning rate, it is learned at.
+    rate: factor of its learning rate.
     """
 
     role: Role
@@ -26,12 +26,12 @@ class ParameterRole(NamedTuple):
 
 
 class ScoreMatrix(nn.Linear):
-    """Is between two vectors whose product is a score, as Luong's W_a.
+    """A matrix between two vectors whose product is a score, such as Luong's W_a.
 
-    A score sums what changes in all the components of a vector, so that it moves as many times as
-    fast as one of them. Scores that grow large in a few steps leave a softmax that looks at one
-    word, and no gradient to look elsewhere: hence a rate of 1 / sqrt(dim), the factor of scaled
-    products (Vaswani et al. 2017, 3.2.1).
+    A score sums the changes of all components of a vector, so it moves as many times as fast as one
+    of them. Scores that grow large in a few steps leave a softmax with one large weight, and no
+    gradient for the others: hence a rate of 1 / sqrt(dim), the factor of scaled products (Vaswani
+    et al. 2017, 3.2.1).
     """
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
@@ -40,15 +40,17 @@ class ScoreMatrix(nn.Linear):
 
 
 class Blocks(nn.Module, ABC):
-    """Is a module that says which of its parameters hold several matrices."""
+    """A module some of whose parameters hold several matrices."""
 
     @abstractmethod
     def blocks(self) -> dict[str, int]:
-        """Return how many, by the parameter's name in this module."""
+        """Return the number of matrices, by the parameter's name in this module."""
 
 
-def parts_of(module: nn.Module) -> dict[str, ParameterRole]:
-    """Find every parameter's part, by name. `output` is the table of a module that is not tied."""
+def parameter_roles(module: nn.Module) -> dict[str, ParameterRole]:
+    """Return every parameter's role by name. `output` is the table of a module without tied
+    embeddings.
+    """
     blocks = {
         f"{prefix}.{name}".lstrip("."): count
         for prefix, each in module.named_modules()
@@ -72,6 +74,6 @@ def _part(parameter: Tensor, is_matrix: bool, num_blocks: int, rate: float) -> P
 
 @torch.no_grad()
 def initialise_blocks(weight: Tensor, num_blocks: int) -> None:
-    """Draw each matrix in its own Xavier's range: several at once would all begin too small."""
+    """Draw each matrix in its own Xavier's range; in a common one all would be too small."""
     for block in weight.chunk(num_blocks):
         nn.init.xavier_uniform_(block)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.configs.transformer import (
+    BaseTransformerConfig,
     Learned,
     Linear,
     NoPositions,
     Relative,
     Sinusoidal,
-    TransformerSizes,
 )
 from models.contract import State, Translator
 from models.layers.attention import Attention, KeysValues, Past, causal_mask
@@ -47,7 +47,7 @@ class TransformerState(State):
 class Layer(nn.Module):
     """The base of encoder and decoder layers: residual sublayers, a norm before or after."""
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__()
         self.is_pre_norm = config.norm.place == "pre"
         self.dropout = Dropout(config.dropout)
@@ -75,7 +75,7 @@ class Layer(nn.Module):
 class EncoderLayer(Layer):
     """Attends to the whole source, then feeds forward."""
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(config)
         self.self_attention = attention_of(config)
         self.self_attention_norm = norm_of(config)
@@ -88,9 +88,9 @@ class EncoderLayer(Layer):
 
 
 class DecoderLayer(Layer, ABC):
-    """Reads the target so far, each kind of layer in its own way, then the source."""
+    """Reads the target so far, then the source. Subclasses read the target in their own way."""
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(config)
         self.cross_attention = attention_of(config)
         self.cross_attention_norm = norm_of(config)
@@ -98,7 +98,7 @@ class DecoderLayer(Layer, ABC):
     def forward(
         self, x: Tensor, past: Past, mask: Tensor, source: KeysValues, is_real: Tensor
     ) -> tuple[Tensor, Past]:
-        """Read x [batch, new, d_model] after the past: the output, and the past with it."""
+        """Read x [batch, new, d_model] after the past. Return the output, and the past with x."""
         x, past = self.read_target(x, past, mask)
         y = self.before_sublayer(x, self.cross_attention_norm)
         update = self.cross_attention.attend(self.cross_attention.queries(y), source, is_real)
@@ -106,15 +106,15 @@ class DecoderLayer(Layer, ABC):
 
     @abstractmethod
     def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
-        """Read x [batch, new, d_model] after the past, where `mask` lets it look."""
+        """Read x [batch, new, d_model] after the past, where `mask` allows it."""
 
 
 class Stack(nn.Module):
-    """The encoder's or the decoder's positions and layers, and norms around these."""
+    """The positions, layers and norms of the encoder or the decoder."""
 
     def __init__(
         self,
-        config: TransformerSizes,
+        config: BaseTransformerConfig,
         layers: Sequence[Layer],
         num_positions: int,
         *,
@@ -127,7 +127,7 @@ class Stack(nn.Module):
         self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
 
     def before_layers(self, embedded: Tensor, start: int = 0) -> Tensor:
-        """Turn embedded tokens of positions `start`.. into what the first layer reads."""
+        """Return the first layer's input for embedded tokens of positions from `start` on."""
         return self.embedding_norm(self.positions(embedded, start))
 
 
@@ -136,7 +136,7 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
 
     decoder_layer: type[DecoderLayer]
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(
             config,
             config.d_model,
@@ -152,7 +152,7 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
-        """Compute what every decoder layer attends to."""
+        """Return the keys and values that every decoder layer attends to."""
         length = source_ids.shape[1]
         is_real = length_mask(source_lengths, length)[:, None, None]
         mask = self.encoder.positions.mask_scores(is_real, 0, length)
@@ -175,7 +175,9 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
         return self.decoder.norm(x), replace(state, past=tuple(pasts), num_read=end)
 
 
-def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: bool) -> Positions:
+def _positions(
+    config: BaseTransformerConfig, num_positions: int, *, bidirectional: bool
+) -> Positions:
     match config.positions:
         case Relative(num_buckets=num_buckets, max_distance=farthest):
             return RelativePositions(
@@ -191,7 +193,7 @@ def _positions(config: TransformerSizes, num_positions: int, *, bidirectional: b
             return Positions()
 
 
-def attention_of(config: TransformerSizes) -> Attention:
+def attention_of(config: BaseTransformerConfig) -> Attention:
     return Attention(
         config.d_model,
         config.num_heads,
@@ -201,6 +203,6 @@ def attention_of(config: TransformerSizes) -> Attention:
     )
 
 
-def norm_of(config: TransformerSizes) -> nn.Module:
+def norm_of(config: BaseTransformerConfig) -> nn.Module:
     kind = nn.RMSNorm if config.norm.kind == "rms" else nn.LayerNorm
     return kind(config.d_model, eps=config.norm.epsilon)

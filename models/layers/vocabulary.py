@@ -1,4 +1,4 @@
-"""Turns words into vectors and vectors into scores of words, by tables tied or apart."""
+"""Embeddings and output layers, tied or apart."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from models.configs.base import HasWords
 
 
 class Vocabulary(nn.Module):
-    """Embeds words and scores those that may follow.
+    """Embeds words and scores the next word.
 
-    Tied, one table `embedding` does both (Press and Wolf 2017), for the words of a source too.
-    Apart, `output` scores, and source and target have an embedding each.
+    Tied, one table `embedding` does both (Press and Wolf 2017), also for source words. Otherwise
+    `output` scores, and source and target each have an embedding.
 
-    source_size: how many words a source may have; None: there is none, or it shares the target's.
-    output_dim: of what is scored, where it is not the embeddings'. scale: what embedded words are
-    multiplied by. cap: logits are squeezed into -cap..cap.
+    source_size: number of source words; None: there is no source, or it shares the target's table.
+    output_dim: size of what is scored, if it is not the embeddings'. scale: factor of embeddings.
+    cap: logits are limited smoothly to -cap..cap.
     """
 
     config: Any  # of the family
@@ -51,20 +51,20 @@ class Vocabulary(nn.Module):
         return self.embedding if self.has_one_table else self.target_embedding
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Look up words that are written: [...] ids -> [..., dim]."""
+        """Return embeddings [..., dim] of target ids [...]."""
         return self._target_table(ids) * self.scale
 
     def embed_source(self, ids: Tensor) -> Tensor:
-        """Look up words of a source: [...] ids -> [..., dim]."""
+        """Return embeddings [..., dim] of source ids [...]."""
         table = self.embedding if self.has_one_table else self.source_embedding
         return table(ids) * self.scale
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Score every word: [..., output_dim] -> logits [..., size]."""
+        """Return logits [..., size] of vectors [..., output_dim]."""
         scoring = self._target_table if self.is_tied else self.output
         return capped(linear(hidden, scoring.weight, self.output_bias), self.cap)
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
-    """Squeeze into -cap..cap (Gemma Team 2024, 2); None: leave as it is."""
+    """Limit x smoothly to -cap..cap (Gemma Team 2024, 2); None: leave it unchanged."""
     return x if cap is None else cap * torch.tanh(x / cap)

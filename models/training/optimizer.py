@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from models.layers.roles import ParameterRole, Role, parts_of
+from models.layers.roles import ParameterRole, Role, parameter_roles
 from models.training.config import OptimizerConfig
 from models.training.muon import Muon
 
@@ -69,7 +69,7 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
     """Group parameters for AdamW and for Muon. Only matrices decay: a bias, a gain or the row
     of a rare word would be forgotten for nothing.
     """
-    parts = parts_of(module)
+    parts = parameter_roles(module)
     by_part: dict[ParameterRole, list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         by_part.setdefault(parts[name], []).append(parameter)

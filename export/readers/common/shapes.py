@@ -11,7 +11,7 @@ from export.readers.common.weights import Shape
 from models.architectures.luong.config import LuongConfig
 from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
-from models.configs.transformer import Learned, Relative, TransformerSizes
+from models.configs.transformer import BaseTransformerConfig, Learned, Relative
 from models.layers.equations import CELLS
 
 Shapes = dict[str, Shape]
@@ -30,11 +30,13 @@ def norms(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
 
 
 def repeated(layers: str, number: int, layer: Shapes) -> Shapes:
-    """Give the weights of `number` layers that are alike."""
+    """Return the weights of `number` layers that are alike."""
     return {f"{layers}.{n}.{name}": shape for n in range(number) for name, shape in layer.items()}
 
 
-def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, readout: int) -> Shapes:
+def vocabulary(
+    config: BaseTransformerConfig | RecurrentConfig, embedding: int, readout: int
+) -> Shapes:
     """Give one table for source, target and output, or three, of vectors of these sizes."""
     if config.tied_embeddings:
         return {"embedding.weight": (config.vocab_size, embedding)}
@@ -45,8 +47,8 @@ def vocabulary(config: TransformerSizes | RecurrentConfig, embedding: int, reado
     }
 
 
-def transformer_shapes(config: TransformerSizes) -> Shapes:
-    """Give all weights of a Transformer for translation."""
+def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
+    """Return all weights of a Transformer for translation."""
     found = vocabulary(config, config.d_model, config.d_model)
     if config.imported.output_bias:
         found["output_bias"] = (config.vocab_size,)
@@ -62,7 +64,7 @@ def transformer_shapes(config: TransformerSizes) -> Shapes:
     return found | repeated("decoder.layers", config.decoder_layers, layer)
 
 
-def _positions(config: TransformerSizes, stack: str) -> Shapes:
+def _positions(config: BaseTransformerConfig, stack: str) -> Shapes:
     longest = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
     name = f"{stack}.positions.weight"
     match config.positions:
@@ -74,7 +76,7 @@ def _positions(config: TransformerSizes, stack: str) -> Shapes:
             return {}
 
 
-def _layer(config: TransformerSizes, *attentions: str) -> Shapes:
+def _layer(config: BaseTransformerConfig, *attentions: str) -> Shapes:
     dim, wide = config.d_model, config.ffn_dim
     matrices = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     if config.gated_ffn:
@@ -92,7 +94,7 @@ def _layer(config: TransformerSizes, *attentions: str) -> Shapes:
 def attention(
     name: str, dim: int, heads: int, kv_heads: int, head_size: int
 ) -> dict[str, tuple[int, int]]:
-    """Give the shapes of queries, keys, values and what comes out."""
+    """Return the shapes of queries, keys, values and what comes out."""
     inner, shared = heads * head_size, kv_heads * head_size
     rows = {"query": inner, "key": shared, "value": shared}
     return {f"{name}.{part}": (size, dim) for part, size in rows.items()} | {
@@ -100,7 +102,7 @@ def attention(
     }
 
 
-def _norms(config: TransformerSizes, names: Iterable[str]) -> Shapes:
+def _norms(config: BaseTransformerConfig, names: Iterable[str]) -> Shapes:
     return norms(names, config.d_model, bias=config.norm.kind == "layer")
 
 
@@ -127,7 +129,7 @@ def luong_shapes(config: LuongConfig) -> Shapes:
 
 
 def _encoder(config: LuongConfig) -> Shapes:
-    """Give the encoder's; each direction has its part of a vector."""
+    """Return the encoder's; each direction has its part of a vector."""
     found: Shapes = {}
     dim = config.encoder_dim // config.num_directions
     gates = CELLS[config.cell].num_gates * dim

@@ -10,7 +10,7 @@ class BahdanauConfig(RecurrentConfig):
     """RNNsearch (Bahdanau et al. 2015): bidirectional encoder, additive attention.
 
     score: v . tanh(q + k), or q . k, or q . k / sqrt(attention_dim), of q = W s_{i-1}, k = U h_j.
-    hard_attention: once trained, it looks at the position of the largest weight alone.
+    hard_attention: outside training all of the weight goes to the position that has most.
     """
 
     architecture: Literal["bahdanau"] = "bahdanau"

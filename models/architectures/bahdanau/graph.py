@@ -1,8 +1,8 @@
-"""Builds RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
+"""Graphs of RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.ragged import additive_scores, context_of, hardened, ragged_softmax
+from export.layers.ragged import additive_scores, context_of, one_hot_of_largest, ragged_softmax
 from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
@@ -47,14 +47,14 @@ class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
         context = self.decoder.project_context(context_of(weights, memory))
         token = self.decoder.project_token(self.words.embed_token(self.ids))
         self.words.choose(self.decoder.step(token + context, state))
-        self.tell(weights)
+        self.put_cross_attention(weights)
 
     def _align(self, hidden: Value, keys: Value, source_lengths: Value) -> Value:
-        """Weigh by a softmax of scores over each row's own source: f32 [batch, source]."""
+        """Return the softmax of scores over each row's own source: f32 [batch, source]."""
         dim, hidden_dim = self.config.attention_dim, self.config.hidden_dim
         query = self.layers.linear(hidden, ["attention.query"], hidden_dim, [dim], bias=False)
         weights = ragged_softmax(self._scores(query, keys, dim), source_lengths)
-        return hardened(weights) if self.config.hard_attention else weights
+        return one_hot_of_largest(weights) if self.config.hard_attention else weights
 
     def _scores(self, query: Value, keys: Value, dim: int) -> Value:
         if self.config.score == "additive":

@@ -1,6 +1,6 @@
-"""Attends to what an RNN encoded: RNNsearch (Bahdanau, Cho and Bengio 2015).
+"""RNNsearch (Bahdanau, Cho and Bengio 2015): attention to what an RNN encoded.
 
-Equations are those of the paper's appendix A. Deviations: the readout sees s_i, as in equation 4,
+Equations are those of the paper's appendix A. Deviations: the readout reads s_i, as in equation 4,
 where A.2.2 has s_{i-1}; the cell, the score and the readout's activation can be chosen. The paper's
 cell is `gru-reset-before`; `gru` applies the reset gate after the recurrent product.
 """
@@ -49,7 +49,7 @@ class Bahdanau(RecurrentTranslator[BahdanauState]):
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> BahdanauState:
-        """Begin the decoder with s_0 = tanh(W_s h<-_1) (A.2.2)."""
+        """The decoder begins with s_0 = tanh(W_s h<-_1) (A.2.2)."""
         outputs, (_, backward) = self.encoder(self.embed_source(source_ids), source_lengths)
         memory = self.dropout(outputs)
         source = self.attention.key(memory), memory

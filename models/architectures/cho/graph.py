@@ -1,4 +1,4 @@
-"""Builds the RNN encoder-decoder (Cho et al. 2014): encode gives what the context feeds."""
+"""Graphs of the RNN encoder-decoder (Cho et al. 2014): `encode` writes the projected context."""
 
 from export.graph.value import Value
 from export.layers.basic import Layers
@@ -23,7 +23,7 @@ class ChoGraph(TranslatorGraph[ChoConfig]):
         return (self.context, *self.decoder.states)
 
     def encode(self, ids: Value, lengths: Value) -> None:
-        """Write what c = tanh(V h_N) feeds, and h'_0 = tanh(V' c) (A.1)."""
+        """Write the projections of c = tanh(V h_N), and h'_0 = tanh(V' c) (A.1)."""
         config, graph, dim = self.config, self.graph, self.config.hidden_dim
         encoder = RecurrentLayers(self.layers, "encoder", config.cell, config.embedding_dim, dim)
         _, [(last, *_)] = encoder.encode(self.words.embed_source(ids), lengths)

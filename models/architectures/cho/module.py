@@ -1,8 +1,8 @@
-"""Reads one vector of a sentence at every step: RNN encoder-decoder (Cho et al. 2014).
+"""RNN encoder-decoder (Cho et al. 2014): every decoder step reads one vector of the sentence.
 
-Equations are those of the paper's appendix A.1. Deviations: C c joins the word's part of the
+Equations are those of the paper's appendix A.1. Deviations: C c is added to the word's part of the
 candidate state, outside the reset gate (the paper has r (U h + C c)), so that all cells read the
-context alike; maps have biases.
+context alike; linear layers have biases.
 """
 
 from dataclasses import dataclass, replace

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import Misfit, Size, TranslationModelConfig
+from models.configs.base import Conflict, Size, TranslationModelConfig
 
 
 class ConvS2SConfig(TranslationModelConfig):
@@ -18,7 +18,7 @@ class ConvS2SConfig(TranslationModelConfig):
     decoder_kernel_size: Size = 3
     tied_embeddings: bool = True
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         name, size = "encoder_kernel_size", self.encoder_kernel_size
         if size % 2 == 0:
-            yield Misfit((name,), f"{name} {size} must be odd: as many words left as right")
+            yield Conflict((name,), f"{name} {size} must be odd: as many words left as right")

@@ -1,4 +1,4 @@
-"""Graphs of ConvS2S, in which every decoder layer adds what it convolves before it attends."""
+"""Graphs of ConvS2S. Every decoder layer adds what it convolves before it attends."""
 
 from collections.abc import Callable
 

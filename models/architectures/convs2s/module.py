@@ -1,8 +1,8 @@
-"""Convolves and attends only: ConvS2S (Gehring, Auli, Grangier, Yarats and Dauphin 2017).
+"""ConvS2S (Gehring, Auli, Grangier, Yarats and Dauphin 2017): convolutions and attention only.
 
-Scaling and initial weights are those of the paper's 3.4 and 3.5. Weight normalisation is left
-out: it is another parametrisation of the same model, made for plain gradient descent, and Muon
-gives every matrix an update of the same size by itself.
+Scaling and initial weights are those of the paper's 3.4 and 3.5. Weight normalisation is left out:
+it is another parametrisation of the same model, made for plain gradient descent, and Muon gives
+every matrix an update of the same size by itself.
 """
 
 import torch
@@ -22,7 +22,7 @@ from models.layers.dropout import Dropout
 
 
 class ConvolutionalEncoder(nn.Module):
-    """Holds position vectors of the source, and blocks that look at both sides of a word."""
+    """Position vectors of the source, and blocks that read both sides of a word."""
 
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
@@ -37,7 +37,8 @@ class ConvolutionalEncoder(nn.Module):
         self.output = scaled_linear(dim, config.embedding_dim)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Encode [batch, source, embedding_dim], mask [batch, source] -> z of the same shape.
+        """Return z [batch, source, embedding_dim] of embedded words, as large, and a mask [batch,
+        source].
 
         Beyond a row's end every block reads zeros, as it does before the beginning.
         """
@@ -64,7 +65,7 @@ class MultiStepAttention(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Convolves this word and those before it, then attends."""
+    """Convolves a word and those before it, then attends."""
 
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
@@ -77,8 +78,8 @@ class DecoderBlock(nn.Module):
     def forward(
         self, x: Tensor, embedded: Tensor, window: Tensor, state: ConvolutionalState
     ) -> tuple[Tensor, Tensor]:
-        """Read x [batch, new, hidden_dim] after the inputs in `window`: the output, as large, and
-        the window after it.
+        """Read x [batch, new, hidden_dim] after the inputs in `window`. Return the output, as
+        large, and the next window.
         """
         inputs = torch.cat([window, self.dropout(x)], 1)
         hidden = (x + self.convolution(inputs)) * HALF_VARIANCE
@@ -87,7 +88,7 @@ class DecoderBlock(nn.Module):
 
 
 class ConvolutionalDecoder(nn.Module):
-    """Holds position vectors of the target, blocks, and the way in and out of them."""
+    """Position vectors of the target, blocks, and the linear layers before and after them."""
 
     def __init__(self, config: ConvS2SConfig) -> None:
         super().__init__()
@@ -115,8 +116,8 @@ class ConvS2S(ConvolutionalTranslator):
         return self.decoder.blocks
 
     def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
-        """As every decoder layer attends, divide the encoder's gradient by their number, but not
-        the embeddings' (3.4).
+        """Divide the encoder's gradient by the number of decoder layers, as all of them attend, but
+        not the embeddings' gradient (3.4).
         """
         keys = self.encoder(embedded, is_real)
         if keys.requires_grad:

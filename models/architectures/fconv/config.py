@@ -1,22 +1,22 @@
-"""Options of ConvS2S as its authors' own code has it."""
+"""Options of ConvS2S as in its authors' own code."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from models.configs.base import Misfit, Part, Size, TranslationModelConfig
+from models.configs.base import Conflict, Section, Size, TranslationModelConfig
 
 
-class Convolution(Part):
-    """Says how many numbers a layer makes of each word, and how many words it sees."""
+class Convolution(Section):
+    """Output size of a layer, and how many words it reads at once."""
 
     dim: Size
     kernel_size: Size = 3
 
 
 class AttentiveConvolution(Convolution):
-    """attends: whether the layer looks at the source."""
+    """attends: whether the layer attends to the source."""
 
     attends: bool = True
 
@@ -34,8 +34,8 @@ Decoder = Annotated[
 
 
 class FConvConfig(TranslationModelConfig):
-    """fairseq's `fconv` (Gehring et al. 2017): layers of sizes of their own, each of which attends
-    before what it read is added.
+    """fairseq's `fconv` (Gehring et al. 2017): each layer has its own size, and attends before its
+    input is added.
     """
 
     architecture: Literal["fconv"] = "fconv"
@@ -46,7 +46,7 @@ class FConvConfig(TranslationModelConfig):
     source_vocab_size: Size | None = None  # None: that of the target, vocab_size
     tied_embeddings: bool = True
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.tied_embeddings:
             yield from self.must_be_equal("readout_dim", "embedding_dim", "tied_embeddings")
             if self.source_vocab_size is not None:

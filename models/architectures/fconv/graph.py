@@ -1,4 +1,4 @@
-"""Graphs of fairseq's ConvS2S, in which a layer attends before what it read is added."""
+"""Graphs of fairseq's ConvS2S. A layer attends before its input is added."""
 
 from collections.abc import Callable
 

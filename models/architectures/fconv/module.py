@@ -1,8 +1,8 @@
-"""Convolves and attends as the code that ConvS2S was published with: fairseq's `fconv`.
+"""fairseq's `fconv`, the code that ConvS2S was published with.
 
 Gehring, Auli, Grangier, Yarats and Dauphin 2017; fairseq/models/fconv.py. It differs from the
 paper, which `convs2s` follows: a layer attends before its input is added, queries and values are
-sums of two that vary as much as one, layers have sizes of their own, and not all need attend.
+sums of two that vary as much as one, each layer has its own size, and some layers may not attend.
 """
 
 import torch
@@ -22,7 +22,7 @@ from models.layers.dropout import Dropout
 
 
 class ResidualConvolution(nn.Module):
-    """Convolves, and adds its input, projected where the sizes differ."""
+    """A convolution that adds its input, projected if the sizes differ."""
 
     def __init__(self, in_dim: int, dim: int, kernel_size: int, dropout: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class ResidualConvolution(nn.Module):
 
 
 class FConvEncoder(nn.Module):
-    """Holds position vectors of the source, and layers that look at both sides of a word."""
+    """Position vectors of the source, and layers that read both sides of a word."""
 
     def __init__(self, config: FConvConfig) -> None:
         super().__init__()
@@ -49,7 +49,8 @@ class FConvEncoder(nn.Module):
         self.output = scaled_linear(dims[-1], config.embedding_dim)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Tensor:
-        """Encode [batch, source, embedding_dim], mask [batch, source] -> z of the same shape.
+        """Return z [batch, source, embedding_dim] of embedded words, as large, and a mask [batch,
+        source].
 
         Beyond a row's end every layer reads zeros, as it does before the beginning.
         """
@@ -62,7 +63,7 @@ class FConvEncoder(nn.Module):
 
 
 class DecoderLayer(ResidualConvolution):
-    """Convolves this word and those before it, and attends where it does."""
+    """Convolves a word and those before it, and attends if the layer does."""
 
     def __init__(self, in_dim: int, layer: AttentiveConvolution, config: FConvConfig) -> None:
         super().__init__(in_dim, layer.dim, layer.kernel_size, config.dropout)
@@ -74,8 +75,8 @@ class DecoderLayer(ResidualConvolution):
     def forward(
         self, x: Tensor, embedded: Tensor, window: Tensor, state: ConvolutionalState
     ) -> tuple[Tensor, Tensor]:
-        """Read x [batch, new, in_dim] after the inputs in `window`: the output, and the window
-        after it.
+        """Read x [batch, new, in_dim] after the inputs in `window`. Return the output and the next
+        window.
         """
         inputs = torch.cat([window, self.dropout(x)], 1)
         hidden = self.convolution(inputs)
@@ -86,7 +87,7 @@ class DecoderLayer(ResidualConvolution):
 
 
 class Decoder(nn.Module):
-    """Holds position vectors of the target, layers, and the way in and out of them."""
+    """Position vectors of the target, layers, and the linear layers before and after them."""
 
     def __init__(self, config: FConvConfig) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class Decoder(nn.Module):
 
 
 class FConv(ConvolutionalTranslator):
-    """Attends in the layers that do."""
+    """Attends in the layers that have attention."""
 
     config: FConvConfig
 

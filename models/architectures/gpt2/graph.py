@@ -1,10 +1,10 @@
-"""Builds the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
+"""Graphs of the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
 from export.graph.value import Value
 from export.layers.attention import Heads
 from export.layers.basic import feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
-from export.layers.ragged import count
+from export.layers.ragged import positions_from_one
 from models.architectures.gpt2.config import GPT2Config
 
 
@@ -17,11 +17,11 @@ class GPT2Graph(DecoderOnlyGraph[GPT2Config]):
         return Heads(*sizes, self.layers.target, window=config.window)
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
-        """Add positions; padding may go beyond the last."""
+        """Add positions. Padding may be beyond the last one."""
         name, length = "positions.weight", self.config.context_length
         table = self.layers.weights.take(name, length, self.config.d_model)
         before = (past_lengths - 1).unsqueeze(1)
-        clipped = (count(ids) + before).minimum(length - 1)
+        clipped = (positions_from_one(ids) + before).minimum(length - 1)
         return super().embed(ids, past_lengths) + self.layers.lookup(clipped, name, table)
 
     def feed_forward(self, x: Value, name: str) -> Value:

@@ -1,7 +1,7 @@
-"""Builds the decoder-only language model of the shape of GPT-2 (Radford et al. 2019, 2.3).
+"""A decoder-only language model in the shape of GPT-2 (Radford et al. 2019, 2.3).
 
 Learned positions, LayerNorm before each sublayer and after the last, GELU (Hendrycks and Gimpel
-2016) by its tanh approximation, biases, tied output. A `window` is ours, as in Mistral.
+2016) by its tanh approximation, biases, tied output. A `window` is an addition, as in Mistral.
 """
 
 import math
@@ -19,7 +19,7 @@ from models.layers.positions import LearnedPositions
 
 
 class GPT2(DecoderOnly):
-    """Adds positions to embedded words."""
+    """Adds learned positions to embeddings."""
 
     def __init__(self, config: GPT2Config) -> None:
         blocks = (_block(config) for _ in range(config.num_layers))
@@ -27,14 +27,14 @@ class GPT2(DecoderOnly):
         self.positions = LearnedPositions(config.context_length, config.d_model)
         self.dropout = Dropout(config.dropout)
         self.apply(initialise)
-        self._tame_residuals()
+        self._shrink_residuals()
 
     def embed_at(self, ids: Tensor, start: int) -> Tensor:
         return self.dropout(self.positions(self.embed(ids), start))
 
     @torch.no_grad()
-    def _tame_residuals(self) -> None:
-        """Let what the 2 * num_layers sublayers add begin smaller, the more of them there are."""
+    def _shrink_residuals(self) -> None:
+        """Make the initial outputs of the 2 * num_layers sublayers smaller, the more there are."""
         for layer in self.layers:
             for linear in (layer.attention.output, layer.feed_forward.down):
                 linear.weight /= math.sqrt(2 * self.config.num_layers)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import Misfit, Positive, Size
+from models.configs.base import Conflict, Positive, Size
 from models.configs.decoder_only import RotaryConfig, RotaryImports
 from models.configs.transformer import Activation
 
@@ -16,8 +16,8 @@ class GPTNeoXImports(RotaryImports):
 
 
 class GPTNeoXConfig(RotaryConfig):
-    """Decoder-only language model with LayerNorm, biases and sublayers side by side (GPT-NeoX,
-    Pythia), some with a bias of the output layer (Phi).
+    """Decoder-only language model with LayerNorm, biases and parallel sublayers (GPT-NeoX, Pythia),
+    optionally with a bias of the output layer (Phi).
     """
 
     architecture: Literal["gpt-neox"] = "gpt-neox"
@@ -31,10 +31,10 @@ class GPTNeoXConfig(RotaryConfig):
     def kv_heads(self) -> int:
         return self.num_kv_heads or self.num_heads
 
-    def misfits(self) -> Iterator[Misfit]:
-        yield from super().misfits()
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         if self.num_kv_heads is not None:
             yield from self.must_be_multiple("num_heads", "num_kv_heads")
         if self.imported.output_bias and self.tied_embeddings:
             message = "imported.output_bias needs tied_embeddings false"
-            yield Misfit(("imported", "tied_embeddings"), message)
+            yield Conflict(("imported", "tied_embeddings"), message)

@@ -1,4 +1,4 @@
-"""Builds the GPT-NeoX-shaped language model: RoPE of a part of each head, sublayers abreast."""
+"""Graphs of the GPT-NeoX-shaped language model: RoPE of a part of each head, parallel sublayers."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""Builds decoder-only language models in the shape of GPT-NeoX (Black et al. 2022).
+"""Decoder-only language models in the shape of GPT-NeoX (Black et al. 2022).
 
-LayerNorm, biases, GELU, RoPE of a part of each head, and attention and feed-forward network side
-by side: Pythia (Biderman et al. 2023). A bias of the output layer and one norm for both sublayers,
-here two that are equal, make it Phi (Gunasekar et al. 2023, Li et al. 2023).
+LayerNorm, biases, GELU, RoPE of a part of each head, and attention and feed-forward network in
+parallel: Pythia (Biderman et al. 2023). A bias of the output layer and one norm for both sublayers,
+here two equal ones, make it Phi (Gunasekar et al. 2023, Li et al. 2023).
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from models.layers.positions import Rotary
 
 
 class GPTNeoX(DecoderOnly):
-    """Rotates queries and keys, and may score words with a bias."""
+    """Rotates queries and keys. The output layer may have a bias."""
 
     config: GPTNeoXConfig
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import Misfit, Size
+from models.configs.base import Conflict, Size
 from models.configs.recurrent import RecurrentLanguageModelConfig
 
 NUM_PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
@@ -17,16 +17,16 @@ class KeyValueLMConfig(RecurrentLanguageModelConfig):
     parts: Literal["attention", "key-value", "key-value-predict"] = "key-value-predict"
     window: Size = 10
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.hidden_dim % self.num_parts:
             message = (
                 f"hidden_dim {self.hidden_dim} must be a multiple of {self.num_parts}, "
                 f"the parts of {self.parts}"
             )
-            yield Misfit(("hidden_dim", "parts"), message)
+            yield Conflict(("hidden_dim", "parts"), message)
         if self.window > self.context_length:
             message = f"window {self.window} is longer than context_length {self.context_length}"
-            yield Misfit(("window", "context_length"), message)
+            yield Conflict(("window", "context_length"), message)
 
     @property
     def num_parts(self) -> int:

@@ -1,4 +1,4 @@
-"""Builds the language model that attends to its last outputs: keys and values in a window."""
+"""Graphs of the language model that attends to a window of its last outputs."""
 
 from export.graph.model import ExportedModel
 from export.graph.weights import Weights

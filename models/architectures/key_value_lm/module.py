@@ -1,9 +1,8 @@
-"""Attends over a language model's last outputs (Daniluk et al. 2017).
+"""A language model that attends to its last outputs (Daniluk et al. 2017).
 
 "Frustratingly Short Attention Spans in Neural Language Modeling": attention, key-value attention
 and key-value-predict attention; `models.layers.recurrent_language_model` has the equations. The
-readout has the embedding's size, so that both can share a table; in the paper it has that of a
-part.
+readout has the embedding's size, so that both can share a table; in the paper it has a part's.
 """
 
 from models.architectures.key_value_lm.config import KeyValueLMConfig

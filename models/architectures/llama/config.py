@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Misfit, Positive, Size
+from models.configs.base import Conflict, Positive, Size
 from models.configs.decoder_only import Frequencies, RotaryConfig, RotaryImports
 from models.configs.transformer import Activation
 
@@ -42,7 +42,7 @@ class LlamaConfig(RotaryConfig):
         return None if layer in self.imported.layers_without_window else self.window
 
     def table_of(self, layer: int) -> tuple[tuple[float, ...], float]:
-        """Frequencies of the pairs that the layer rotates, and their magnitude."""
+        """Return the frequencies of the pairs that the layer rotates, and their magnitude."""
         if layer in self.imported.layers_without_rotation:
             return (), 1.0
         local = self.imported.window_frequencies
@@ -50,12 +50,12 @@ class LlamaConfig(RotaryConfig):
             return local, 1.0
         return self.frequencies, self.imported.rotary_magnitude
 
-    def misfits(self) -> Iterator[Misfit]:
-        yield from super().misfits()
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         yield from self.must_be_multiple("num_heads", "num_kv_heads")
         yield from self.excess_pairs("window_frequencies")
         for field in ("layers_without_window", "layers_without_rotation"):
             beyond = [i for i in getattr(self.imported, field) if not 0 <= i < self.num_layers]
             if beyond:
                 message = f"{field} {beyond} must be less than num_layers {self.num_layers}"
-                yield Misfit(("imported", "num_layers"), f"imported.{message}")
+                yield Conflict(("imported", "num_layers"), f"imported.{message}")

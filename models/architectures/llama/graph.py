@@ -1,4 +1,4 @@
-"""Builds the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
+"""Graphs of the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
 from collections.abc import Sequence
 

@@ -1,10 +1,10 @@
-"""Builds decoder-only language models in the shape of Llama (Touvron et al. 2023).
+"""Decoder-only language models in the shape of Llama (Touvron et al. 2023).
 
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
-scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers) and
-SmolLM3 (layers that do not rotate).
+scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers) and SmolLM3
+(layers that do not rotate).
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from models.layers.vocabulary import capped
 
 
 class LlamaAttention(Attention):
-    """Normalises queries and keys (Henry et al. 2020) and caps scores, if asked for."""
+    """Attention that may normalise queries and keys (Henry et al. 2020) and cap scores."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(

@@ -7,7 +7,8 @@ from models.configs.recurrent import RecurrentConfig
 
 
 class LstmnConfig(RecurrentConfig):
-    """Long short-term memory-networks (Cheng, Dong and Lapata 2016): attention to the own past.
+    """Long short-term memory-networks (Cheng, Dong and Lapata 2016): attention to a network's own
+    past.
 
     fusion: the decoder reads the source as one more input ("shallow") or into its memory ("deep").
     """

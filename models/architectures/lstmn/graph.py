@@ -1,8 +1,8 @@
-"""Builds LSTMN: both of its tapes.
+"""Graphs of LSTMN, with both of its tapes.
 
-The encoder writes its tape position after position in a loop; the decoder's is a state that each
-step appends to. Equations are those of Cheng et al. 2016, as in the torch module. What a step makes
-of h~_t, gamma~_t or h_t for the next step's queries goes along in the same matrix product, so that
+The encoder writes its tape in a loop, position after position. The decoder's tape is a state that
+each step appends to. Equations are those of Cheng et al. 2016, as in the torch module. Projections
+of h~_t, gamma~_t and h_t for the next step's queries are part of the same matrix product, so that
 states hold queries.
 """
 
@@ -16,7 +16,13 @@ from export.graph.value import Value
 from export.graph.weights import Weights
 from export.graph.writer import Array
 from export.layers.basic import Layers
-from export.layers.ragged import additive_scores, context_of, is_real, places, ragged_softmax
+from export.layers.ragged import (
+    additive_scores,
+    context_of,
+    is_real,
+    positions_from_zero,
+    ragged_softmax,
+)
 from export.layers.tape import Tape
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
@@ -25,7 +31,6 @@ from models.layers.equations import lstm_memory, lstm_output
 from serving.bundle.manifest import (
     SOURCE,
     AttentionKind,
-    AttentionShape,
     Precision,
     StateKind,
     StateSpec,
@@ -39,10 +44,10 @@ def build(config: LstmnConfig, weights: Weights, precision: Precision) -> Export
 
 
 class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
-    """Reads its tapes; subclasses say how the source gets in.
+    """The base of both kinds of fusion with the source.
 
-    token_parts, hidden_parts: what else the token feeds, of attention_dim and hidden_dim, and what
-    else h_t does, of attention_dim.
+    token_parts, hidden_parts: further layers of the token, of attention_dim and hidden_dim, and of
+    h_t, of attention_dim.
     """
 
     has_attentive_encoder = True
@@ -67,7 +72,7 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         return (self.source_keys, self.source_values, *own)
 
     def encode(self, ids: Value, lengths: Value) -> None:
-        """Write the source's tape; no position reads those after it, so none reads padding."""
+        """Write the source's tape. No position reads those after it, so none reads padding."""
         graph = self.graph
         values = self._write(self.words.embed_source(ids), ids, lengths)
         hidden_tape, _ = graph.split(values, [self.dim] * 2)
@@ -78,16 +83,16 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         graph.state_output(self.source_values, kept)
 
     def _write(self, embedded: Value, ids: Value, lengths: Value) -> Value:
-        """Write the values of the encoder's tape: [batch, source, 2 * hidden_dim]."""
+        """Return the values of the encoder's tape: [batch, source, 2 * hidden_dim]."""
         graph, op = self.graph, self.graph.op
         sizes = [self.query_dim, 4 * self.dim]
         names = ["encoder.query_input", "encoder.gates_input"]
         joined = self.layers.linear(embedded, names, self.config.embedding_dim, sizes, bias=True)
         queries, gates = graph.split(joined, sizes)
-        one, unseen = graph.constant(1, "int64"), None
-        if self.telling.is_on:
-            unseen = is_real(ids, lengths * 0).cast("float32")  # zeros [batch, source]
-            columns = places(ids)[0]
+        one, zeros = graph.constant(1, "int64"), None
+        if self.attention_outputs.is_on:
+            zeros = is_real(ids, lengths * 0).cast("float32")  # zeros [batch, source]
+            columns = positions_from_zero(ids)[0]
 
         def body(turn: Value, keys: Value, values: Value, recalled_query: Value) -> list[Value]:
             position = turn + one
@@ -95,44 +100,41 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
             recalled, weights = self._recall(query, keys, values)
             key, value, next_query = self._position(gates[:, position], recalled)
             longer = op.Concat(keys, key, axis=1), op.Concat(values, value, axis=1)
-            if unseen is None:
+            if zeros is None:
                 return [*longer, next_query]
-            told = op.Concat(weights, unseen, axis=1)[:, columns]
-            return [*longer, next_query, told.cast(self.layers.dtype)]
+            found = op.Concat(weights, zeros, axis=1)[:, columns]
+            return [*longer, next_query, found.cast(self.layers.dtype)]
 
         first = gates[:, 0]
         half, _ = graph.split(first, [2 * self.dim] * 2)
         nothing = half * 0
         num_others = ids[:, 1:LONGEST].length(1)
         start = self._position(first, nothing)
-        if unseen is None:
+        if zeros is None:
             return graph.loop(num_others, start, self.layers.dtype, body)[1]
-        _, tape, _, told = graph.loop(num_others, start, self.layers.dtype, body, 1)
-        self._tell_encoder(told, unseen, lengths)
+        _, tape, _, found = graph.loop(num_others, start, self.layers.dtype, body, 1)
+        self._put_encoder_attention(found, zeros, lengths)
         return tape
 
-    def _tell_encoder(self, told: Value, unseen: Value, lengths: Value) -> None:
-        """Put out what positions read of those before, told [source - 1, batch, source]; the first
-        has none.
+    def _put_encoder_attention(self, found: Value, zeros: Value, lengths: Value) -> None:
+        """Put out the weights of positions over those before, found [source - 1, batch, source].
+        The first position has none.
         """
-        told = told.cast("float32").transpose(1, 0, 2)
-        both = self.graph.op.Concat(unseen.unsqueeze(1), told, axis=1)
-        within = is_real(unseen, lengths)
+        found = found.cast("float32").transpose(1, 0, 2)
+        both = self.graph.op.Concat(zeros.unsqueeze(1), found, axis=1)
+        within = is_real(zeros, lengths)
         weights = both.where(within.unsqueeze(1), 0)
-        shape = AttentionShape(1, 1)
-        self.telling.put(AttentionKind.ENCODER, weights.unsqueeze(1), shape)
+        self.attention_outputs.put(AttentionKind.ENCODER, weights.unsqueeze(1))
 
     def _recall(self, query: Value, keys: Value, values: Value) -> tuple[Value, Value]:
-        """Read [h~_t; c~_t] (4-6), by weights that are told too. All rows' tapes are equally
-        long.
-        """
+        """Return [h~_t; c~_t] (4-6), and the weights. All rows' tapes are equally long."""
         score = "encoder.attention.score"
         scores = additive_scores(self.layers, query, keys, score, self.query_dim)
         weights = self.graph.op.Softmax(scores, axis=-1)
         return context_of(weights, values), weights
 
     def _position(self, x_gates: Value, recalled: Value) -> list[Value]:
-        """Make key and value [batch, 1, ...] of one position for the tape, and W_h~ h~_t."""
+        """Return key and value [batch, 1, ...] of one position for the tape, and W_h~ h~_t."""
         hidden, memory = self.graph.split(recalled, [self.dim] * 2)
         more_gates, recalled_query = self.recur(hidden, "encoder")
         hidden, memory = self.cell(x_gates + more_gates, memory)
@@ -147,9 +149,9 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         gates, added, readout = self._fuse(gates, source_inputs)
         query = query + graph.state_input(self.query)
         recalled, weights = self.tape.read(query, "decoder.attention.score")
-        if self.telling.is_on:
-            told = self.tape.placed(weights, self.telling.attended())
-            self.telling.put(AttentionKind.DECODER, told.unsqueeze(1, 2), AttentionShape(1, 1))
+        if self.attention_outputs.is_on:
+            attended = self.tape.weights_by_position(weights, self.attention_outputs.num_attended())
+            self.attention_outputs.put(AttentionKind.DECODER, attended.unsqueeze(1, 2))
         recalled, memory = graph.split(recalled, [self.dim] * 2)
         more_gates, next_query = self.recur(recalled, "decoder")
         hidden, memory = self.cell(gates + more_gates, memory, added)
@@ -157,18 +159,18 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         self.tape.append(key, op.Concat(hidden, memory, axis=1))
         graph.next_state(self.query, next_query)
         self.words.choose((readout + more_readout).tanh())
-        self.tell(self.weights)
+        self.put_cross_attention(self.weights)
 
     def linear(self, x: Value, names: Sequence[str], in_dim: int, out_dims: Sequence[int]) -> Value:
         return self.layers.linear(x, names, in_dim, out_dims, bias=False)
 
     def recur(self, recalled: Value, reader: str) -> list[Value]:
-        """Take what h~_t adds to the gates (7), and W_h~ h~_t of the next query (4)."""
+        """Return what h~_t adds to the gates (7), and W_h~ h~_t of the next query (4)."""
         names, sizes = [f"{reader}.gates_recalled", f"{reader}.query_recalled"], self._recurrent
         return self.graph.split(self.linear(recalled, names, self.dim, sizes), sizes)
 
     def cell(self, gates: Value, memory: Value, added: Value | None = None) -> tuple[Value, Value]:
-        """Take h_t and c_t (8, 9) of the gates i, f, g, o and of c~_t."""
+        """Return h_t and c_t (8, 9), given the gates i, f, g, o and c~_t."""
         i, f, g, o = self.graph.split(gates, [self.dim] * 4)
         memory = lstm_memory(i, f, g, memory)
         return lstm_output(o, memory if added is None else memory + added)
@@ -179,10 +181,10 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
 
     @abstractmethod
     def _fuse(self, gates: Value, source_inputs: list[Value]) -> tuple[Value, Value | None, Value]:
-        """Return the gates, what enters the memory, and the context's part of the readout."""
+        """Return the gates, what is added to the memory, and the context's part of the readout."""
 
     def _attend(self, query: Value) -> Value:
-        """Sum what the source's tape holds: [batch, value_dim]."""
+        """Return what is read of the source's tape: [batch, value_dim]."""
         graph = self.graph
         keys, values = graph.state_input(self.source_keys), graph.state_input(self.source_values)
         lengths = graph.input("source_lengths", "int32", ())
@@ -205,7 +207,7 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         return self.graph.split(joined, [*sizes, self.config.readout_dim])
 
     def _project_hidden(self, hidden: Value) -> list[Value]:
-        """Take h_t's key on the tape, and its part of the readout; the rest is a state."""
+        """Return h_t's key on the tape, and its part of the readout. Other parts become a state."""
         names = ["decoder.attention.key", *self.hidden_parts]
         sizes = [self.query_dim] * len(names)
         weights = [*self._weights(names, sizes), self._readout_weight[:, self.dim :]]
@@ -223,12 +225,12 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
 
     @property
     def _readout_weight(self) -> Array:
-        """Take that of [gamma~_t; h_t]."""
+        """The weight for [gamma~_t; h_t]."""
         return self.layers.weights.take("readout.weight", self.config.readout_dim, 2 * self.dim)
 
 
 class ShallowLstmnGraph(LstmnGraph):
-    """Takes the context as one more input of the gates; h_t makes the next query."""
+    """The context is one more input of the gates; h_t makes the next query."""
 
     hidden_parts = ("fusion.query",)
 
@@ -239,7 +241,9 @@ class ShallowLstmnGraph(LstmnGraph):
 
 
 class DeepLstmnGraph(LstmnGraph):
-    """Lets what is read of the source's memories in by a gate (11-15), and so the next query."""
+    """A gate lets in what is read of the source's memories (11-15); the context makes the next
+    query.
+    """
 
     token_parts = ("fusion.query_input", "fusion.gate_input")
 

@@ -1,8 +1,8 @@
-"""Encodes and decodes by long short-term memory-networks (Cheng, Dong and Lapata 2016).
+"""Long short-term memory-networks as encoder and decoder (Cheng, Dong and Lapata 2016).
 
 An LSTM with tapes in place of its hidden state and memory cell: every step reads all that was
-written so far by attention. Equations are the paper's. How words are predicted it leaves open; here
-from tanh(W_c [gamma~_t; h_t]), as in Luong et al. 2015 (equation 5).
+written so far by attention. Equations are the paper's. The paper does not say how words are
+predicted; here it is from tanh(W_c [gamma~_t; h_t]), as in Luong et al. 2015 (equation 5).
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
 
 @dataclass(frozen=True)
 class LstmnState(State):
-    """The source's tape, the target's, and what the last step made; all begin with zeros."""
+    """The source's tape, the target's, and results of the last step, which begin with zeros."""
 
     source: Tape
     is_real: Tensor  # [batch, source] bool: padding is not attended to
@@ -49,7 +49,7 @@ class TapeCell(Blocks):
 
     @torch.no_grad()
     def reset_gates(self) -> None:
-        """Begin every gate in its own range, the forget gate's bias at 1, as in other LSTMs."""
+        """Draw every gate in its own range; the forget gate's bias is 1, as in other LSTMs."""
         for name, num_gates in self.blocks().items():
             initialise_blocks(self.get_parameter(name), num_gates)
         self.gates_input.bias.chunk(4)[1].fill_(1.0)
@@ -58,12 +58,12 @@ class TapeCell(Blocks):
         return {"gates_input.weight": 4, "gates_recalled.weight": 4}
 
     def project(self, embedded: Tensor) -> Inputs:
-        """Compute W_x x_t of the query (4) and of the gates (7), of many tokens at once."""
+        """Return W_x x_t of the query (4) and of the gates (7), of many tokens at once."""
         return self.query_input(embedded), self.gates_input(embedded)
 
     def begin(self, like: Tensor) -> tuple[Tape, Tensor]:
-        """Return a tape with nothing written and zeros as recalled, in the rows and the type of
-        `like` [batch, ...].
+        """Return an empty tape and zeros as recalled, with the rows and the type of `like` [batch,
+        ...].
         """
         hidden_dim = self.config.hidden_dim
         tape = empty_tape(like, self.config.attention_dim, 2 * hidden_dim)
@@ -77,7 +77,8 @@ class TapeCell(Blocks):
         recalled: Tensor,
         added: Tensor | None = None,
     ) -> tuple[Tensor, Tape, Tensor]:
-        """Read one token: inputs as `project` gives them, the tape, h~_{t-1}, what else c_t gets.
+        """Read one token, given its inputs from `project`, the tape, h~_{t-1}, and what is added to
+        c_t.
 
         Returns h_t [batch, hidden_dim], the tape with it, and h~_t.
         """
@@ -93,27 +94,27 @@ class TapeCell(Blocks):
 
 
 class Fusion(nn.Module, ABC):
-    """Gets the source into the decoder's step, by attention to its tape."""
+    """How the decoder's step reads the source's tape."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
         self.attention = AdditiveAttention(config.hidden_dim, config.attention_dim, bias=False)
 
     def project(self, embedded: Tensor) -> Inputs:
-        """Compute what of it the tokens alone feed, for any number of them at once."""
+        """Return the parts that depend on tokens alone, for any number of them at once."""
         return ()
 
     @abstractmethod
     def forward(
         self, inputs: Inputs, state: LstmnState
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
-        """Return gamma~_t [batch, hidden_dim], what it adds to the gates and to the memory, and
+        """Return gamma~_t [batch, hidden_dim], what is added to the gates and to the memory, and
         the weights [batch, source].
         """
 
 
 class ShallowFusion(Fusion, Blocks):
-    """One more input of the gates; h_{t-1} attends to the hidden tape, as in Bahdanau et al."""
+    """One more input of the gates. h_{t-1} attends to the hidden tape, as in Bahdanau et al."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)
@@ -132,7 +133,7 @@ class ShallowFusion(Fusion, Blocks):
 
 
 class DeepFusion(Fusion):
-    """Lets what is read of the source's memories into the target's by a gate r_t (11-15)."""
+    """A gate r_t lets what is read of the source's memories into the target's (11-15)."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__(config)
@@ -143,7 +144,7 @@ class DeepFusion(Fusion):
         self.gate_context = nn.Linear(hidden_dim, hidden_dim, bias=False)
 
     def project(self, embedded: Tensor) -> Inputs:
-        """Compute W_x x_t of the query (11) and of the gate (14)."""
+        """Return W_x x_t of the query (11) and of the gate (14)."""
         return self.query_input(embedded), self.gate_input(embedded)
 
     def forward(self, inputs: Inputs, state: LstmnState) -> tuple[Tensor, None, Tensor, Tensor]:

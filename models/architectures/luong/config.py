@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import Misfit, Part, Size
+from models.configs.base import Conflict, Section, Size
 from models.configs.recurrent import Cell, Global, RecurrentConfig, SourceAttention
 
 
-class LuongImports(Part):
-    """Options that are not in the paper, but in what others have trained.
+class LuongImports(Section):
+    """Options that are not in the paper, but in models that others trained.
 
-    bidirectional: half of the encoder's numbers read the source backwards, in every layer.
-    encoder_layers: None: as many as the decoder's. memory_dim: of what the encoder makes of a word;
-    None: hidden_dim.
-    bridge: from the encoder's last states to the decoder's first: a layer through relu
-    (OpenNMT-py) or none (fairseq, "linear"), one of the top layer's last output alone ("tanh"),
-    that output as it is ("top"), or "zeros" (JoeyNMT).
+    bidirectional: in every layer, half of the encoder's numbers read the source backwards.
+    encoder_layers: None: as many as the decoder's. memory_dim: the encoder's size; None:
+    hidden_dim.
+    bridge: from the encoder's last states to the decoder's first: a layer with relu (OpenNMT-py) or
+    without (fairseq, "linear"), a layer of the top layer's last output alone ("tanh"), that output
+    itself ("top"), or "zeros" (JoeyNMT).
     biases: of the concat score's query and of the readout.
     readout: W_c [c_t; h_t] through tanh (equation 5), or as it is.
     """
@@ -31,12 +31,12 @@ class LuongImports(Part):
 class LuongConfig(RecurrentConfig):
     """Stacked recurrent layers with multiplicative attention (Luong, Pham and Manning 2015).
 
-    score: of a source position: by its state h_s and the decoder's h_t; scaled-dot divides by
+    score: how a source state h_s is scored by the decoder's h_t; scaled-dot divides by
     sqrt(hidden_dim), as Vaswani et al. 2017; location scores positions by h_t alone (equation 8).
-    hard_attention: once trained, it looks at the position of the largest weight alone.
+    hard_attention: outside training all of the weight goes to the position that has most.
     input_feeding: the attentional vector of a token is an input at the next.
-    reversed_source: the encoder reads the source from its end to its beginning (4.1); attention
-    sees it as it stands.
+    reversed_source: the encoder reads the source from its end to its beginning (4.1). Attention has
+    it in its own order.
     """
 
     architecture: Literal["luong"] = "luong"
@@ -61,21 +61,21 @@ class LuongConfig(RecurrentConfig):
     def layers_of_encoder(self) -> int:
         return self.imported.encoder_layers or self.num_layers
 
-    def misfits(self) -> Iterator[Misfit]:
-        yield from super().misfits()
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
         more, fields = self.imported, ("hidden_dim", "num_layers", "score", "imported")
         if more.bidirectional and self.encoder_dim % 2:
             name = "hidden_dim" if more.memory_dim is None else "imported.memory_dim"
-            yield Misfit(fields, f"{name} {self.encoder_dim} must be even for two directions")
+            yield Conflict(fields, f"{name} {self.encoder_dim} must be even for two directions")
         is_alike = self.encoder_dim == self.hidden_dim
         has_keys = self.score in ("general", "concat")
         if not is_alike and (not has_keys or more.bridge in ("none", "relu")):
             message = f"imported.memory_dim {more.memory_dim} needs score general or concat"
-            yield Misfit(fields, f"{message}, and a bridge that maps or drops states")
+            yield Conflict(fields, f"{message}, and a bridge that maps or drops states")
         by_layers = more.bridge in ("none", "relu", "linear")
         if by_layers and self.layers_of_encoder != self.num_layers:
             message = f"imported.encoder_layers {more.encoder_layers} needs a bridge from the top"
-            yield Misfit(fields, message)
+            yield Conflict(fields, message)
         if more.bridge == "top" and self.encoder_dim < self.hidden_dim:
             sizes = f"{self.encoder_dim} is less than hidden_dim {self.hidden_dim}"
-            yield Misfit(fields, f"imported.memory_dim {sizes}")
+            yield Conflict(fields, f"imported.memory_dim {sizes}")

@@ -13,10 +13,10 @@ from export.layers.basic import Layers
 from export.layers.ragged import (
     additive_scores,
     context_of,
-    count,
-    hardened,
     is_real,
-    places,
+    one_hot_of_largest,
+    positions_from_one,
+    positions_from_zero,
     softmax_within,
 )
 from export.layers.recurrent import (
@@ -41,7 +41,9 @@ class LuongAttention:
 
     @property
     def hidden_parts(self) -> list[str]:
-        """Name layers of h_t, each as large: W_a's half that reads it (concat), W_p (local-p)."""
+        """Names of further layers of h_t, each as large: W_a's half for it (concat), W_p
+        (local-p).
+        """
         parts = []
         if self.config.score == "concat":
             parts.append("attention.score.query")
@@ -50,9 +52,9 @@ class LuongAttention:
         return parts
 
     def weights(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """Weigh by a_t f32 [batch, source], of h_t and what `hidden_parts` make of it."""
+        """Return a_t f32 [batch, source], given h_t and its `hidden_parts`."""
         weights = self._align(hidden, keys, parts)
-        return hardened(weights) if self.config.hard_attention else weights
+        return one_hot_of_largest(weights) if self.config.hard_attention else weights
 
     def _align(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
         lengths = self.graph.input("source_lengths", "int32", ())
@@ -68,8 +70,8 @@ class LuongAttention:
         return weights if is_monotonic else weights * gaussian(distances, attention.window)
 
     def _scores(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """Score as 3.1; products are summed position by position, as a matrix product's order may
-        depend on how many there are.
+        """Return scores (3.1). Products are summed position by position, as a matrix product's
+        order may depend on how many there are.
         """
         dim = self.config.hidden_dim
         if self.config.score == "location":
@@ -81,16 +83,18 @@ class LuongAttention:
         return scores * dim**-0.5 if self.config.score == "scaled-dot" else scores
 
     def _scores_of_places(self, hidden: Value, like: Value) -> Value:
-        """Score as (8), as many positions as ``like`` [batch, source] has."""
+        """Return scores by position (8), as many as ``like`` [batch, source] has."""
         dim, longest = self.config.hidden_dim, self.config.max_source_tokens
         name = "attention.score.place"
         scores = self.layers.linear(hidden, [name], dim, [longest], bias=False).cast("float32")
-        within = places(like).minimum(longest - 1)  # what is in the padding may be beyond them
+        within = positions_from_zero(like).minimum(
+            longest - 1
+        )  # what is in the padding may be beyond them
         return self.graph.op.GatherElements(scores, within, axis=1)
 
     def _distances(self, scores: Value, lengths: Value, parts: dict[str, Value]) -> Value:
-        """Take s - p_t f32 [batch, source]; s counts from 1."""
-        positions = count(scores).cast("float32")
+        """Return s - p_t f32 [batch, source]; s counts from 1."""
+        positions = positions_from_one(scores).cast("float32")
         if isinstance(self.config.attention, LocalM):
             times = self.graph.input("total_lengths", "int32", ())
             centers = times.minimum(lengths).cast("float32")
@@ -100,7 +104,7 @@ class LuongAttention:
         return positions - centers.unsqueeze(1)
 
     def _center(self, inner: Value) -> Value:
-        """Take v_p . inner: f32 [batch]."""
+        """Return v_p . inner: f32 [batch]."""
         name, dim = "attention.center.weight", self.config.hidden_dim
         vector = self.layers.float_weight(name, self.layers.weights.take(name, 1, dim)[0])
         return self.layers.dot(inner, vector, dim)
@@ -111,8 +115,8 @@ class LuongBridge:
         self.config, self.layers, self.graph = config, layers, layers.graph
 
     def begin(self, last: list[State]) -> list[State]:
-        """Make of the encoder's last states, of every layer and direction, those of the decoder's
-        layers.
+        """Return the first states of the decoder's layers, given the encoder's last ones of every
+        layer and direction.
         """
         kind = self.config.imported.bridge
         if kind == "relu":
@@ -156,7 +160,7 @@ class LuongBridge:
         return self.layers.linear(x, [f"bridge.parts.{part}"], *sizes, bias=True)
 
     def _start(self, top: Value) -> Value:
-        """Make a beginning [batch, hidden_dim] of the top layer's last output."""
+        """Return a first state [batch, hidden_dim], given the top layer's last output."""
         dim = self.config.hidden_dim
         if self.config.imported.bridge == "tanh":
             return self._map(top, 0).tanh()
@@ -166,7 +170,7 @@ class LuongBridge:
         return self.graph.constant(np.zeros((1, dim)), top.dtype) + (one - one)
 
     def _copies(self, start: Value) -> State:
-        """Give an output of its own to each state."""
+        """Return a separate output for each state."""
         num = CELLS[self.config.cell].num_states
         return tuple(self.graph.op.Identity(start) for _ in range(num))
 
@@ -225,10 +229,10 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         if self.config.input_feeding:
             graph.next_state(self.fed, readout)
         self.words.choose(readout)
-        self.tell(weights)
+        self.put_cross_attention(weights)
 
     def _advance(self, embedded: Value) -> Value:
-        """Go one token further in all layers: the top one's output h_t [batch, hidden_dim]."""
+        """Read one token in all layers. Return the top layer's output h_t [batch, hidden_dim]."""
         x, in_dim = embedded, self.config.embedding_dim
         for layer, states in enumerate(self.cells):
             name = f"decoder.layers.{layer}"
@@ -256,7 +260,9 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         return readout, dict(zip(names, parts, strict=True))
 
     def _hidden_bias(self, names: list[str]) -> Array:
-        """Join those of the readout and of the layers `names`; only the score's has one."""
+        """Join the biases of the readout and of the layers `names`, of which only the score's has
+        one.
+        """
         take, dim = self.layers.weights.take, self.dim
         biases = [take("readout.bias", self.config.readout_dim)]
         for name in names:
@@ -270,7 +276,7 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
 
     @property
     def _readout_weight(self) -> Array:
-        """Take W_c, of [c_t; h_t]."""
+        """W_c, for [c_t; h_t]."""
         sizes = self.config.readout_dim, self.config.encoder_dim + self.dim
         return self.layers.weights.take("readout.weight", *sizes)
 

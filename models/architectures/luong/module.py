@@ -1,9 +1,9 @@
-"""Attends globally or locally above stacked LSTMs (Luong, Pham and Manning 2015).
+"""Global and local attention above stacked LSTMs (Luong, Pham and Manning 2015).
 
 Equations are the paper's. Positions s of the source and t of the target count from 1. One addition:
-where the target is longer than the source, local-m goes on looking around the source's end. The
-bridges, the biases and the encoder of two directions are those of OpenNMT-py (Klein et al. 2017),
-fairseq (Ott et al. 2019) and JoeyNMT (Kreutzer et al. 2019).
+if the target is longer than the source, local-m keeps attending to the source's end. The bridges,
+the biases and the bidirectional encoder are those of OpenNMT-py (Klein et al. 2017), fairseq (Ott
+et al. 2019) and JoeyNMT (Kreutzer et al. 2019).
 """
 
 import math
@@ -17,7 +17,7 @@ from models.architectures.luong.config import LuongConfig
 from models.batch import length_mask
 from models.configs.recurrent import Global
 from models.contract import State
-from models.layers.additive import hardened
+from models.layers.additive import one_hot_of_largest
 from models.layers.dropout import Dropout
 from models.layers.equations import gaussian
 from models.layers.recurrent import (
@@ -37,7 +37,7 @@ from models.layers.roles import ScoreMatrix
 
 @dataclass(frozen=True)
 class LuongState(State):
-    """The encoded source, and where the decoder is."""
+    """The encoded source, and the decoder's states."""
 
     memory: Tensor  # h_s [batch, source, encoder_dim]
     keys: Tensor  # their part in all scores [batch, source, hidden_dim]
@@ -54,11 +54,11 @@ class Dot(nn.Module):
         super().__init__()
 
     def keys(self, memory: Tensor) -> Tensor:
-        """Compute the source's part in all scores: [batch, source, hidden_dim]."""
+        """Return the source's part in all scores: [batch, source, hidden_dim]."""
         return memory
 
     def forward(self, hidden: Tensor, keys: Tensor) -> Tensor:
-        """Score hidden [batch, target, hidden_dim] -> [batch, target, source]."""
+        """Return scores [batch, target, source] of hidden [batch, target, hidden_dim]."""
         return torch.bmm(hidden, keys.mT)
 
 
@@ -70,7 +70,7 @@ class ScaledDot(Dot):
 
 
 class Location(Dot):
-    """Computes a row of W_a h_t for each source position, whatever stands there (8)."""
+    """A score for each source position, a row of W_a h_t, whatever word is there (8)."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
@@ -126,22 +126,22 @@ class GlobalAttention(nn.Module):
         self.is_hard = config.hard_attention
 
     def forward(self, hidden: Tensor, times: Tensor, state: LuongState) -> tuple[Tensor, Tensor]:
-        """Attend with hidden [batch, target, hidden_dim] at `times` [target]: the contexts, as
-        large, and the weights [batch, target, source].
+        """Attend with hidden [batch, target, hidden_dim] at `times` [target]. Return the contexts,
+        as large, and the weights [batch, target, source].
         """
         scores = self.score(hidden, state.keys)
         weights = self.align(scores, hidden, times, state.is_real[:, None])
         if self.is_hard and not self.training:
-            weights = hardened(weights)
+            weights = one_hot_of_largest(weights)
         return torch.bmm(weights.to(state.memory.dtype), state.memory), weights
 
     def align(self, scores: Tensor, hidden: Tensor, times: Tensor, mask: Tensor) -> Tensor:
-        """Turn scores into weights, [batch, target, source]."""
+        """Return weights [batch, target, source] for scores."""
         return scores.masked_fill(~mask, float("-inf")).softmax(-1)
 
 
 class MonotonicAttention(GlobalAttention):
-    """Looks within `window` positions to both sides of p_t = t: local-m (3.2)."""
+    """Attends to `window` positions on both sides of p_t = t: local-m (3.2)."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
@@ -155,11 +155,13 @@ class MonotonicAttention(GlobalAttention):
         return self.gaussian(super().align(scores, hidden, times, mask), distances)
 
     def centers(self, hidden: Tensor, times: Tensor, lengths: Tensor) -> Tensor:
-        """Choose p_t [batch, target, 1] for times [target, 1] and source lengths [batch, 1, 1]."""
+        """Return p_t [batch, target, 1] for times [target, 1] and source lengths [batch, 1, 1]."""
         return torch.minimum(times, lengths)
 
     def gaussian(self, weights: Tensor, distances: Tensor) -> Tensor:
-        """Lessen weights by their distances s - p_t, both [batch, target, source]: not here."""
+        """Return weights lowered by their distances s - p_t, both [batch, target, source]. Here
+        unchanged.
+        """
         return weights
 
 
@@ -187,7 +189,7 @@ ATTENTIONS: dict[str, type[GlobalAttention]] = {
 
 
 class StackedCells(nn.Module):
-    """Runs layers of cells; those above the first read the outputs below, with dropout."""
+    """Layers of cells. Layers above the first read the outputs below, with dropout."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
@@ -200,8 +202,8 @@ class StackedCells(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def step(self, gates: Tensor, cells: CellStates) -> tuple[Tensor, CellStates]:
-        """Read one token, by the first layer's gates [batch, gates]: -> the top layer's output
-        [batch, hidden_dim], and where every layer is.
+        """Read one token, by the first layer's gates [batch, gates]. Return the top layer's output
+        [batch, hidden_dim], and every layer's state.
         """
         following: list[CellState] = []
         for layer, cell in zip(self.layers, cells, strict=True):
@@ -211,8 +213,8 @@ class StackedCells(nn.Module):
         return following[-1][0], tuple(following)
 
     def forward(self, outputs: Tensor, cells: CellStates) -> tuple[Tensor, CellStates]:
-        """Read embedded tokens [batch, target, embedding_dim], layer by layer, where nothing is
-        fed back: -> [batch, target, hidden_dim], and where every layer is.
+        """Read embedded tokens [batch, target, embedding_dim], layer by layer, without input
+        feeding. Return [batch, target, hidden_dim], and every layer's state.
         """
         following = []
         for depth, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
@@ -248,7 +250,7 @@ class Luong(RecurrentTranslator[LuongState]):
             soften_scores(self.attention.score.key, config.cell)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> LuongState:
-        """Begin the decoder where the encoder ended."""
+        """The decoder begins with the encoder's last states."""
         is_reversed = self.config.reversed_source
         ids = reverse(source_ids, source_lengths) if is_reversed else source_ids
         memory, last = self.encoder(self.embed_source(ids), source_lengths)
@@ -285,7 +287,7 @@ class Luong(RecurrentTranslator[LuongState]):
         return torch.stack(readouts, 1), state
 
     def _attend(self, hidden: Tensor, state: LuongState) -> Tensor:
-        """Compute h~_t = tanh(W_c [c_t; h_t]) (5): [batch, target, readout_dim]."""
+        """Return h~_t = tanh(W_c [c_t; h_t]) (5): [batch, target, readout_dim]."""
         first = state.num_read + 1
         times = torch.arange(first, first + hidden.shape[1], device=hidden.device)
         context, _ = self.attention(hidden, times, state)
@@ -294,22 +296,24 @@ class Luong(RecurrentTranslator[LuongState]):
 
 
 class Bridge(nn.Module):
-    """Begins each layer where the encoder's ended (Luong et al. 2015)."""
+    """Each decoder layer begins with the encoder layer's last state (Luong et al. 2015)."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__()
         self.config, self.num_states = config, CELLS[config.cell].num_states
 
     def forward(self, last: Sequence[CellState]) -> CellStates:
-        """Take the encoder's last states, of every layer and direction, each [batch, its dim]."""
+        """Return the decoder's first states, given the encoder's last ones of every layer and
+        direction, each [batch, its dim].
+        """
         return join_directions(last, self.config.num_directions)
 
 
 class ReluBridge(Bridge):
     """Computes relu(W [h_1; h_2; ...] + b) of a direction's last states in all layers.
 
-    Hidden outputs and memory cells are apart. As in OpenNMT-py, of two directions the lower half
-    of the layers stands for one and the upper half for the other.
+    Hidden outputs and memory cells have separate weights. As in OpenNMT-py, with two directions the
+    lower half of the layers stands for one and the upper half for the other.
     """
 
     def __init__(self, config: LuongConfig) -> None:
@@ -326,7 +330,7 @@ class ReluBridge(Bridge):
 
 
 class LinearBridge(Bridge):
-    """Computes W h_l + b of each layer l, hidden outputs and memory cells apart, as fairseq."""
+    """Computes W h_l + b of each layer l, with separate weights for memory cells, as fairseq."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
@@ -342,9 +346,9 @@ class LinearBridge(Bridge):
 
 
 class TopBridge(Bridge):
-    """Begins all layers, and LSTMs' memory cells, with the encoder's last output, as JoeyNMT.
+    """All layers, and LSTMs' memory cells, begin with the encoder's last output, as in JoeyNMT.
 
-    Of two directions the forward one, where that alone is as large.
+    With two directions it is the forward one, if that alone is as large.
     """
 
     def forward(self, last: Sequence[CellState]) -> CellStates:
@@ -352,12 +356,14 @@ class TopBridge(Bridge):
         return ((self.start(top),) * self.num_states,) * self.config.num_layers
 
     def start(self, top: Tensor) -> Tensor:
-        """Make a beginning [batch, hidden_dim] of the top layer's [batch, encoder_dim]."""
+        """Return a first state [batch, hidden_dim], given the top layer's output [batch,
+        encoder_dim].
+        """
         return top[:, : self.config.hidden_dim]
 
 
 class TanhBridge(TopBridge):
-    """Begins all layers with tanh(W h + b) of the encoder's last output."""
+    """All layers begin with tanh(W h + b) of the encoder's last output."""
 
     def __init__(self, config: LuongConfig) -> None:
         super().__init__(config)
@@ -368,7 +374,7 @@ class TanhBridge(TopBridge):
 
 
 class ZeroBridge(TopBridge):
-    """Begins with zeros."""
+    """All layers begin with zeros."""
 
     def start(self, top: Tensor) -> Tensor:
         return top.new_zeros(len(top), self.config.hidden_dim)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import LanguageModelConfig, Length, Misfit, Part, Positive, Size
+from models.configs.base import Conflict, LanguageModelConfig, Length, Positive, Section, Size
 
 
-class Mamba2Imports(Part):
+class Mamba2Imports(Section):
     """Options of models that were trained elsewhere."""
 
     biases: bool = False  # of the linear layers
@@ -14,7 +14,7 @@ class Mamba2Imports(Part):
 
 
 class Mamba2Config(LanguageModelConfig):
-    """Layers of state spaces, each with a short convolution before it and a gate behind it."""
+    """Layers of state spaces, each with a short convolution before it and a gate after it."""
 
     architecture: Literal["mamba2"] = "mamba2"
     d_model: Size = 256
@@ -30,19 +30,19 @@ class Mamba2Config(LanguageModelConfig):
 
     @property
     def inner_dim(self) -> int:
-        """Count the numbers of all heads."""
+        """The size of all heads together."""
         return self.num_heads * self.head_dim
 
     @property
     def projected(self) -> dict[str, int]:
-        """Size the parts of what a layer's input is projected to."""
+        """The sizes of the parts that a layer's input is projected to."""
         return {"z": self.inner_dim, **self.convolved, "dt": self.num_heads}
 
     @property
     def convolved(self) -> dict[str, int]:
-        """Size the parts of what the convolution reads."""
+        """The sizes of the parts that the convolution reads."""
         shared = self.num_groups * self.state_dim
         return {"x": self.inner_dim, "B": shared, "C": shared}
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         yield from self.must_be_multiple("num_heads", "num_groups")

@@ -1,12 +1,13 @@
-"""Builds Mamba-2: states of one size that every token overwrites, and prompts many tokens at once.
+"""The graph of Mamba-2: states of fixed size that every token overwrites; prompts of many tokens at
+once.
 
 The recurrence is ONNX Runtime's LinearAttention with C as queries, B as keys and dt x as values,
-which is what state space duality says it is (Dao and Gu 2024, section 5). It goes through a row's
-tokens in order, so that a prompt gives the same in one piece as in many. Convolution and recurrence
-are in single precision everywhere: what a state loses in a step, it has lost for good.
+according to state space duality (Dao and Gu 2024, section 5). It reads a row's tokens in order, so
+that a prompt gives the same in one piece or in many. Convolution and recurrence are in single
+precision everywhere: what a state loses in a step is lost for good.
 
-On a CPU the operator updates the matrices in place, which takes a quarter of the time: else it
-copies them first, and memory is what a step of many rows waits for.
+On a CPU the operator updates the matrices in place, in a quarter of the time. Otherwise it copies
+them first, and a step of many rows is bound by memory.
 """
 
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ PRECISE = "float32"
 
 @dataclass(frozen=True)
 class Tokens:
-    """Says of each row's new tokens [batch, tokens] how many there are: what is behind them is
-    padding, which must leave no trace in a state.
+    """Which of each row's tokens [batch, tokens] are real. Padding after them must not change a
+    state.
 
-    are_real: [batch, tokens, 1], 1.0 or 0.0. ends: int64 [batch, 1], how many.
+    are_real: [batch, tokens, 1], 1.0 or 0.0. ends: int64 [batch, 1], how many are real.
     """
 
     are_real: Value
@@ -63,9 +64,9 @@ def _tokens(ids: Value, lengths: Value) -> Tokens:
 
 
 class Mamba2Layer:
-    """Writes one layer.
+    """One layer.
 
-    window: the last inputs of the convolution. matrices: what the heads keep.
+    window: the last inputs of the convolution. matrices: the heads' states.
     """
 
     def __init__(self, config: Mamba2Config, layers: Layers, number: int) -> None:
@@ -82,7 +83,9 @@ class Mamba2Layer:
         return [self.window, self.matrices]
 
     def build(self, u: Value, tokens: Tokens) -> Value:
-        """Read u [batch, tokens, d_model] and the states; write what follows."""
+        """Read u [batch, tokens, d_model] and the states. Return the output and write the next
+        states.
+        """
         config, layers, mixer = self._config, self._layers, f"{self._name}.mixer"
         normed = layers.rms_norm(u, f"{self._name}.norm", config.d_model, config.norm_epsilon)
         names = [f"{mixer}.{part}" for part in config.projected]
@@ -98,7 +101,7 @@ class Mamba2Layer:
         )
 
     def _convolve(self, read: Value, tokens: Tokens) -> Value:
-        """Convolve what is read [batch, tokens, channels] with what was read before it."""
+        """Convolve inputs [batch, tokens, channels] together with those before them."""
         graph, size = self._graph, self._config.conv_kernel_size
         window = graph.state_input(self.window)
         weight = self._weight("mixer.conv.weight", self._channels, 1, size)
@@ -121,8 +124,8 @@ class Mamba2Layer:
         return y.transpose(0, 2, 1)
 
     def _recur(self, convolved: Value, dt: Value, tokens: Tokens) -> Value:
-        """Compute y [batch, tokens, inner] of x, B and C, side by side, and of dt [batch, tokens,
-        heads]: where that is 0, as of padding, a state stays what it is.
+        """Return y [batch, tokens, inner] of x, B and C, side by side, and of dt [batch, tokens,
+        heads]. Where dt is 0, as for padding, a state stays unchanged.
         """
         graph, config = self._graph, self._config
         x, b, c = graph.split(convolved, list(config.convolved.values()))

@@ -1,9 +1,19 @@
-"""Builds Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 7): no attention, no positions.
+"""Mamba-2 (Dao and Gu 2024, "Transformers are SSMs", section 7): no attention, no positions.
 
 Everything that a layer needs is projected from its input at once: the gate z, and x, B, C and dt of
-the state space (figure 6, right). x, B and C go through a short causal convolution; what the state
-space gives, with D x added, is gated, normalised and projected back. A text costs the same memory
-however long it is: a layer keeps one matrix for each head, and the convolution's last inputs.
+the state space (figure 6, right). x, B and C go through a short causal convolution. The state
+space's output, with D x added, is gated, normalised and projected back. A text costs the same
+memory however long it is: a layer keeps one matrix for each head, and the convolution's last
+inputs.
+
+Each head keeps a matrix h [N, P] that decays by a number and gains an outer product (equation 2,
+with A_t a multiple of the identity as in 5.1, discretised as in Mamba):
+
+    h_t = exp(dt_t A) h_{t-1} + B_t (dt_t x_t)^T        y_t = C_t^T h_t
+
+Within a chunk all positions are computed at once by the dual form, attention without softmax whose
+mask L holds the decays between two positions (5.1). From chunk to chunk the state is carried (6,
+listing 1).
 """
 
 import math
@@ -31,7 +41,7 @@ LARGEST_DECAY = 16.0  # -A of fresh weights
 
 @dataclass(frozen=True)
 class Mamba2State(State):
-    """Holds every layer's two states; empty: zeros."""
+    """The two states of every layer; empty: zeros."""
 
     layers: tuple[LayerState, ...] = ()
 
@@ -50,7 +60,7 @@ class GroupedNorm(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Computes one layer's update. Its parameters have the paper's names."""
+    """One layer's update. Its parameters have the paper's names."""
 
     def __init__(self, config: Mamba2Config) -> None:
         super().__init__()
@@ -70,7 +80,7 @@ class Mixer(nn.Module):
         self.output = linear(inner, config.d_model)
 
     def forward(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """Read u [batch, new, d_model] after a state: the update, and the next state."""
+        """Read u [batch, new, d_model] after a state. Return the update, and the next state."""
         past, matrices = state
         read = torch.cat([self.x(u), self.B(u), self.C(u)], -1)
         seen = torch.cat([past, read], 1)
@@ -82,7 +92,7 @@ class Mixer(nn.Module):
         return self.output(self.norm(y * silu(self.z(u)))), following
 
     def _heads(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Part x [batch, new, heads, P], and B and C of every head [batch, new, heads, N]."""
+        """Return x [batch, new, heads, P], and B and C of every head [batch, new, heads, N]."""
         config = self.config
         x, b, c = convolved.to(self.D.dtype).split(list(config.convolved.values()), -1)
         shared = config.num_heads // config.num_groups
@@ -94,7 +104,7 @@ class Mixer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Let heads forget at all speeds, from one token to a thousand."""
+        """Draw decays so that heads forget at all speeds, from one token to a thousand."""
         nn.init.uniform_(self.A_log, 1.0, LARGEST_DECAY).log_()
         nn.init.uniform_(self.dt_bias, math.log(LEAST_STEP), math.log(LARGEST_STEP)).exp_()
         self.dt_bias += torch.log(-torch.expm1(-self.dt_bias))  # softplus brings it back
@@ -103,7 +113,7 @@ class Mixer(nn.Module):
 
 
 class Layer(nn.Module):
-    """Adds what a mixer makes of a normalised input."""
+    """A mixer with a normalised input and a residual sum."""
 
     def __init__(self, config: Mamba2Config) -> None:
         super().__init__()
@@ -117,7 +127,7 @@ class Layer(nn.Module):
 
 
 class Mamba2(Vocabulary, LanguageModel[Mamba2State]):
-    """Stacks layers between a vocabulary's tables."""
+    """Layers between embedding and output."""
 
     config: Mamba2Config
 
@@ -152,7 +162,7 @@ CHUNK = 64  # positions: the work within a chunk grows with it, the number of ch
 
 
 def scan(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Go through all positions: y [batch, length, heads, P], and the last state.
+    """Return y [batch, length, heads, P] of all positions, and the last state.
 
     x: dt_t x_t [batch, length, heads, P]. decay: dt_t A [batch, length, heads], logarithms.
     b, c: B_t and C_t of each head [batch, length, heads, N]. state: [batch, heads, N, P].
@@ -176,8 +186,8 @@ def _chunk(x: Tensor, decay: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tup
 
 
 def decays_between(total: Tensor) -> Tensor:
-    """Make L [batch, heads, to, from] of running sums [batch, length, heads] of logarithms: 0 for
-    what is yet to come.
+    """Return L [batch, heads, to, from], given running sums [batch, length, heads] of logarithms; 0
+    for later positions.
     """
     sums = total.transpose(1, 2)
     between = sums.unsqueeze(-1) - sums.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Builds Nematus: cells in a row at each word, and attention between two of them.
+"""Graphs of Nematus: several cells at each word, and attention between two of them.
 
 Equations are those of `models.architectures.nematus.module`.
 """
@@ -18,7 +18,7 @@ from serving.bundle.manifest import SOURCE, StateKind, StateSpec
 
 
 class NormedLayers:
-    """Writes linear layers that are normalised, each piece of their outputs by itself."""
+    """Linear layers, the pieces of whose outputs are normalised separately."""
 
     def __init__(self, config: NematusConfig, layers: Layers) -> None:
         self.config, self.layers = config, layers
@@ -40,7 +40,7 @@ class NormedLayers:
 
 
 class TransitionCell:
-    """Writes the cell `name`; one that reads nothing has a bias in place of the input's part."""
+    """The cell `name`. Without an input it has a bias in place of the input's part."""
 
     def __init__(self, normed: NormedLayers, name: str) -> None:
         config = normed.config
@@ -49,7 +49,7 @@ class TransitionCell:
         self._sizes = config.gate_sizes(self._kind.num_gates)
 
     def project(self, x: Value, input_dim: int) -> Value:
-        """Make of an input [..., input_dim] its part in the gates."""
+        """Return the part of an input [..., input_dim] in the gates."""
         return self._normed.linear(x, f"{self._name}.input", input_dim, self._sizes)
 
     def __call__(self, state: State, gates: Value | None = None) -> State:
@@ -82,7 +82,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         return (self.memory, self.keys, *chain(*self.cells))
 
     def encode(self, ids: Value, lengths: Value) -> None:
-        """Write the memory, its keys, and where the mean of the memory lets the decoder begin."""
+        """Write the memory, its keys, and the decoder's first state, made of the memory's mean."""
         config, graph = self.config, self.graph
         memory = self._read_source(self.words.embed_source(ids), lengths)
         number = lengths.cast("float32").unsqueeze(1)
@@ -97,7 +97,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
             graph.state_output(state, graph.op.Identity(start))
 
     def step(self) -> None:
-        """Write s_i, c_i between its first two cells, and the readout of both and the word."""
+        """Write s_i, with c_i between its first two cells, and the readout of both and the word."""
         config, graph = self.config, self.graph
         embedded = self.words.embed_token(self.ids)
         cell = self._cell("decoder.word")
@@ -107,7 +107,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         memory, keys = graph.state_input(self.memory), graph.state_input(self.keys)
         weights = self._align(first[0], keys)
         context = context_of(weights, memory)
-        output = self._climb(self._conclude(first, context))
+        output = self._read_upper_layers(self._end_first_layer(first, context))
         dims = (config.embedding_dim, config.hidden_dim, config.memory_dim)
         word, state, around = (
             self.normed.linear(x, f"readout.{name}", dim, [config.readout_dim])
@@ -116,19 +116,19 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
             )
         )
         self.words.choose((word + state + around).tanh())
-        self.tell(weights)
+        self.put_cross_attention(weights)
 
     def _cell(self, name: str) -> TransitionCell:
         return TransitionCell(self.normed, name)
 
     def _deep(self, layer: str, num_cells: int, gates: Value, state: State) -> State:
-        """Go through a layer's cells, of which the first reads."""
+        """Run a layer's cells, of which the first reads an input."""
         for n in range(num_cells):
             state = self._cell(f"{layer}.{n}")(state, None if n else gates)
         return state
 
-    def _conclude(self, state: State, context: Value) -> Value:
-        """Read the context, and end the first layer: its output."""
+    def _end_first_layer(self, state: State, context: Value) -> Value:
+        """Read the context in the first layer's further cells. Return its output."""
         cell = self._cell("decoder.context")
         state = cell(state, cell.project(context, self.config.memory_dim))
         for n in range(self.config.decoder_transitions - 2):
@@ -136,8 +136,8 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         write_states(self.layers, self.cells[0], state)
         return state[0]
 
-    def _climb(self, x: Value) -> Value:
-        """Read the first layer's output in those above: the top one's."""
+    def _read_upper_layers(self, x: Value) -> Value:
+        """Read the first layer's output in the layers above. Return the top one's output."""
         config = self.config
         for depth, states in enumerate(self.cells[1:]):
             layer = f"decoder.above.{depth}"
@@ -149,7 +149,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         return x
 
     def _align(self, hidden: Value, keys: Value) -> Value:
-        """Weigh by softmax(v . tanh(query + keys)): f32 [batch, source]."""
+        """Return softmax(v . tanh(query + keys)): f32 [batch, source]."""
         dim = self.config.memory_dim
         query = self.normed.linear(hidden, "query", self.config.hidden_dim, [dim])
         scores = additive_scores(self.layers, query, keys, "score", dim)
@@ -187,7 +187,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         return outputs + x if may_skip and self.config.skip else outputs
 
     def _run(self, gates: Value, name: str) -> Value:
-        """Go from word to word, by the input's part [batch, source, gates] of a layer's gates."""
+        """Read word by word, given the input's part [batch, source, gates] in a layer's gates."""
         in_time, dim = gates.transpose(1, 0, 2), self.config.hidden_dim
         some = gates[:, 0][:, :dim]
         begin = [some - some] * CELLS[self.config.cell].num_states

@@ -1,8 +1,9 @@
-"""Goes through several cells at each word, and attends between two: Nematus (Sennrich et al. 2017).
+"""Nematus (Sennrich et al. 2017): several cells at each word, and attention between two of them.
 
-The decoder's first layer is the conditional GRU: a cell reads the last word, attention looks where
-that has led to, a second cell reads what it finds. Deep transitions and stacks are those of Miceli
-Barone et al. 2017. Equations are those of Marian, src/models/s2s.h and src/rnn/cells.h.
+The decoder's first layer is the conditional GRU: a cell reads the last word, attention reads the
+source with that cell's state, and a second cell reads the context. Deep transitions and stacks are
+those of Miceli Barone et al. 2017. Equations are those of Marian, src/models/s2s.h and
+src/rnn/cells.h.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ CellState = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class NematusState(State):
-    """The encoded source, and where the decoder is."""
+    """The encoded source, and the decoder's states."""
 
     memory: Tensor  # [batch, source, memory_dim]
     keys: Tensor  # as large
@@ -33,7 +34,7 @@ class NematusState(State):
 
 
 class NormedLinear(nn.Module):
-    """Maps x, and normalises pieces of what comes out, of these sizes, each by itself."""
+    """A linear layer, the pieces of whose output, of these sizes, are normalised separately."""
 
     def __init__(self, in_dim: int, sizes: Sequence[int], epsilon: float | None) -> None:
         super().__init__()
@@ -50,7 +51,7 @@ class NormedLinear(nn.Module):
 
 
 class TransitionCell(Blocks):
-    """One cell; in place of the input's part one that reads nothing has a bias."""
+    """One cell. Without an input it has a bias in place of the input's part."""
 
     def __init__(self, config: NematusConfig, input_dim: int = 0) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class TransitionCell(Blocks):
         return {f"{name}.linear.weight": self.kind.num_gates for name in names}
 
     def forward(self, state: CellState, gates: Tensor | None = None) -> CellState:
-        """Step by what `input` makes of an input; by none where the cell reads nothing."""
+        """Return the next state, given what `input` makes of an input, or nothing."""
         following: CellState = self.kind.step(self.bias if gates is None else gates, state, self)
         return following
 
@@ -82,12 +83,12 @@ class TransitionCell(Blocks):
         return x.split([n * self.dim for n in blocks], -1)
 
     def zeros(self, like: Tensor) -> CellState:
-        """Begin with zeros, with the rows of `like` [batch, ...]."""
+        """Return a state of zeros, with the rows of `like` [batch, ...]."""
         return (like.new_zeros(len(like), self.dim),) * self.kind.num_states
 
 
 class DeepLayer(nn.ModuleList):
-    """Goes through its cells at each word, of which the first reads it."""
+    """Several cells at each word, of which the first reads it."""
 
     def __init__(self, config: NematusConfig, input_dim: int, num_cells: int) -> None:
         above = (TransitionCell(config) for _ in range(num_cells - 1))
@@ -99,7 +100,9 @@ class DeepLayer(nn.ModuleList):
         return state
 
     def run(self, x: Tensor) -> Tensor:
-        """Read a sequence [batch, time, input_dim]: hidden outputs [batch, time, hidden_dim]."""
+        """Return hidden outputs [batch, time, hidden_dim] of a sequence [batch, time,
+        input_dim].
+        """
         state, outputs = self[0].zeros(x), []
         for gates in self[0].input(x).unbind(1):
             state = self(gates, state)
@@ -125,7 +128,7 @@ class NematusEncoder(nn.Module):
         return nn.ModuleList(DeepLayer(self.config, dim, cells) for dim in dims[:count])
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Read x [batch, source, embedding_dim]: [batch, source, memory_dim]."""
+        """Return the memory [batch, source, memory_dim] of x [batch, source, embedding_dim]."""
         turns = self.config.encoder == "alternating"
         sides = [
             self._run(stack, x, lengths, is_backward, turns)
@@ -146,7 +149,7 @@ class NematusEncoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The layer that attends, and those above."""
+    """The layer that attends, and the layers above."""
 
     def __init__(self, config: NematusConfig) -> None:
         super().__init__()
@@ -161,15 +164,17 @@ class Decoder(nn.Module):
         self.has_skip = config.skip
         self.dropout = Dropout(config.dropout)
 
-    def conclude(self, state: CellState, context: Tensor) -> CellState:
-        """Read the context after the first cell: where the first layer is."""
+    def end_first_layer(self, state: CellState, context: Tensor) -> CellState:
+        """Read the context after the first cell. Return the first layer's state."""
         state = self.context(state, self.context.input(context))
         for cell in self.transitions:
             state = cell(state)
         return state
 
-    def climb(self, x: Tensor, cells: Sequence[CellState]) -> tuple[Tensor, list[CellState]]:
-        """Read the first layer's output [batch, hidden_dim] in those above."""
+    def read_upper_layers(
+        self, x: Tensor, cells: Sequence[CellState]
+    ) -> tuple[Tensor, list[CellState]]:
+        """Read the first layer's output [batch, hidden_dim] in the layers above."""
         following = []
         for layer, cell in zip(self.above, cells, strict=True):
             state = layer(layer[0].input(self.dropout(x)), cell)
@@ -179,7 +184,7 @@ class Decoder(nn.Module):
 
 
 class Nematus(RecurrentTranslator[NematusState]):
-    """Attends with where the last word has led to, before the word to come."""
+    """Attends after reading the last word and before predicting the next."""
 
     config: NematusConfig
 
@@ -199,7 +204,7 @@ class Nematus(RecurrentTranslator[NematusState]):
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> NematusState:
-        """Begin all layers with what the mean of the source's states says."""
+        """All layers begin with a projection of the mean of the source's states."""
         memory = self.encoder(self.embed_source(source_ids), source_lengths)
         is_real = length_mask(source_lengths, source_ids.shape[1])
         mean = (memory * is_real[..., None]).sum(1) / source_lengths[:, None].to(memory.dtype)
@@ -214,8 +219,8 @@ class Nematus(RecurrentTranslator[NematusState]):
         for gates in self.decoder.word.input(embedded).unbind(1):
             cell = self.decoder.word(cells[0], gates)
             context = self._attend(cell[0], state)
-            cell = self.decoder.conclude(cell, context)
-            output, above = self.decoder.climb(cell[0], cells[1:])
+            cell = self.decoder.end_first_layer(cell, context)
+            output, above = self.decoder.read_upper_layers(cell[0], cells[1:])
             cells = (cell, *above)
             outputs.append(output)
             contexts.append(context)
@@ -225,7 +230,7 @@ class Nematus(RecurrentTranslator[NematusState]):
         return self.dropout(torch.tanh(total)), replace(state, cells=cells)
 
     def _attend(self, hidden: Tensor, state: NematusState) -> Tensor:
-        """Sum the memory up, weighted by v . tanh(query + keys): [batch, memory_dim]."""
+        """Return the memory weighted by v . tanh(query + keys): [batch, memory_dim]."""
         scores = self.score(torch.tanh(self.query(hidden)[:, None] + state.keys)).squeeze(-1)
         weights = scores.masked_fill(~state.is_real, float("-inf")).softmax(-1)
         return torch.bmm(weights[:, None].to(state.memory.dtype), state.memory)[:, 0]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Misfit
+from models.configs.base import Conflict
 from models.configs.recurrent import RecurrentLanguageModelConfig
 
 
@@ -15,13 +15,13 @@ class NgramLMConfig(RecurrentLanguageModelConfig):
     architecture: Literal["ngram-lm"] = "ngram-lm"
     order: Annotated[int, Field(ge=2)] = 5
 
-    def misfits(self) -> Iterator[Misfit]:
+    def conflicts(self) -> Iterator[Conflict]:
         if self.hidden_dim % self.num_parts:
             message = (
                 f"hidden_dim {self.hidden_dim} must be a multiple of {self.num_parts}, "
                 f"the parts of order {self.order}"
             )
-            yield Misfit(("hidden_dim", "order"), message)
+            yield Conflict(("hidden_dim", "order"), message)
 
     @property
     def num_parts(self) -> int:

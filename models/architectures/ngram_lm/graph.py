@@ -1,4 +1,4 @@
-"""Builds the N-gram RNN: parts of earlier outputs are kept until their turn has come."""
+"""Graphs of the N-gram RNN: parts of earlier outputs are kept until they are read."""
 
 from export.graph.model import ExportedModel
 from export.graph.value import Value
@@ -10,8 +10,10 @@ from serving.bundle.manifest import Precision, StateKind
 
 
 class NgramReadout(Readout):
-    """Reads part i + 1 of the output i positions back now, and later parts later: the state `parts`
-    holds parts 2.. of the last output, 3.. of the one before, down to the last part of the oldest.
+    """Reads part i + 1 of the output i positions back now, and later parts later.
+
+    The state `parts` holds parts 2.. of the last output, 3.. of the one before, down to the last
+    part of the oldest.
     """
 
     def __init__(self, config: NgramLMConfig, layers: Layers) -> None:

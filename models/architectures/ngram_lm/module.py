@@ -1,7 +1,6 @@
-"""Predicts from parts of the last outputs, without attention: N-gram RNN (Daniluk et al. 2017).
+"""N-gram RNN (Daniluk et al. 2017): parts of the last outputs predict, without attention.
 
-The readout has the embedding's size, so that both can share a table; in the paper it has that of a
-part.
+The readout has the embedding's size, so that both can share a table; in the paper it has a part's.
 """
 
 import torch
@@ -9,11 +8,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.architectures.ngram_lm.config import NgramLMConfig
-from models.layers.recurrent_language_model import OutputReadout, RecurrentLanguageModel
+from models.layers.recurrent_language_model import BaseReadout, RecurrentLanguageModel
 
 
-class NgramReadout(OutputReadout):
-    """Reads h*_t = tanh(W_N [h_t^1; h_{t-1}^2; ...; h_{t-N+2}^{N-1}]), h_t^i of N - 1 parts.
+class NgramReadout(BaseReadout):
+    """Computes h*_t = tanh(W_N [h_t^1; h_{t-1}^2; ...; h_{t-N+2}^{N-1}]), with outputs h_t of N - 1
+    parts.
 
     Outputs before the first are zeros.
     """
@@ -32,7 +32,7 @@ class NgramReadout(OutputReadout):
 
 
 class NgramLM(RecurrentLanguageModel):
-    """Is of order N."""
+    """An N-gram language model of order N."""
 
     def __init__(self, config: NgramLMConfig) -> None:
         super().__init__(config, NgramReadout(config))

@@ -13,7 +13,7 @@ class RctmConfig(RecurrentConfig):
 
     @property
     def kernel_sizes(self) -> range:
-        """2, 3, 4, ...: as many as make one column of the longest source."""
+        """2, 3, 4, ...: as many as it takes to make one column of the longest source."""
         num_columns, size = self.max_source_tokens - 1, 3
         while num_columns > 1:
             num_columns, size = num_columns - size + 1, size + 1

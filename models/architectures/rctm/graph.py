@@ -1,6 +1,6 @@
-"""Builds RCTM: encode makes one vector of the source, step reads it beside every token.
+"""Graphs of RCTM: `encode` makes one vector of the source, `step` reads it with every token.
 
-There is no attention, so that there is no graph that tells of it.
+Without attention there is no graph `step_attention`.
 """
 
 from itertools import accumulate
@@ -19,10 +19,10 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 
 class SentenceModel:
-    """Takes one turn of a loop for each convolution that the longest row needs.
+    """A loop with one turn for each convolution that the longest row needs.
 
-    All is computed feature by feature: x is [batch, embedding_dim, columns], zeros behind. In bf16
-    it is so in fp32: CUDA has no convolution and no padding of the other.
+    Each feature is computed by itself: x is [batch, embedding_dim, columns], with zeros at the end.
+    For bf16 this is in fp32, as CUDA has no convolution or padding in bf16.
     """
 
     def __init__(self, config: RctmConfig, layers: Layers) -> None:
@@ -43,7 +43,7 @@ class SentenceModel:
         self._shrunk = self._graph.constant(shrunk[:-1], "int32")  # columns lost before each turn
 
     def encode(self, embedded: Value, lengths: Value) -> Value:
-        """Make of words [batch, source, embedding_dim] a vector [batch, embedding_dim]."""
+        """Return vectors [batch, embedding_dim] of words [batch, source, embedding_dim]."""
         graph, op = self._graph, self._graph.op
         x = embedded.cast(self._dtype).transpose(0, 2, 1)
         first = x[:, :, :1]
@@ -60,12 +60,12 @@ class SentenceModel:
         return vector.squeeze(2).cast(embedded.dtype)
 
     def _num_turns(self, lengths: Value) -> Value:
-        """Count until one column is left of the longest row."""
+        """Return the number of turns after which one column of the longest row is left."""
         longest = lengths.max(0, keepdims=True)
         return (longest - self._shrunk > 1).cast("int64").sum(0)
 
     def _convolve(self, x: Value, left: Value, index: Value) -> Value:
-        """Take tanh(K * x): every feature by its own kernel, over the columns that are left."""
+        """Return tanh(K * x): every feature by its own kernel, over the columns that are left."""
         graph, op = self._graph, self._graph.op
         index = index.unsqueeze(0)
         span = op.Gather(self._starts, index), op.Gather(self._ends, index)
@@ -91,7 +91,7 @@ class RctmGraph(TranslatorGraph[RctmConfig]):
         return (self.context, *self.cells)
 
     def encode(self, ids: Value, lengths: Value) -> None:
-        """Write S csm(e); the cell begins with zeros."""
+        """Write S csm(e). The cell begins with zeros."""
         embedded = self.words.embed_source(ids)
         sentence = SentenceModel(self.config, self.layers).encode(embedded, lengths)
         context = self._gates(sentence, "decoder.context", bias=False)

@@ -1,8 +1,8 @@
-"""Convolves a sentence into one vector that a recurrent decoder reads: RCTM I.
+"""RCTM I: a recurrent decoder reads one vector that convolutions make of a sentence.
 
-The oldest of the family: the source is one vector, made without recurrence or attention. The
-nonlinearity is tanh in both parts. Deviations: the decoder may be any of the cells; a linear map
-brings its output to `readout_dim`, so that the output can share the embedding's table.
+The oldest architecture here: the source's vector is made without recurrence or attention. The
+nonlinearity is tanh in both parts. Deviations: the decoder may have any of the cells; a linear
+layer brings its output to `readout_dim`, so that the output can share the embedding's table.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from models.layers.recurrent import CellState, RecurrentCell, RecurrentTranslato
 
 @dataclass(frozen=True)
 class RctmState(State):
-    """The sentence's part in every step and the decoder's hidden state."""
+    """The sentence's part in every step, and the decoder's hidden state."""
 
     context: Tensor  # S csm(e) [batch, gates]
     cell: CellState
@@ -27,8 +27,8 @@ class RctmState(State):
 class SentenceModel(nn.Module):
     """Folds the words' vectors, columns E_1, into one: E_{i+1} = tanh(K_{i+1} * E_i).
 
-    K_i holds one kernel of i weights for each row, a feature, which it is convolved with along the
-    sentence: i columns make one, i - 1 fewer are left. The last convolution uses as many of a
+    K_i holds one kernel of i weights for each row, a feature, which is convolved with it along the
+    sentence: i columns become one, i - 1 fewer are left. The last convolution uses as many of a
     kernel's first weights as there are columns.
     """
 
@@ -39,9 +39,9 @@ class SentenceModel(nn.Module):
         )
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Compute csm(e): x [batch, source, embedding_dim] -> [batch, embedding_dim].
+        """Return csm(e) [batch, embedding_dim] of x [batch, source, embedding_dim].
 
-        Columns beyond a row's end are zeros, which is what cuts its last kernel short.
+        Columns beyond a row's end are zeros, which shortens its last kernel.
         """
         for kernel in self.kernels:
             if x.shape[1] == 1:
@@ -68,7 +68,7 @@ class Rctm(RecurrentTranslator[RctmState]):
         self.apply(initialise)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> RctmState:
-        """Compute S csm(e); the hidden state before the first word is 0."""
+        """Compute S csm(e). The hidden state before the first word is 0."""
         sentence = self.sentence(self.embed_source(source_ids), source_lengths)
         hidden = sentence.new_zeros(len(sentence), self.config.hidden_dim)
         return RctmState(self.decoder.context(sentence), self.decoder.begin(hidden))
@@ -80,9 +80,10 @@ class Rctm(RecurrentTranslator[RctmState]):
 
 
 def _convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Convolve x [batch, length, dim] by a kernel [dim, size] -> [.., length - size + 1 or 1, dim].
+    """Convolve x [batch, length, dim] with a kernel [dim, size] -> [.., length - size + 1 or 1,
+    dim].
 
-    Shifted products: faster on a CPU than a convolution with as many groups as features.
+    Shifted products are faster on a CPU than a convolution with as many groups as features.
     """
     length, size = x.shape[1], min(kernel.shape[1], x.shape[1])
     columns = [x[:, i : i + length - size + 1] * kernel[:, i] for i in range(size)]

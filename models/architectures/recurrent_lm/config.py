@@ -1,4 +1,4 @@
-"""Options of the recurrent language model, and what all recurrent language models share."""
+"""Options of the recurrent language model."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from models.configs.recurrent import (
 
 
 class RecurrentLMConfig(RecurrentLanguageModelConfig):
-    """Attends to all of its past, or has no attention."""
+    """attention: to all earlier outputs; None: no attention."""
 
     architecture: Literal["recurrent-lm"] = "recurrent-lm"
     attention: Additive | None = None

@@ -1,4 +1,4 @@
-"""Runs cells over a text (Mikolov et al. 2010), without attention or with it over all the past.
+"""A recurrent language model (Mikolov et al. 2010), with attention to all of the past or without.
 
 The readout is tanh(W_x h_t); with attention, that of Daniluk et al. 2017, who attend to a window.
 """
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from models.layers.recurrent_language_model import (
     AttentiveReadout,
-    OutputReadout,
+    BaseReadout,
     RecurrentLanguageModel,
 )
 
 
-class PlainReadout(OutputReadout):
+class PlainReadout(BaseReadout):
     """Computes h* = tanh(W_x h_t)."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
@@ -26,13 +26,13 @@ class PlainReadout(OutputReadout):
 
 
 class RecurrentLM(RecurrentLanguageModel):
-    """Reads outputs out as `attention` says."""
+    """Cells over a text, read out as `attention` says."""
 
     def __init__(self, config: RecurrentLMConfig) -> None:
         super().__init__(config, _readout(config))
 
 
-def _readout(config: RecurrentLMConfig) -> OutputReadout:
+def _readout(config: RecurrentLMConfig) -> BaseReadout:
     if config.attention is None:
         return PlainReadout(config)
     return AttentiveReadout(

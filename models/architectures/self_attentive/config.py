@@ -12,7 +12,7 @@ from models.configs.recurrent import Cell
 class SelfAttentiveConfig(EncoderConfig):
     """Several weighted sums of what a bidirectional network reads (Lin et al. 2017).
 
-    num_hops: of these sums. penalty: of hops that look at the same words, while it is trained.
+    num_hops: number of these sums. penalty: on hops with similar weights, in training.
     """
 
     architecture: Literal["self-attentive"] = "self-attentive"

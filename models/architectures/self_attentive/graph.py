@@ -1,17 +1,17 @@
-"""Builds the structured self-attentive sentence embedding, and the hops that it is made of."""
+"""Graphs of the structured self-attentive sentence embedding, with its hops."""
 
 from export.graph.value import Value
-from export.layers.attention_outputs import Telling
+from export.layers.attention_outputs import AttentionOutputs
 from export.layers.encoder import EncoderGraph
 from export.layers.ragged import is_real, softmax_within
 from export.layers.recurrent import RecurrentLayers
 from models.architectures.self_attentive.config import SelfAttentiveConfig
-from serving.bundle.manifest import AttentionKind, AttentionShape
+from serving.bundle.manifest import AttentionKind
 
 
 class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
     def encode(self, ids: Value, lengths: Value) -> Value:
-        """Compute M = A H, hop by hop, side by side."""
+        """Compute M = A H, one hop beside the other."""
         config, layers, dim = self.config, self.layers, self.config.embedding_dim
         embedded = layers.embed(ids, "embedding", config.vocab_size, dim)
         encoder = RecurrentLayers(
@@ -19,13 +19,13 @@ class SelfAttentiveGraph(EncoderGraph[SelfAttentiveConfig]):
         )
         outputs, _ = encoder.encode(embedded, lengths)
         weights = self._weigh(outputs, is_real(ids, lengths))
-        if self.telling.is_on:
-            self.telling.put(AttentionKind.HOPS, weights.unsqueeze(1), AttentionShape(1, 1))
+        if self.attention_outputs.is_on:
+            self.attention_outputs.put(AttentionKind.HOPS, weights.unsqueeze(1))
         found = weights.cast(outputs.dtype) @ outputs  # padding is added as zeros
         return found.reshape(0, config.vector_dim)
 
-    def begin_telling(self) -> Telling:
-        return Telling(self.graph, num_hops=self.config.num_hops)
+    def make_attention_outputs(self) -> AttentionOutputs:
+        return AttentionOutputs(self.graph, num_hops=self.config.num_hops)
 
     def _weigh(self, outputs: Value, is_in_text: Value) -> Value:
         """Compute A, f32 [batch, hops, source]."""

@@ -1,7 +1,7 @@
-"""Builds the structured self-attentive sentence embedding (Lin et al. 2017).
+"""The structured self-attentive sentence embedding (Lin et al. 2017).
 
 A = softmax(W_2 tanh(W_1 H^T)) has one row for each hop, and the embedding is M = A H. Deviations: H
-may be of other cells than LSTMs; what comes after M is a head as other encoders have it.
+may come from other cells than LSTMs; M is followed by the head that all encoders have.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from models.layers.recurrent import Recurrent, initialise
 
 
 class SelfAttentive(Encoder):
-    """Attends to what a bidirectional network has read, as often as there are hops."""
+    """Attends to a bidirectional network's outputs, once for each hop."""
 
     config: SelfAttentiveConfig
 
@@ -50,25 +50,25 @@ class SelfAttentive(Encoder):
         return self.head.project(hidden)
 
     def _read(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Compute H [batch, source, 2 * hidden_dim]."""
+        """Return H [batch, source, 2 * hidden_dim]."""
         outputs: Tensor = self.encoder(self.dropout(self.embedding(ids)), lengths)[0]
         return outputs
 
     def _weigh(self, outputs: Tensor, lengths: Tensor) -> Tensor:
-        """Compute A [batch, hops, source]."""
+        """Return A [batch, hops, source]."""
         scores = self.score(torch.tanh(self.key(outputs))).transpose(1, 2)
         is_real = length_mask(lengths, outputs.shape[1])[:, None]
         return scores.masked_fill(~is_real, -torch.inf).softmax(-1)
 
 
 class Penalised(torch.autograd.Function):
-    """Adds the gradient of the penalty ||A A^T - I||^2 (section 2.2), averaged over a batch; the
-    loss that is reported is without it.
+    """Adds the gradient of the penalty ||A A^T - I||^2 (section 2.2), averaged over a batch. The
+    reported loss is without it.
     """
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, penalty: float) -> Tensor:
-        """Pass weights [batch, hops, source] on as they are."""
+        """Return weights [batch, hops, source] unchanged."""
         ctx.save_for_backward(weights)
         ctx.penalty = penalty
         return weights.view_as(weights)

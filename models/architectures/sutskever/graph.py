@@ -1,4 +1,6 @@
-"""Builds sequence to sequence (Sutskever et al. 2014): the last states begin the decoder's."""
+"""Graphs of sequence to sequence (Sutskever et al. 2014): the encoder's last states begin the
+decoder.
+"""
 
 from itertools import chain
 

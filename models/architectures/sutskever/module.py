@@ -1,9 +1,9 @@
-"""Reads by a deep LSTM and writes by another one (Sutskever, Vinyals and Le 2014).
+"""Sequence to sequence (Sutskever, Vinyals and Le 2014): a deep LSTM reads, another one writes.
 
-The decoder knows the source by its initial state alone: every layer begins where the encoder's
-layer ended (section 2). With `reversed_source` the encoder reads </s> first and the first word
-last (section 3.3). One deviation: a linear map brings the top layer's output to `readout_dim`, so
-that the output can share the embedding's table.
+The decoder knows the source only by its initial state: every layer begins with the last state of
+the encoder's layer (section 2). With `reversed_source` the encoder reads </s> first and the first
+word last (section 3.3). One deviation: a linear layer brings the top layer's output to
+`readout_dim`, so that the output can share the embedding's table.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,15 @@ from models.layers.recurrent import (
 
 @dataclass(frozen=True)
 class SutskeverState(State):
-    """Where every layer is."""
+    """The state of every layer."""
 
     cells: CellStates
 
 
 class Sutskever(RecurrentTranslator[SutskeverState]):
-    """Runs one stack of cells over the source and another, from there, over the target."""
+    """One stack of cells over the source and another over the target, which begins where the first
+    ends.
+    """
 
     config: SutskeverConfig
 

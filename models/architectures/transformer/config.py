@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from models.configs.transformer import TransformerSizes
+from models.configs.transformer import BaseTransformerConfig
 
 
-class TransformerConfig(TransformerSizes):
+class TransformerConfig(BaseTransformerConfig):
     """Encoder-decoder Transformer (Vaswani et al. 2017)."""
 
     architecture: Literal["transformer"] = "transformer"

@@ -1,15 +1,17 @@
-"""Builds the Transformer: encode gives cross keys and values, step appends its own."""
+"""Graphs of the Transformer: `encode` writes cross-attention's keys and values, `step` appends its
+own.
+"""
 
 from export.graph.value import Value
 from export.layers.attention import self_attention
-from export.layers.attention_outputs import ReadTarget
+from export.layers.attention_outputs import DecoderAttentionWeights
 from export.layers.basic import Layers
-from export.layers.transformer import TransformerLikeGraph
+from export.layers.transformer import BaseTransformerGraph
 from models.architectures.transformer.config import TransformerConfig
 from serving.bundle.manifest import AttentionKind, StateKind
 
 
-class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
+class TransformerGraph(BaseTransformerGraph[TransformerConfig]):
     """Keeps keys and values of the target so far in place, and appends to them."""
 
     def __init__(self, config: TransformerConfig, layers: Layers) -> None:
@@ -23,10 +25,10 @@ class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
         super().open()
         self.total_lengths = self.graph.input("total_lengths", "int32", ())
         self.bias = self.positions.target_bias(self.past_lengths)
-        self.reading: ReadTarget | None = None  # where attention is told
-        if self.telling.is_on:
-            attended = self.telling.attended()
-            self.reading = ReadTarget(self.past_lengths, attended, self.heads, self.bias)
+        self.weights_of: DecoderAttentionWeights | None = None
+        if self.attention_outputs.is_on:
+            attended, heads = self.attention_outputs.num_attended(), self.heads
+            self.weights_of = DecoderAttentionWeights(self.past_lengths, attended, heads, self.bias)
 
     def read_target(self, x: Value, layer: int) -> Value:
         graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
@@ -37,19 +39,25 @@ class TransformerGraph(TransformerLikeGraph[TransformerConfig]):
         found, keys, values = self_attention(
             qkv, past, self.total_lengths, capacity, self.heads, self.bias
         )
-        if self.reading is not None:
-            self.telling.add(AttentionKind.DECODER, self._look(self.reading, qkv, keys))
+        if self.weights_of is not None:
+            self.attention_outputs.add(
+                AttentionKind.DECODER, self._weights_if_asked(self.weights_of, qkv, keys)
+            )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)
         return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
 
-    def _look(self, reading: ReadTarget, qkv: Value, keys: Value) -> Value:
-        """Compute weights where anybody asks: who sees the source alone does not wait for them."""
+    def _weights_if_asked(
+        self, weights_of: DecoderAttentionWeights, qkv: Value, keys: Value
+    ) -> Value:
+        """Compute weights only if any are asked for: requests that only want cross-attention do not
+        wait for them.
+        """
         [weights] = self.graph.branch(
-            reading.attended > 0,
+            weights_of.attended > 0,
             "float32",
-            lambda: [reading.weights(qkv, keys)],
-            lambda: [reading.none(qkv)],
+            lambda: [weights_of.weights(qkv, keys)],
+            lambda: [weights_of.none(qkv)],
             1,
         )
         return weights

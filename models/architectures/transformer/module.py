@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from models.configs.transformer import TransformerSizes
+from models.configs.transformer import BaseTransformerConfig
 from models.layers.attention import Past, append
 from models.layers.transformer import BaseTransformer, DecoderLayer, attention_of, norm_of
 
@@ -10,7 +10,7 @@ from models.layers.transformer import BaseTransformer, DecoderLayer, attention_o
 class SelfAttentionDecoderLayer(DecoderLayer):
     """Keeps the keys and values of the past."""
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(config)
         self.self_attention = attention_of(config)
         self.self_attention_norm = norm_of(config)

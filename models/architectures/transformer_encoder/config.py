@@ -14,9 +14,9 @@ Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 class TransformerEncoderConfig(EncoderConfig, HasHeads):
     """BERT (Devlin et al. 2019): post-norm layers over words, learned positions and segments.
 
-    num_types: of segments, such as the two texts of a pair. distances: whose buckets every head
-    has a bias of scores for (MPNet, Song et al. 2020). pooling: how tokens become one vector; of
-    several ways the vectors lie side by side.
+    num_types: number of segments, such as the two texts of a pair. distances: buckets of distances,
+    for which every head has a bias of scores (MPNet, Song et al. 2020). pooling: how tokens'
+    vectors become one; of several ways the vectors lie side by side.
     """
 
     architecture: Literal["transformer-encoder"] = "transformer-encoder"

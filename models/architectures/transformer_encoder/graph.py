@@ -1,8 +1,8 @@
-"""Builds the Transformer's encoder alone."""
+"""Graphs of the Transformer's encoder alone."""
 
 from export.graph.value import Value
 from export.layers.attention import Heads, encoder_attention
-from export.layers.attention_outputs import encoder_weights
+from export.layers.attention_outputs import encoder_attention_weights
 from export.layers.basic import feed_forward, head_layout
 from export.layers.encoder import EncoderGraph, pool
 from export.layers.positions import AddedPositions, RelativePositions
@@ -13,7 +13,7 @@ from serving.bundle.manifest import SOURCE, AttentionKind
 
 
 class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
-    """Computes on real tokens only; attention and pooling get the rows apart."""
+    """Computes on real tokens only; attention and pooling read whole rows."""
 
     def encode(self, ids: Value, lengths: Value) -> Value:
         config, target = self.config, self.layers.target
@@ -25,7 +25,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         for layer in range(config.num_layers):
             x = self._attend(x, f"layers.{layer}.self_attention", tokens, lengths, bias)
             x = self._feed(x, f"layers.{layer}.feed_forward")
-        self.telling.finish(AttentionKind.ENCODER, config.num_heads)
+        self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
         return pool(tokens.spread(x), ids, lengths, config.pooling)
 
     def _embed(self, tokens: SourceTokens) -> Value:
@@ -59,10 +59,10 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
         apart = tokens.spread(qkv)
         mixed, weights = encoder_attention(apart, lengths, heads, bias)
-        if self.telling.is_on:
+        if self.attention_outputs.is_on:
             if weights is None:
-                weights = encoder_weights(apart, lengths, heads, bias)
-            self.telling.add(AttentionKind.ENCODER, weights)
+                weights = encoder_attention_weights(apart, lengths, heads, bias)
+            self.attention_outputs.add(AttentionKind.ENCODER, weights)
         found = tokens.pack(mixed)
         update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
         return self._norm(x + update, f"{name}_norm")

@@ -1,4 +1,4 @@
-"""Builds the Transformer's encoder alone: BERT (Devlin et al. 2019) and its descendants.
+"""The Transformer's encoder alone: BERT (Devlin et al. 2019) and its descendants.
 
 RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and DistilBERT (Sanh et al. 2019) differ in
 what they call a token's segment and position; MPNet (Song et al. 2020) adds a bias by distance to
@@ -21,7 +21,7 @@ from models.layers.recurrent import initialise
 
 
 class EncoderLayer(nn.Module):
-    """Attends to the whole text, then feeds forward; norms come after the residual sums."""
+    """Self-attention, then feed-forward. Norms come after the residual sums."""
 
     def __init__(self, config: TransformerEncoderConfig) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class EncoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Read x [batch, source, d_model] where `mask` lets it look."""
+        """Read x [batch, source, d_model] where `mask` allows it."""
         attention = self.self_attention
         found = attention.attend(attention.queries(x), attention.keys_values(x), mask)
         x = self.self_attention_norm(x + self.dropout(found))
@@ -41,7 +41,7 @@ class EncoderLayer(nn.Module):
 
 
 class TransformerEncoder(Encoder):
-    """Encodes by self-attention, and pools what the tokens have become."""
+    """Self-attention over a text, then pooling of its tokens."""
 
     config: TransformerEncoderConfig
 

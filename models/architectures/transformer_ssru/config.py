@@ -3,10 +3,10 @@
 from typing import Literal
 
 from models.configs.base import Size
-from models.configs.transformer import Added, Sinusoidal, TransformerSizes
+from models.configs.transformer import Added, BaseTransformerConfig, Sinusoidal
 
 
-class TransformerSSRUConfig(TransformerSizes):
+class TransformerSSRUConfig(BaseTransformerConfig):
     """Transformer encoder, simpler simple recurrent units in the decoder (Kim et al. 2019)."""
 
     architecture: Literal["transformer-ssru"] = "transformer-ssru"

@@ -1,16 +1,16 @@
-"""Builds the Transformer with a recurrent decoder: of the target, a cell per layer is kept."""
+"""Graphs of the Transformer with a recurrent decoder: one cell per layer is kept of the target."""
 
 import numpy as np
 
 from export.graph.value import Value
 from export.layers.basic import Layers
-from export.layers.transformer import TransformerLikeGraph
+from export.layers.transformer import BaseTransformerGraph
 from models.architectures.transformer_ssru.config import TransformerSSRUConfig
 from serving.bundle.manifest import StateKind
 
 
-class TransformerSSRUGraph(TransformerLikeGraph[TransformerSSRUConfig]):
-    """Keeps f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
+class TransformerSSRUGraph(BaseTransformerGraph[TransformerSSRUConfig]):
+    """Computes f = sigmoid(W_t x + b_f), c' = f c + (1 - f) W x, relu(c') (Kim et al. 2019)."""
 
     def __init__(self, config: TransformerSSRUConfig, layers: Layers) -> None:
         super().__init__(config, layers)
@@ -29,7 +29,7 @@ class TransformerSSRUGraph(TransformerLikeGraph[TransformerSSRUConfig]):
         return self.after_sublayer(x, cell.relu(), f"{name}_norm")
 
     def _project(self, x: Value, name: str) -> list[Value]:
-        """Take W_t x + b_f and W x, in one product."""
+        """Return W_t x + b_f and W x, computed in one product."""
         dim, weights = self.config.d_model, self.layers.weights
         names = [f"{name}.{part}.weight" for part in ("forget", "input")]
         weight = np.concatenate([weights.take(each, dim, dim) for each in names])

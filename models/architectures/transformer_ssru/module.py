@@ -1,15 +1,15 @@
-"""Decodes what a Transformer encoded recurrently (Kim et al. 2019).
+"""A Transformer encoder with a recurrent decoder (Kim et al. 2019).
 
 The decoder reads the target with simpler simple recurrent units in place of self-attention, so that
-its state does not grow. Much encoder and little decoder costs no quality (Kasai et al. 2021). As in
-Marian, decoder positions remain, and the unit is a residual sublayer like self-attention.
+its state does not grow. A deep encoder with a shallow decoder costs no quality (Kasai et al. 2021).
+As in Marian, decoder positions remain, and the unit is a residual sublayer like self-attention.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from models.configs.transformer import TransformerSizes
+from models.configs.transformer import BaseTransformerConfig
 from models.layers.attention import Past
 from models.layers.transformer import BaseTransformer, DecoderLayer, norm_of
 
@@ -17,7 +17,7 @@ FORGET_BIAS = 2.0  # sigmoid(2) = 0.88
 
 
 class SSRU(nn.Module):
-    """Has f_t = sigmoid(W_t x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, o_t = relu(c_t)."""
+    """f_t = sigmoid(W_t x_t + b_f), c_t = f_t c_{t-1} + (1 - f_t) W x_t, o_t = relu(c_t)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class SSRU(nn.Module):
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Keep most of a cell at first, as in LSTMs: with a bias of 0 a word is down to an
+        """Make cells forget slowly at first, as in LSTMs: with a bias of 0 a word is down to an
         eighth after three more.
         """
         self.forget.bias.fill_(FORGET_BIAS)
 
     def forward(self, x: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Read x [batch, length, dim] after a cell [batch, dim], zeros if None: -> outputs, as
+        """Read x [batch, length, dim] after a cell [batch, dim], zeros if None. Return outputs, as
         large, and the last cell.
 
         Cells are sums over many positions: they keep x's precision where products are in bf16.
@@ -47,9 +47,9 @@ class SSRU(nn.Module):
 
 
 class SSRUDecoderLayer(DecoderLayer):
-    """Keeps of the past its cell, which holds all before and nothing after: no mask is needed."""
+    """Keeps one cell of the past. It depends on nothing later, so no mask is needed."""
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(config)
         self.recurrence = SSRU(config.d_model)
         self.recurrence_norm = norm_of(config)
@@ -61,11 +61,11 @@ class SSRUDecoderLayer(DecoderLayer):
 
 
 class TransformerSSRU(BaseTransformer):
-    """Decodes with recurrent layers, which begin by remembering."""
+    """Decodes with recurrent layers, which forget slowly at first."""
 
     decoder_layer = SSRUDecoderLayer
 
-    def __init__(self, config: TransformerSizes) -> None:
+    def __init__(self, config: BaseTransformerConfig) -> None:
         super().__init__(config)
         for layer in self.decoder.layers:
             layer.recurrence.remember()

@@ -32,7 +32,7 @@ class BagOfWordsGraph(TranslatorGraph[BagOfWordsConfig]):
         hidden = candidate + keep.sigmoid() * (hidden - candidate)
         graph.next_state(self.states[1], hidden)
         layers.choose(layers.linear(hidden, ["output"], dim, [size], bias=False), size)
-        self.tell(weights)
+        self.put_cross_attention(weights)
 
 
 build = BagOfWordsGraph.build

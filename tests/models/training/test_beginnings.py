@@ -6,7 +6,7 @@ import torch
 from models.architectures.bahdanau.config import BahdanauConfig
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
-from models.layers.roles import ParameterRole, Role, parts_of
+from models.layers.roles import ParameterRole, Role, parameter_roles
 from models.loading import build
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import OptimizerConfig
@@ -144,5 +144,5 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
     ],
 )
 def test_a_parameter_is_learned_by_what_it_is_and_not_by_its_name(options, expected) -> None:
-    parts = parts_of(fresh(**options))
+    parts = parameter_roles(fresh(**options))
     assert {name: parts[name] for name in expected} == expected
