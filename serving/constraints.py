@@ -1,7 +1,7 @@
 """Defines what a grammar must offer the engine: which tokens may come next. Nothing here knows
 grammars.
 
-A constraint is compiled once, where text is known (`serving/text/guides/grammar.py`); every row
+A constraint is compiled once, where text is known (`serving/text/grammars.py`); every row
 that is bound by it has a matcher of its own.
 """
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from serving.engine.config import EngineConfig
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Markup, MarkupKind
 
 _TAG = re.compile(r"<[^<>]*>")
 _SPACES = str.maketrans("\u00a0\u202f’", "  '")

@@ -23,7 +23,7 @@ from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.planning import Planner
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.splitting import TextLayout
+from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

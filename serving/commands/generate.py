@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from serving.pipelines.catalog import Model
     from serving.pipelines.decoding import Decoding, Structure
     from serving.pipelines.jobs import CompletionDelta, CompletionJob
-    from serving.text.chat.template import Chat
+    from serving.text.chat import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
@@ -112,7 +112,7 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat.template import Chat
+    from serving.text.chat import Chat
 
     before = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*before, {"role": "user", "content": text}))

@@ -16,9 +16,9 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Kept, Open, Single, with_kept_words
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.markup.readers.plain import LINE_MARK
-from serving.text.wrapped_lines import wrapped_breaks
+from serving.text.markup.readers import LINE_MARK
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.sentences import wrapped_breaks
 
 # What XML cannot hold, whatever it stands for in its format.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -53,7 +53,7 @@ _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPH
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Holds what is translated as one, and what stands around it and stays where it is.
+    """What is translated as one, and what stands around it and stays where it is.
 
     before, after: codes and white space.
     """
@@ -369,7 +369,7 @@ MARKUP = Markup(
 
 
 class Document(Protocol):
-    """Holds the fragments of a document in the order of its text, in XML that `MARKUP` describes.
+    """The fragments of a document in the order of its text, in XML that `MARKUP` describes.
 
     Reading the same file again gives the same fragments.
     """

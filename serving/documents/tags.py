@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
 from serving.documents.spans import Mark, Role
-from serving.text.icu_messages import arguments
+from serving.text.plain_text import arguments
 
 _TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles

@@ -41,12 +41,10 @@ from serving.pipelines.jobs import (
 )
 from serving.pipelines.streams import merge
 from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
-from serving.text.chat.template import Chat
-from serving.text.detokenizer import Detokenizer
-from serving.text.guides.grammar import Grammars
-from serving.text.stops import StopStrings
-from serving.text.tokenizer import Tokenizer
-from serving.text.vocabulary.shown_tokens import spelt
+from serving.text.chat import Chat
+from serving.text.grammars import Grammars
+from serving.text.plain_text import spelt
+from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
 
 
 class IncrementalCompletion:

@@ -14,15 +14,14 @@ from serving.parameters import TokenIds
 from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
 from serving.pipelines.jobs import CompletionJob
 from serving.request import GenerationRequest
-from serving.text.chat.template import Chat, ChatTemplate
-from serving.text.chat.tools import BEGIN, has_tools
+from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRun:
-    """Holds one request to the engine and what its completions need to know beside it.
+    """One request to the engine and what its completions need to know beside it.
 
     request: None where what is echoed is all that is wanted.
     index: the number of its first completion.
@@ -42,14 +41,14 @@ class CompletionRun:
 
     @property
     def has_others(self) -> bool:
-        """Say whether it brings more than one completion."""
+        """Return whether it brings more than one completion."""
         beam = self.request.beam if self.request else None
         return beam is not None and beam.num_hypotheses > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Holds a prompt's tokens.
+    """A prompt's tokens.
 
     token_ids: without the bundle's own prefix.
     num_before: how many tokens the bundle puts in front of them.

@@ -40,10 +40,9 @@ from serving.request import (
     GenerationRequest,
     Vector,
 )
-from serving.text.chat.template import Chat
-from serving.text.plain_text import tokenizing
+from serving.text.chat import Chat
+from serving.text.plain_text import spelt, tokenizing
 from serving.text.tokenizer import Tokenizer
-from serving.text.vocabulary.shown_tokens import spelt
 
 _CHARACTERS_A_TOKEN = 4  # about
 # More are cut into tokens, and put together, on another thread, so that other requests go on.

@@ -16,9 +16,9 @@ from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.request import AttentionQuery, FinishReason
-from serving.text.chat.template import Chat
+from serving.text.chat import Chat
+from serving.text.plain_text import Shown, spelt
 from serving.text.tokenizer import Tokenizer
-from serving.text.vocabulary.shown_tokens import Shown, spelt
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

@@ -38,7 +38,7 @@ from serving.pipelines.encoding import EncodingPipeline
 from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.protection.names import KnownWords
+from serving.text.markup.protection import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Meter(EngineObserver, Protocol):
 
 @dataclass(frozen=True)
 class ModelParts:
-    """Holds what a bundle's files say; makes engines and pipelines of it."""
+    """What a bundle's files say; makes engines and pipelines of it."""
 
     bundle: Bundle
     tokenizers: TokenizerPair
@@ -139,7 +139,7 @@ class ModelParts:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Holds a model that answers, and the engine it asks, which runs until it is shut down."""
+    """A model that answers, and the engine it asks, which runs until it is shut down."""
 
     pipeline: Model
     engine: AsyncEngine

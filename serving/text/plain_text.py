@@ -1,9 +1,12 @@
 """Refuses text that no model should see, before anything is done with it."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from serving.errors import RequestError, TooLarge, Untokenizable
+from serving.text.alignment import Span
 
 
 @contextmanager
@@ -41,3 +44,122 @@ def check_texts(field: str, texts: Iterable[str], max_characters: int) -> None:
     if num_characters > max_characters:
         message = f"must be at most {max_characters} characters in all"
         raise TooLarge(field, f"{num_characters} characters", message)
+
+
+Shown = bytes | int  # a token's bytes, or its id where the tokenizer has no token of that id
+_OF_BYTES = re.compile(r"bytes:((?:\\x[0-9a-f]{2})+)")
+
+
+def spelt(token: Shown) -> str:
+    """Return a token's text; one that is part of a character is spelt as OpenAI spells it, one
+    that has only an id as vLLM does.
+    """
+    if isinstance(token, int):
+        return f"token_id:{token}"
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a token that was spelt; of one that has only an id, its spelling's."""
+    match = _OF_BYTES.fullmatch(text)
+    return bytes.fromhex(match[1].replace("\\x", "")) if match else text.encode()
+
+
+_TAGS = r"(?:\s|<[^<>]*>)*"
+_FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
+# Of a text that is read from its end, where a run of marks is looked at once.
+_LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
+
+
+def formatted_as(source: str, translation: str) -> str:
+    """Return the translation with a first letter as large or small as the source's, and with its
+    closing marks. Tags and spaces around both stay.
+    """
+    return _with_end(source, _with_beginning(source, translation))
+
+
+def _with_beginning(source: str, translation: str) -> str:
+    first = _FIRST_LETTER.match(source)
+    if first is None:
+        return translation
+    recase = str.upper if first[2].isupper() else str.lower if first[2].islower() else str
+    return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
+
+
+def _with_end(source: str, translation: str) -> str:
+    """Marks are left as the target language writes them where both have one."""
+    wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
+    assert wanted is not None and own is not None  # they match nothing at least
+    if bool(wanted[2]) == bool(own[2]):
+        return translation
+    return translation[: len(translation) - own.end()] + wanted[2][::-1] + own[1][::-1]
+
+
+_BEGINNING = re.compile(
+    r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?"
+)
+_SELECTOR = re.compile(r"\s*(=\d+|[^\s{}'=,\ufdd0]+)\s*\{")  # U+FDD0: a code in documents
+_END = re.compile(r"\s*\}")
+_QUOTED = re.compile(r"''|'[{}#|][^']*'")
+_MOST_NESTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument with branches of text.
+
+    span: its position in the message.
+    branches: the positions of the branches' texts.
+    selectors: of each branch, as "one" or "=0".
+    has_number: a "#" in a branch stands for the argument's number.
+    """
+
+    span: Span
+    branches: tuple[Span, ...]
+    selectors: tuple[str, ...]
+    has_number: bool
+
+
+def arguments(message: str) -> Iterator[Argument]:
+    """Yield the arguments with branches that are within no other and well-formed."""
+    start = 0
+    while match := _BEGINNING.search(message, start):
+        argument = _argument(message, match)
+        if argument is not None:
+            yield argument
+        start = match.end() if argument is None else argument.span.end
+
+
+def _argument(message: str, beginning: re.Match[str]) -> Argument | None:
+    branches, selectors, position = [], [], beginning.end()
+    while selector := _SELECTOR.match(message, position):
+        end = _end_of_branch(message, selector.end())
+        if end is None:
+            return None
+        branches.append(Span(selector.end(), end))
+        selectors.append(selector[1])
+        position = end + 1
+    if not branches or not (end_match := _END.match(message, position)):
+        return None
+    span = Span(beginning.start(), end_match.end())
+    return Argument(span, tuple(branches), tuple(selectors), beginning[1] != "select")
+
+
+def _end_of_branch(message: str, start: int) -> int | None:
+    """Return the position of the brace that closes a branch, or None."""
+    depth, position = 1, start
+    while position < len(message):
+        character = message[position]
+        if character == "'" and (quoted := _QUOTED.match(message, position)):
+            position = quoted.end()
+            continue
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return position
+        if depth > 2 * _MOST_NESTED:
+            return None
+        position += 1
+    return None

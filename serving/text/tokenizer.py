@@ -4,6 +4,7 @@ Special tokens are never read from text, unless that is asked for: a literal "</
     characters. They are put around a request's ids by the pipelines, as the bundle's manifest says.
 """
 
+import codecs
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import BundleError, Untokenizable
-from serving.text.vocabulary.encoders import Encoders, reading
-from serving.text.vocabulary.token_table import TokenTable, UnknownDecoder, Writer, token_table
+from serving.text.tokenizer_json import (
+    Encoders,
+    TokenTable,
+    UnknownDecoder,
+    Writer,
+    reading,
+    token_table,
+)
 
 _MOST_HOLES = 1000  # ids without a token
 # In converted tokenizers what has higher ids only helps to cut a text.
@@ -55,7 +62,7 @@ class Tokenizer:
 
     @property
     def is_lossless(self) -> bool:
-        """Say if every text comes back as it was."""
+        """Return whether every text comes back as it was."""
         is_byte_level = (self._spec["decoder"] or {}).get("type") == "ByteLevel"
         adds_space = '"add_prefix_space": true' in json.dumps(self._spec.get("pre_tokenizer"))
         has_all_bytes = {*self.table.token_bytes} >= _BYTES_OF_TEXTS
@@ -192,3 +199,65 @@ def _unknown_id(tokenizer: Any, spec: Mapping[str, Any]) -> int | None:
     name = model.get("unk_token")
     unknown_id: int | None = None if name is None else tokenizer.token_to_id(name)
     return unknown_id
+
+
+class Detokenizer:
+    """Holds back the bytes of an unfinished character until the rest of it comes, and a space that
+    the text may end with.
+
+    The pieces joined are `Tokenizer.decode` of all ids.
+
+    begins_text: no other text goes before it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, begins_text: bool = True) -> None:
+        self._writer = Writer(tokenizer.table, begins_text)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    def push(self, token_id: int) -> str:
+        """Return the text that became certain with this token; often empty within a character."""
+        return self._decoder.decode(self._writer.push(token_id))
+
+    def finish(self) -> str:
+        """Return what is left when no more tokens come: U+FFFD for an unfinished character."""
+        return self._decoder.decode(b"", final=True)
+
+
+class StopStrings:
+    """Holds back text that may turn out to be the beginning of a stop string.
+
+    The stop string that is whole first counts, the longest of several: how the text is cut into
+    pieces makes no difference.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        self.found = False
+
+    def push(self, text: str) -> str:
+        """Return the text before a stop string, so far as it is certain."""
+        if not self._stops:
+            return text
+        text = self._held + text
+        starts = ((text.find(stop), len(stop)) for stop in self._stops)
+        whole = [(start + length, start) for start, length in starts if start >= 0]
+        if whole:
+            self.found, self._held = True, ""
+            return text[: min(whole)[1]]
+        num_held = self._num_held(text)
+        self._held = text[len(text) - num_held :]
+        return text[: len(text) - num_held]
+
+    def finish(self) -> str:
+        """Return what was held back, once no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+    def _num_held(self, text: str) -> int:
+        """Measure the longest end of `text` that begins a stop string."""
+        longest = max(map(len, self._stops)) - 1
+        for length in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[-length:]) for stop in self._stops):
+                return length
+        return 0

@@ -21,7 +21,7 @@ from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
 from serving.errors import BundleError, ConfigError, RequestError
 from serving.server_config import read_config
-from serving.text.chat.template import Chat, ChatTemplate
+from serving.text.chat import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 from tests.fuzz.inputs import TEXTS, changed, damaged, fuzz
 from tests.serving.bundle.test_bundle import manifest

@@ -22,7 +22,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, file_response, queued, uploaded
 from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries import Pair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
 from serving.jobs.table import State
 

@@ -16,8 +16,7 @@ from serving.api.http.openapi import described_body
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.glossaries.entries import MAX_BYTES, EntriesFormat, Pair, parse_entries
-from serving.glossaries.tables import Entries
+from serving.glossaries import MAX_BYTES, Entries, EntriesFormat, Pair, parse_entries
 from serving.text.plain_text import check_text
 
 _MAX_NAME_BYTES = 1024
@@ -25,7 +24,7 @@ _MAX_DICTIONARIES = 1000
 
 
 class DictionaryFields(BaseModel):
-    """Holds the entries of one pair of languages. entries: as TSV or CSV, as the format says."""
+    """The entries of one pair of languages. entries: as TSV or CSV, as the format says."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,17 +47,17 @@ class DictionaryFields(BaseModel):
 
 
 class DictionaryBody(DictionaryFields, FieldsBody):
-    """Holds the body of `PUT /v3/glossaries/{id}/dictionaries`."""
+    """The body of `PUT /v3/glossaries/{id}/dictionaries`."""
 
 
 class MonolingualBody(DictionaryBody):
-    """Holds the body of `POST /v2/glossaries`: a glossary of one pair of languages."""
+    """The body of `POST /v2/glossaries`: a glossary of one pair of languages."""
 
     name: str
 
 
 class MultilingualBody(FieldsBody):
-    """Holds the body of `POST /v3/glossaries`: a glossary of several pairs of languages."""
+    """The body of `POST /v3/glossaries`: a glossary of several pairs of languages."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +68,7 @@ class MultilingualBody(FieldsBody):
 
 
 class ChangesBody(FieldsBody):
-    """Holds the body of `PATCH /v3/glossaries/{id}`: another name, further entries, or both."""
+    """The body of `PATCH /v3/glossaries/{id}`: another name, further entries, or both."""
 
     model_config = ConfigDict(extra="forbid")
 

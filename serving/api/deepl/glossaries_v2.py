@@ -20,8 +20,7 @@ from serving.api.deepl.protocol import PROTOCOL
 from serving.api.http.openapi import described_text
 from serving.api.http.services import Services
 from serving.errors import GlossaryNotFound, WrongMediaType
-from serving.glossaries.entries import as_tsv
-from serving.glossaries.tables import Glossary
+from serving.glossaries import Glossary, as_tsv
 
 _TSV = "text/tab-separated-values"
 _ANY_TYPES = {"*/*", "text/*", _TSV}

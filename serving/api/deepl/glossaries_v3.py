@@ -28,8 +28,7 @@ from serving.api.deepl.glossaries import (
 )
 from serving.api.deepl.protocol import V3_PROTOCOL
 from serving.api.http.services import Services
-from serving.glossaries.entries import as_tsv
-from serving.glossaries.tables import Dictionary, Glossary
+from serving.glossaries import Dictionary, Glossary, as_tsv
 
 _DICTIONARY = {
     "source_lang": "en",

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.api.http.error_responses import message_of
 from serving.api.http.protocol import Protocol
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import UNDETERMINED, language_name, matching, primary_language

@@ -17,9 +17,9 @@ from serving.api.http.bodies import NoOpValues, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.fields import reads_json_or_form
 from serving.api.http.services import Services
-from serving.detection.choice import Chosen, chosen_translator
 from serving.errors import RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries import Pair
+from serving.language_detection import Chosen, chosen_translator
 from serving.parameters import NUM_BEAMS
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
@@ -29,10 +29,9 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.text.formatting import formatted_as
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts
-from serving.text.splitting import Splitting
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.plain_text import check_text, check_texts, formatted_as
+from serving.text.sentences import Splitting
 
 MAX_TEXTS = 50
 MAX_GLOSSARIES = 5

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
-from serving.detection.identify import Identifier
-from serving.glossaries.store import GlossaryStore
+from serving.glossaries import GlossaryStore
 from serving.jobs.documents import Documents
 from serving.jobs.queue import JobQueue
+from serving.language_detection import Identifier
 from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog

@@ -23,10 +23,10 @@ from serving.api.http.fields import Fields, limited_to
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
-from serving.detection.source import source_of
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError
 from serving.jobs.documents import DocumentJob, Handle
+from serving.language_detection import source_of
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100

@@ -12,9 +12,8 @@ from serving.api.http.endpoint import Question
 from serving.api.http.fields import reads_all
 from serving.api.http.services import Services
 from serving.api.libretranslate.protocol import PROTOCOL, DetectedLanguage
-from serving.detection.identify import Guess
-from serving.detection.source import AUTO, readable
 from serving.documents.formats.registry import FORMATS
+from serving.language_detection import AUTO, Guess, readable
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import language_name

@@ -34,9 +34,8 @@ from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.languages import detected
 from serving.api.libretranslate.protocol import PROTOCOL, Translated
-from serving.detection.choice import Chosen, chosen_translator
-from serving.detection.source import is_told
 from serving.errors import RequestError
+from serving.language_detection import Chosen, chosen_translator, is_told
 from serving.metrics import Outcome
 from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
@@ -48,7 +47,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1

@@ -13,8 +13,7 @@ from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
-from serving.text.chat.template import Chat
-from serving.text.chat.tools import Function, grammar_of
+from serving.text.chat import Chat, Function, grammar_of
 from serving.text.plain_text import check_texts
 
 _CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, for OpenAI's cache alone
@@ -31,7 +30,7 @@ class CalledFunction(_Said):
 
 
 class ToolCall(_Said):
-    """Holds a call of an earlier answer."""
+    """A call of an earlier answer."""
 
     id: str
     type: Literal["function"] = "function"
@@ -51,7 +50,7 @@ class ToolCall(_Said):
 
 
 class ChatMessage(BaseModel):
-    """Holds one message. content: text, or a list of parts that are text; those become lines. What
+    """One message. content: text, or a list of parts that are text; those become lines. What
     else there is of a message is for the template to read or to leave.
     """
 
@@ -111,7 +110,7 @@ class Tool(_Said):
 
 
 class ChatFields(BaseModel):
-    """Holds what becomes a prompt.
+    """What becomes a prompt.
 
     add_generation_prompt: the template opens the answer. continue_final_message: the answer goes on
     with the last message instead. chat_template_kwargs: further variables of the template, as
@@ -223,7 +222,7 @@ FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
 
 
 class ChatBody(ChatFields, GenerationBody):
-    """Holds the body of `POST /v1/chat/completions`.
+    """The body of `POST /v1/chat/completions`.
 
     max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
     makers recommend, or as fit.

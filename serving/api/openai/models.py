@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from serving.api.http.services import Services
 from serving.api.openai.completion_body import GenerationBody
 from serving.bundle.manifest import Task
-from serving.detection.source import sources_of
 from serving.errors import ModelNotFound, RequestError
+from serving.language_detection import sources_of
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator
 from serving.pipelines.translation.completions import TranslatingGenerator

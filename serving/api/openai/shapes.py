@@ -19,8 +19,8 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.request import FinishReason
-from serving.text.chat.tools import CallReader, Piece
-from serving.text.vocabulary.shown_tokens import Shown, spelt
+from serving.text.chat import CallReader, Piece
+from serving.text.plain_text import Shown, spelt
 
 
 class Shape(ABC):

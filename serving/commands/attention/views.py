@@ -1,4 +1,4 @@
-"""Holds what one kind of attention told of a sentence, by words or by the pieces they are made of.
+"""What one kind of attention told of a sentence, by words or by the pieces they are made of.
 
 Those that look are rows, what they look at are columns. It knows text and numbers only.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from serving.bundle.manifest import AttentionKind
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
-from serving.text.vocabulary.shown_tokens import bytes_of
+from serving.text.plain_text import bytes_of
 
 _BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 _WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the blanks before it
@@ -19,7 +19,7 @@ _WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the 
 
 @dataclass(frozen=True)
 class View:
-    """Holds the weights of one kind.
+    """The weights of one kind.
 
     weights: [layers, heads, rows, columns] f32; 0 where a row cannot look.
     layers, heads: the numbers of those that are held; both empty of a mean over several.
@@ -34,7 +34,7 @@ class View:
 
     @property
     def is_causal(self) -> bool:
-        """Say if no row can look at what comes after it."""
+        """Return whether no row can look at what comes after it."""
         return self.rows == self.columns and not np.triu(self.weights, 1).any()
 
 

@@ -15,7 +15,7 @@ from serving.documents.fragment import Document
 from serving.documents.spans import Mark, PlainDocument, Role, Span
 from serving.documents.tags import pieces_of
 from serving.errors import RequestError
-from serving.text.wrapped_lines import ends_sentence, wrapped_breaks
+from serving.text.sentences import ends_sentence, wrapped_breaks
 
 _LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
 
@@ -127,7 +127,7 @@ def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[CueLines]:
 
 
 def _is_apart(line: str, following: str) -> bool:
-    """Say if a line of a cue does not go on in the next."""
+    """Return whether a line of a cue does not go on in the next."""
     if _STARTS.match(following) or _SOUND.fullmatch(line):
         return True
     return ends_sentence(_TAGS.sub("", line), "")

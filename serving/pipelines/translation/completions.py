@@ -16,7 +16,7 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.text.chat.template import Chat
+from serving.text.chat import Chat
 
 if TYPE_CHECKING:
     from serving.pipelines.catalog import Translator

@@ -11,10 +11,9 @@ from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.request import AttentionQuery, FinishReason
-from serving.text.alignment import Link, pharaoh
-from serving.text.markup.options import Markup
-from serving.text.replacement import PLACEHOLDER, placeholder_pattern
-from serving.text.splitting import Splitting
+from serving.text.alignment import PLACEHOLDER, Link, pharaoh, placeholder_pattern
+from serving.text.markup.tokens import Markup
+from serving.text.sentences import Splitting
 
 
 @dataclass(frozen=True, slots=True)

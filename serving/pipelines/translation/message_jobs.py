@@ -7,10 +7,9 @@ from itertools import count
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import Translation, TranslationJob
-from serving.text.formatting import formatted_as
-from serving.text.icu_messages import Argument, arguments
-from serving.text.markup.reading import read_tokens
+from serving.text.markup.segments import read_tokens
 from serving.text.markup.tokens import Role
+from serving.text.plain_text import Argument, arguments, formatted_as
 
 
 @dataclass(frozen=True, slots=True)

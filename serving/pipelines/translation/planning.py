@@ -13,14 +13,11 @@ from serving.parameters import TokenIds
 from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
-from serving.text.guides.beginnings import Beginnings
 from serving.text.languages import primary_language
-from serving.text.markup.cutting import MarkedSegment
-from serving.text.markup.reading import MarkedReader
-from serving.text.protection.names import KnownWords
-from serving.text.protection.protecting import Protection
-from serving.text.splitting import TextLayout, split_text
-from serving.text.wrapped_lines import has_wrapped_lines
+from serving.text.markup.protection import KnownWords, Protection
+from serving.text.markup.segments import MarkedReader, MarkedSegment
+from serving.text.sentences import TextLayout, has_wrapped_lines, split_text
+from serving.text.terms import Beginnings
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MOST_GROWTH = 1.5
@@ -29,7 +26,7 @@ _LAST_WORD = re.compile(r"\s?(?<!\S)\S+$")  # tried once a word, not once a char
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Holds a part of a text that is translated by itself, mostly a sentence.
+    """A part of a text that is translated by itself, mostly a sentence.
 
     place: its number among the segments of its own text, from 0.
     terms: where terms of the glossary occur in it.
@@ -48,13 +45,13 @@ class Segment:
 
     @property
     def needs_attention(self) -> bool:
-        """Say if it matters which words of its translation came of which of its own."""
+        """Return whether it matters which words of its translation came of which of its own."""
         return bool(self.terms) or (self.marks is not None and self.marks.needs_origins)
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationPlan:
-    """Holds the segments of all texts of a job, and how texts are made of them again.
+    """The segments of all texts of a job, and how texts are made of them again.
 
     frame: what the job's languages put around each segment.
     layouts: one of each text.

@@ -35,13 +35,14 @@ from serving.text.alignment import (
     Link,
     TokenizedText,
     links,
+    replace_placeholders,
+    replace_unknown,
     word_attention,
     words_of,
 )
 from serving.text.markup.rendering import MarkedTranslation
-from serving.text.replacement import replace_placeholders, replace_unknown
-from serving.text.splitting import TextLayout
-from serving.text.vocabulary.shown_tokens import spelt
+from serving.text.plain_text import spelt
+from serving.text.sentences import TextLayout
 
 _GRAVEST = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 

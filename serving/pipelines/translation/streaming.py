@@ -1,4 +1,4 @@
-"""Tells what is certain of translations that are being made: text that was told is never taken
+"""Describes what is certain of translations that are being made: text that was told is never taken
 back, and of each text sentences come in their order.
 """
 
@@ -10,15 +10,14 @@ from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
-from serving.text.detokenizer import Detokenizer
-from serving.text.splitting import TextLayout
-from serving.text.tokenizer import Tokenizer
+from serving.text.sentences import TextLayout
+from serving.text.tokenizer import Detokenizer, Tokenizer
 
 References = Mapping[int, str | None]
 
 
 class GrowingSentence:
-    """Holds what is certain of one sentence's translation.
+    """What is certain of one sentence's translation.
 
     references: how characters are written that markup has another use for; None where the end may
         change what tokens say: then nothing is certain but the whole.
@@ -50,7 +49,7 @@ class GrowingSentence:
 
 @dataclass(slots=True)
 class GrowingText:
-    """Holds the sentences of one text; those before `place` have been told."""
+    """The sentences of one text; those before `place` have been told."""
 
     number: int
     layout: TextLayout

@@ -12,9 +12,7 @@ from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, capit
 from serving.pipelines.translation.rendering import attention_matrix
 from serving.request import FinishReason, GenerationRequest, Hypothesis, Ids
 from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
-from serving.text.guides.borders import WordBorders
-from serving.text.guides.insertion import Insertion
-from serving.text.terms import HYPHENATED_WORD, term_pattern
+from serving.text.terms import HYPHENATED_WORD, Insertion, WordBorders, term_pattern
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4

@@ -1,99 +1,278 @@
-"""Puts right the numbers of a translation that are others than the source's."""
+"""Finds numbers and written units that hold digits: ranges, phones, codes, dates, amounts.
+
+Every digit of a text is in some unit. A number of a few digits is left to the model, which may
+inflect what stands beside it; anything else that holds a digit is kept whole, from space to space.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Iterator
 from decimal import Decimal
+from enum import Enum, auto
+from functools import lru_cache
+
+from babel import Locale, UnknownLocaleError
+from babel.numbers import get_decimal_symbol, get_group_symbol
 
 from serving.text.alignment import Span
-from serving.text.markup.tokens import Token
-from serving.text.markup.translated import TargetWord, TranslatedWords
-from serving.text.protection.numbers import NUMBER, values
+
+CURRENCIES = "$¢£¤¥֏؋৳฿៛₠-⃀"
+# Symbols that are the same in all languages, or nearly.
+_SYMBOL = (
+    r"[kcmdµn]?m[²³23]?|[kmµ]?g|[mcdµ]?[lL]|ha|k?cal|[kMGT]?Hz|[kMG]?W|kWh|MWh|m?A|mAh|[mk]?V|[kMGT]i?B"
+    r"|[kMG]bit/s|[kMG]bps|km/h|m/s|°[CF]?|K|[kM]?Pa|bar|dB|[µmn]s|min|px|pt|dpi|rpm|ppm|k?J|k?N|Ω"
+    r"|mmHg|mmol|mol|(?<=\s)[sh]|lbs?|oz|mph|psi|[%‰]"
+)
+_SPACE = r"[ \u00a0\u2009\u202f]"
+_DECIMAL = r"\d+(?:[.,]\d+)*"
+_SIGN = r"(?:(?<![\w)])[-−+±~≈<>≤≥])?"
+_CURRENCY_CODE = "|".join(sorted(Locale("en").currencies))
+_FRACTION = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+_MERIDIEM = rf"{_SPACE}?[ap](?:\.{_SPACE}?m\.(?=\s+[a-z\d]|[,;:)])|\.{_SPACE}?m|m)(?!\w)"
+_HOUR = r"\d{1,2}(?:[:.]\d\d){0,2}"
 
 
-@dataclass(slots=True)
-class _Found:
-    """A number in a translation, of one word or more.
+class UnitKind(Enum):
+    """What a unit is, which says how a translation writes it.
 
-    prefix, suffix: what is before it in its first word and after it in its last, as in mid-1990s.
+    NUMBER: a whole number of at most four digits: the model translates it, and it is put right
+        where it came out wrong.
+    QUANTITY: another number, or some with a symbol, written with the target's separators.
+    AMOUNT: one number with a currency's sign, written as the target language does.
+    TIME: a time of a clock of twelve hours.
+    WHOLE: anything else, kept to the letter.
     """
 
-    words: list[TargetWord]
-    prefix: str
-    text: str
-    suffix: str
-    values: frozenset[Decimal]
-
-    def came_of(self, number: int) -> float:
-        return max(float(word.origins[number]) for word in self.words)
+    NUMBER = auto()
+    QUANTITY = auto()
+    AMOUNT = auto()
+    TIME = auto()
+    WHOLE = auto()
 
 
-def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
-    """Write each number of the source once, in figures: over the number that came of it, if that
-    is another or is written as in the source, or over the word that came of it. A further number
-    of a translation goes if it came of a number or of what is kept.
+# Groups: the hour, the minute, a or p. The last stop of p.m. may be the sentence's end.
+TIME_OF_DAY = re.compile(
+    r"(?<![\w.,:-])(1[0-2]|0?[1-9]):([0-5]\d)[ \u00a0\u202f]?([apAP])"
+    r"(?:[mM]|\.[mM](?:\.(?=\s+[a-z\d]|[,;:)]))?)(?![\w-])"
+)
+_AMOUNT = re.compile(
+    rf"(?<![\w.,$–—-])(?:[{CURRENCIES}]{_SPACE}?{_DECIMAL}|{_DECIMAL}{_SPACE}?[{CURRENCIES}])"
+    rf"(?![\w/+-]|[.,:]\d|{_SPACE}?[-–—]{_SPACE}?[{CURRENCIES}]?\d|{_SPACE}?(?:[kKMm]|[mb]n|thousand|[mbtr]+illions?)\b)"
+)
+_QUANTITY = re.compile(
+    rf"(?<![\w.,:/'’%-]){_SIGN}{_DECIMAL}(?:{_SPACE}?[-–x×]{_SPACE}?{_DECIMAL}){{0,3}}{_SPACE}?"
+    rf"(?:{_SYMBOL})(?![\w/²³'’-])"
+)
+_TIME_WITH_MERIDIEM = re.compile(
+    rf"(?<![\w.,:-])(?:{_HOUR}(?:{_MERIDIEM})?{_SPACE}?[-–]{_SPACE}?)?{_HOUR}{_MERIDIEM}",
+    re.IGNORECASE,
+)
+# Units with spaces in them, which begin and end where no word goes on.
+_SPACED = re.compile(
+    r"(?<![\w.,/+-])(?:"
+    # Phones: +33 1 42 34 56 78, (212) 555-0147, 0800 123 456, 555 0182
+    rf"\+\d{{1,3}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{1,5}}|\(\d{{1,5}}\))){{1,8}}"
+    rf"|\(\+?\d{{1,5}}\)(?:{_SPACE}?[-.]?{_SPACE}?\d{{2,8}}){{1,8}}"
+    rf"|0\d{{1,5}}(?:{_SPACE}?[-./]?{_SPACE}?(?:\d{{2,8}}|\(\d{{2,8}}\))){{1,8}}"
+    rf"|\d{{3}}{_SPACE}\d{{4}}"
+    # Grouped digits: 4111 1111 1111 1111, 1 234 567,89, 978 3 16
+    rf"|\d{{1,6}}(?:{_SPACE}\d{{1,7}}){{2,9}}(?:,\d+)?|\d{{1,3}}(?:{_SPACE}\d{{3}})+(?:,\d+)?"
+    # IBANs, post codes and plates: GB29 NWBK 6016, SW1A 1AA, K1A 0B1, AB 123 CD, 1012 AB
+    rf"|[A-Z]{{2}}\d{{2}}(?:{_SPACE}[A-Z\d]{{1,4}}){{2,8}}|[A-Z]{{2,3}}(?:{_SPACE}\d{{2,5}}){{2,8}}"
+    rf"|[A-Z]{{1,2}}\d[A-Z\d]?{_SPACE}\d[A-Z]{{2}}|[A-Z]\d[A-Z]{_SPACE}\d[A-Z]\d"
+    rf"|[A-Z]{{1,3}}{_SPACE}\d{{1,4}}{_SPACE}[A-Z]{{1,3}}|\d{{4}}{_SPACE}[A-Z]{{2}}"
+    # Masked digits: **** 4242
+    rf"|(?:[*xX•]{{2,6}}[ -]){{1,4}}\d{{2,6}}"
+    # 1 1/2, 2 ½
+    rf"|\d+{_SPACE}(?:\d+/\d+|[{_FRACTION}])"
+    # Currencies by their codes: US$ 30, CHF 12.50, 30 EUR
+    rf"|(?:[A-Z]{{1,3}}[{CURRENCIES}]|{_CURRENCY_CODE}){_SPACE}?{_DECIMAL}"
+    rf"|{_DECIMAL}{_SPACE}?(?:{_CURRENCY_CODE})(?!\w)"
+    # Places: 48.8566, 2.3522
+    rf"|[-−]?\d{{1,3}}\.\d{{3,9}},{_SPACE}?[-−]?\d{{1,3}}\.\d{{3,9}}"
+    # Scores, sizes and sums: 3 - 2, 10 x 15, 16 : 9
+    rf"|{_DECIMAL}(?:{_SPACE}[-–—x×/:÷]{_SPACE}{_DECIMAL}){{1,5}}(?:{_SPACE}?(?:{_SYMBOL}))?"
+    # Signs that number things: § 5, © 2024, № 7; comparisons: > 100
+    rf"|(?:[§©℗№#¶]{{1,2}}|[<>≤≥≈~±≠=]=?){_SPACE}?\d+(?:[.,/–-]\d+)*%?"
+    # Coordinates: 48° 51' 24" N
+    rf"|\d[\d.,]*°(?:{_SPACE}?\d[\d.,]*['′’](?:{_SPACE}?\d[\d.,]*(?:[\"″”]|'')?)?)?(?:{_SPACE}?[NSEWO]\b)?"
+    r"|\d+['′]\d+(?:[\"″]|'')?|\d+(?:[\"″])(?!\w)"
+    r"|\[\d[\d,;– -]{0,30}\]"
+    rf"|['’]\d0s)(?![\w°#]|[.,:/-]\d)"
+)
+# What a number follows makes it a name that no language writes otherwise: version 3.10, Python 3.12
+_NAMED = re.compile(
+    r"(?:\b(?:[Vv]ersions?|[Rr]eleases?|[Ss]ections?|[Cc]hapters?|[Ff]igures?|[Ff]ig\.|[Tt]ables?"
+    r"|[Uu]pdate|[Pp]arts?|[Ss]teps?|[Aa]rticles?|[Ll]evels?)|(?<=[a-z,] )[A-Z][A-Za-z+#]*)"
+    r" (\d+\.\d+)(?![\w%-]|[.,]\d)"
+)
+_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff65"
+)
+_CHUNK = re.compile(rf"[^\s;…\"“”„«»‹›—―{_WITHOUT_SPACES}]+")
+_LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?[\d#])|['‘’(\[{])+")
+_TRAILING = re.compile(r"[^\w%‰°+#/\\)\]}>²³$€£¥¢'′]")
+_BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
+_ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
+_HAS_DIGIT = re.compile(rf"[\d²³¹⁰-₉{_FRACTION}]")
+_PLAIN = re.compile(r"(?!0\d)\d{1,4}")
+_NUMERAL = re.compile(
+    r"(?!0\d)(?:\d{1,4}(?:[.,]\d{1,2})?|\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d+)?"
+    r"|\d[.,]\d{1,6})"
+)
+# A plain number joined to words: 2-year-old, mid-1990s, 3rd, 2024's
+_JOINED_BEFORE = re.compile(r"(?:[a-z]{2,}[-–/])+$")
+_JOINED_AFTER = re.compile(r"(?:(?:st|nd|rd|th|s|e|er|º|ª)?(?:[-–/][a-z]{2,})*|['’]s)$")
+
+
+def written_units(text: str, has_elisions: bool = False) -> Iterator[tuple[Span, UnitKind]]:
+    """Yield where units lie in a text, and what they are; some overlap: of those the first counts.
+
+    has_elisions: a word may be written in one with what follows it, as in French "l'11 mai".
     """
-    found = _numbers(translated)
-    missing: dict[int, Token] = {}
-    for number, token in numbers.items():
-        meant = values(token.text)
-        same = [each for each in found if each.values & meant or each.text == token.text]
-        if same:
-            right = max(same, key=lambda each: each.came_of(number))
-            found.remove(right)
-            _write(translated, right, token if right.text == token.text else None)
-        else:
-            missing[number] = token
-    for number, token in missing.items():
-        wrong = max(found, key=lambda each: each.came_of(number), default=None)
-        if wrong is not None and _is_read_for(wrong, number, numbers):
-            found.remove(wrong)
-            _write(translated, wrong, token)
-        else:
-            word = translated.made_room(number)
-            word.text = word.raw = token.name
-    figures = {run for token in numbers.values() for run in re.findall(r"\d+", token.text)}
-    for extra in found:
-        is_doubled = not figures.isdisjoint(re.findall(r"\d+", extra.text))
-        if is_doubled or translated.came_of_what_is_kept(extra.words[0], numbers):
-            translated.remove(extra.words)
+    for match in TIME_OF_DAY.finditer(text):
+        yield Span(*match.span()), UnitKind.TIME
+    for pattern, kind in (
+        (_TIME_WITH_MERIDIEM, UnitKind.WHOLE),
+        (_AMOUNT, UnitKind.AMOUNT),
+        (_SPACED, UnitKind.WHOLE),
+        (_QUANTITY, UnitKind.QUANTITY),
+    ):
+        yield from ((Span(*match.span()), kind) for match in pattern.finditer(text))
+    yield from ((Span(*match.span(1)), UnitKind.WHOLE) for match in _NAMED.finditer(text))
+    for match in _CHUNK.finditer(text):
+        if _HAS_DIGIT.search(match.group()):
+            yield from _chunk_units(match, has_elisions)
 
 
-def _is_read_for(found: _Found, number: int, numbers: Mapping[int, Token]) -> bool:
-    """Say if a wrong number may stand for one of the source: it came of a number rather than of a
-    word, as 12 of "twelve".
+def _chunk_units(match: re.Match[str], has_elisions: bool) -> Iterator[tuple[Span, UnitKind]]:
+    """Yield the unit that a run of characters without spaces holds: all of it, without the
+    punctuation around it, or the number that words are joined to.
     """
-    return int(found.words[0].origins.argmax()) in numbers or found.came_of(number) > 0.2
+    start, chunk = match.start(), match.group()
+    if has_elisions and (elided := _ELIDED.match(chunk)):
+        start, chunk = start + elided.end(), chunk[elided.end() :]
+    core = _core(chunk)
+    start += core.start
+    chunk = chunk[core.start : core.end]
+    number = _joined_number(chunk)
+    if number is None:
+        is_numeral = _NUMERAL.fullmatch(chunk) is not None
+        kind = UnitKind.QUANTITY if is_numeral else UnitKind.WHOLE
+        yield Span(start, start + len(chunk)), kind
+    else:
+        yield Span(start + number.start, start + number.end), UnitKind.NUMBER
 
 
-def _numbers(translated: TranslatedWords) -> list[_Found]:
-    """Return the numbers among the words that are not kept."""
-    text, spans = "", []
-    for word in translated.words:
-        start = len(text) + len(word.gap)
-        text += word.gap + ("\0" if word.raw is not None else word.text)
-        spans.append(Span(start, len(text)))
-    found = []
-    for match in NUMBER.finditer(text):
-        covered = [
-            (word, span)
-            for word, span in zip(translated.words, spans, strict=True)
-            if span.start < match.end() and span.end > match.start()
-        ]
-        if covered:
-            words = [word for word, _ in covered]
-            prefix = text[covered[0][1].start : match.start()]
-            suffix = text[match.end() : covered[-1][1].end]
-            found.append(_Found(words, prefix, match.group(), suffix, values(match.group())))
-    return found
+def _core(chunk: str) -> Span:
+    """Return where a chunk lies without the punctuation around it; brackets that it opens and
+    closes itself stay.
+    """
+    start, end = 0, len(chunk)
+    if leading := _LEADING.match(chunk):
+        start = leading.end()
+    while start < end:
+        last = chunk[end - 1]
+        opening = _BRACKETS.get(last)
+        is_closed = opening is not None and opening in chunk[start:end]
+        if is_closed or not (opening or _TRAILING.match(last)):
+            break
+        end -= 1
+    return Span(start, max(end, start))
 
 
-def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> None:
-    """Write a number over another, so that it stays; None lets that one stay as it is."""
-    first, *others = found.words
-    if token is None:
-        for word in found.words:
-            word.raw = word.text
-        return
-    first.text = first.raw = found.prefix + token.name + found.suffix
-    translated.words = [word for word in translated.words if word not in others]
+def _joined_number(chunk: str) -> Span | None:
+    """Return where the plain number of a chunk lies, None if there is more than words beside it."""
+    figures = [place for place, character in enumerate(chunk) if character.isdecimal()]
+    if not figures:
+        return None
+    start, end = figures[0], figures[-1] + 1
+    is_plain = _PLAIN.fullmatch(chunk, start, end) is not None
+    begins = start == 0 or _JOINED_BEFORE.fullmatch(chunk, 0, start) is not None
+    ends = end == len(chunk) or _JOINED_AFTER.fullmatch(chunk, end) is not None
+    return Span(start, end) if is_plain and begins and ends else None
+
+
+_SPACES = " \u00a0\u202f"
+_GROUPED = re.compile(rf"\d{{1,3}}(?:([.,'’{_SPACES}])\d{{3}})(?:\1\d{{3}})*(?:[.,]\d+)?")
+# One number in the words of a translation, which may write it with spaces, or letters after it.
+NUMBER = re.compile(
+    rf"(?<![\w.,])\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:[.,]\d+)?(?![\d.,]*\d)"
+    r"|(?<![\w.,])\d+(?:[.,'’]\d+)*"
+)
+
+
+def values(text: str) -> frozenset[Decimal]:
+    """Return what a number may mean, in one language or another: 1,500 is 1500 or 1.5."""
+    found = set()
+    if grouped := _GROUPED.fullmatch(text):
+        whole, _, decimals = _parts(text, grouped[1])
+        found.add(Decimal(f"{whole}.{decimals or 0}"))
+    if re.fullmatch(r"\d+(?:[.,]\d+)?", text):
+        found.add(Decimal(text.replace(",", ".")))
+    return frozenset(found)
+
+
+def localised(text: str, source: str, target: str) -> str:
+    """Return a number of one language as another writes it; as it is, if it is none in that
+    language. What begins or ends it, as a unit, stays.
+
+    source, target: languages, in two letters.
+    """
+    own, other = _symbols(source), _symbols(target)
+    if own is None or other is None:
+        return text
+    point, group = map(re.escape, own)
+    number = re.compile(
+        rf"(?<![\d.,])(?:\d{{1,3}}(?:{group}\d{{3}})+|\d+)(?:{point}\d+)?(?![\d.,])"
+    )
+    changes = str.maketrans({own[0]: other[0], own[1]: other[1]})
+    return number.sub(lambda match: match.group().translate(changes), text)
+
+
+def localised_amount(text: str, source: str, target: str) -> str:
+    """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $."""
+    sign = next(character for character in text if unicodedata.category(character) == "Sc")
+    number = localised(text.replace(sign, "").strip(), source, target)
+    pattern = _currency_pattern(target)
+    if pattern is None:
+        return text
+    return sign + number if pattern.startswith("¤") else f"{number}\u00a0{sign}"
+
+
+def in_24_hours(hour: int, minute: str, is_afternoon: bool) -> str:
+    """Write a time of a clock of twelve hours as one of 24: 4:44 pm is 16:44."""
+    return f"{hour % 12 + 12 * is_afternoon}:{minute}"
+
+
+@lru_cache(maxsize=256)
+def has_24_hours(language: str) -> bool:
+    """Return whether a language counts the hours of a day from 0 to 23."""
+    try:
+        return "a" not in Locale.parse(language).time_formats["short"].pattern
+    except (UnknownLocaleError, ValueError):
+        return False
+
+
+def _parts(text: str, group: str) -> tuple[str, str, str]:
+    """Return the digits before the decimal point, the point and the digits after it."""
+    bare = text.replace(group, "")
+    point = next((mark for mark in ".," if mark in bare), "")
+    return bare.partition(point) if point else (bare, "", "")
+
+
+@lru_cache(maxsize=256)
+def _currency_pattern(language: str) -> str | None:
+    try:
+        return str(Locale.parse(language).currency_formats["standard"].pattern)
+    except (UnknownLocaleError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def _symbols(language: str) -> tuple[str, str] | None:
+    """Return a language's decimal point and what groups thousands, by the Unicode CLDR."""
+    try:
+        return get_decimal_symbol(language), get_group_symbol(language)
+    except (UnknownLocaleError, ValueError):
+        return None

@@ -1,26 +1,33 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
+import html
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from serving.text.alignment import Array, Span, TokenizedText, over_text
-from serving.text.markup.cutting import MarkedSegment
-from serving.text.markup.numbers import put_right_numbers
+from serving.text.markup.marks import Written, mark_tree, write
+from serving.text.markup.numbers import NUMBER, values
 from serving.text.markup.placing import place
-from serving.text.markup.tokens import Role, Token
-from serving.text.markup.translated import TargetWord, TranslatedWords
-from serving.text.markup.tree import mark_tree
-from serving.text.markup.typography import write_as_in
-from serving.text.markup.words import is_wordy, source_words
-from serving.text.markup.writing import Written, write
+from serving.text.markup.segments import MarkedSegment
+from serving.text.markup.tokens import (
+    DASH,
+    ELLIPSIS,
+    QUOTE,
+    QUOTES,
+    Role,
+    Token,
+    is_typographic,
+)
+from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
 
 _BRACKETS = ("(", ")")
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
-    """Holds the words of a segment's translation, with what the segment keeps.
+    """The words of a segment's translation, with what the segment keeps.
 
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.
@@ -88,7 +95,7 @@ class MarkedTranslation:
 
 
 def _lacks_brackets(translation: str, segment: MarkedSegment) -> bool:
-    """Say if a translation has other brackets than a segment whose brackets are pairs."""
+    """Return whether a translation has other brackets than a segment whose brackets are pairs."""
     text = "".join(token.text for token in segment.tokens if token.role is Role.TEXT)
     num_pairs = text.count("(")
     counts = [translation.count("("), translation.count(")")]
@@ -118,3 +125,153 @@ def _line_starts(words: Sequence[TargetWord]) -> list[int]:
         for number, word in enumerate(words)
         if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
     ]
+
+
+Places = list[int]
+
+
+def write_as_in(tokens: Sequence[Token], words: list[TargetWord]) -> list[TargetWord]:
+    """Return the words with the signs of the source, kind by kind where the translation has as
+    many; else they stay as the model wrote them.
+    """
+    signs = [token for token in tokens if is_typographic(token)]
+    finders: tuple[tuple[str, Callable[[list[TargetWord]], Places]], ...] = (
+        (DASH, _dashes),
+        (QUOTE, _quotes),
+        (ELLIPSIS, _ellipses),
+    )
+    for read_as, find in finders:
+        wanted = [token for token in signs if token.text.strip() == read_as]
+        places = find(words)
+        if wanted and len(wanted) == len(places):
+            for place, token in zip(places, wanted, strict=True):
+                words[place].text = html.unescape(token.raw)
+            if read_as == DASH:
+                _close_up(words, places, wanted)
+            if read_as == ELLIPSIS:
+                words = _without_further_dots(words, places)
+    return words
+
+
+def _dashes(words: list[TargetWord]) -> Places:
+    return [
+        place
+        for place, word in enumerate(words)
+        if word.raw is None and word.text in "-–—" and (word.gap or not place)
+    ]
+
+
+def _quotes(words: list[TargetWord]) -> Places:
+    return [n for n, word in enumerate(words) if word.raw is None and word.text in QUOTES]
+
+
+def _ellipses(words: list[TargetWord]) -> Places:
+    """Return where three dots in a row begin, or one sign for them stands."""
+    dots = "".join("." if word.text == "." and word.raw is None else "_" for word in words)
+    places, start = [], 0
+    while (start := dots.find("...", start)) >= 0:
+        places.append(start)
+        start += 3
+    return places
+
+
+def _close_up(words: list[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
+    """Take the spaces around dashes away that the source writes without."""
+    for number, token in zip(places, dashes, strict=True):
+        if token.text != token.text.strip():
+            words[number].gap = ""
+            if number + 1 < len(words):
+                words[number + 1].gap = ""
+
+
+def _without_further_dots(words: list[TargetWord], places: Places) -> list[TargetWord]:
+    dots = {place + further for place in places for further in (1, 2)}
+    return [word for number, word in enumerate(words) if number not in dots]
+
+
+@dataclass(slots=True)
+class _Found:
+    """A number in a translation, of one word or more.
+
+    prefix, suffix: what is before it in its first word and after it in its last, as in mid-1990s.
+    """
+
+    words: list[TargetWord]
+    prefix: str
+    text: str
+    suffix: str
+    values: frozenset[Decimal]
+
+    def came_of(self, number: int) -> float:
+        return max(float(word.origins[number]) for word in self.words)
+
+
+def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
+    """Write each number of the source once, in figures: over the number that came of it, if that
+    is another or is written as in the source, or over the word that came of it. A further number
+    of a translation goes if it came of a number or of what is kept.
+    """
+    found = _numbers(translated)
+    missing: dict[int, Token] = {}
+    for number, token in numbers.items():
+        meant = values(token.text)
+        same = [each for each in found if each.values & meant or each.text == token.text]
+        if same:
+            right = max(same, key=lambda each: each.came_of(number))
+            found.remove(right)
+            _write(translated, right, token if right.text == token.text else None)
+        else:
+            missing[number] = token
+    for number, token in missing.items():
+        wrong = max(found, key=lambda each: each.came_of(number), default=None)
+        if wrong is not None and _is_read_for(wrong, number, numbers):
+            found.remove(wrong)
+            _write(translated, wrong, token)
+        else:
+            word = translated.made_room(number)
+            word.text = word.raw = token.name
+    figures = {run for token in numbers.values() for run in re.findall(r"\d+", token.text)}
+    for extra in found:
+        is_doubled = not figures.isdisjoint(re.findall(r"\d+", extra.text))
+        if is_doubled or translated.came_of_what_is_kept(extra.words[0], numbers):
+            translated.remove(extra.words)
+
+
+def _is_read_for(found: _Found, number: int, numbers: Mapping[int, Token]) -> bool:
+    """Return whether a wrong number may stand for one of the source: it came of a number rather
+    than of a word, as 12 of "twelve".
+    """
+    return int(found.words[0].origins.argmax()) in numbers or found.came_of(number) > 0.2
+
+
+def _numbers(translated: TranslatedWords) -> list[_Found]:
+    """Return the numbers among the words that are not kept."""
+    text, spans = "", []
+    for word in translated.words:
+        start = len(text) + len(word.gap)
+        text += word.gap + ("\0" if word.raw is not None else word.text)
+        spans.append(Span(start, len(text)))
+    found = []
+    for match in NUMBER.finditer(text):
+        covered = [
+            (word, span)
+            for word, span in zip(translated.words, spans, strict=True)
+            if span.start < match.end() and span.end > match.start()
+        ]
+        if covered:
+            words = [word for word, _ in covered]
+            prefix = text[covered[0][1].start : match.start()]
+            suffix = text[match.end() : covered[-1][1].end]
+            found.append(_Found(words, prefix, match.group(), suffix, values(match.group())))
+    return found
+
+
+def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> None:
+    """Write a number over another, so that it stays; None lets that one stay as it is."""
+    first, *others = found.words
+    if token is None:
+        for word in found.words:
+            word.raw = word.text
+        return
+    first.text = first.raw = found.prefix + token.name + found.suffix
+    translated.words = [word for word in translated.words if word not in others]

@@ -1,4 +1,4 @@
-"""Holds a text with marks in it as tokens: what is read, what is kept, tags and breaks.
+"""A text with marks in it as tokens: what is read, what is kept, tags and breaks.
 
 Joined, what the tokens are written as is the text itself, to the character.
 """
@@ -8,25 +8,34 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from itertools import pairwise
+from typing import NamedTuple
 
 from serving.text.alignment import Span
 
 _SPACES = r" \t\n\r\f\v\x1c-\x1e\x85\u2028\u2029"  # not those that do not break
+
+
 _LINE_BREAK = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
 _PLAIN_OR_SPACE = re.compile(rf"[{_SPACES}]+|[^{_SPACES}]+(?: [^{_SPACES}]+)*")
+
+
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][\w.]*);?")
 
 
 # What a model reads in the place of what is kept, "%1": of the forms that were tried models copy it
 # most often (loadtest/LOG.md). They may write it with a space.
 STAND_IN = "%{}"
+
+
 MADE_OF_STAND_IN = re.compile(r"%[ \u00a0\u202f.-]?\d{1,4}")
 
 
 class Role(Enum):
-    """Says what becomes of a token.
+    """Describes what becomes of a token.
 
     TEXT: is translated.
     NUMBER: is translated; should it come out as another one, it is written as its language has it.
@@ -49,7 +58,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Holds a piece of a text with marks.
+    """A piece of a text with marks.
 
     raw: how it is written there.
     text: what a model reads in its place; empty for tags and breaks.
@@ -65,7 +74,7 @@ class Token:
 
     @property
     def is_divisible(self) -> bool:
-        """Say if each character of its text is written as it is read."""
+        """Return whether each character of its text is written as it is read."""
         return self.role is Role.TEXT and self.raw == self.text
 
     @property
@@ -169,3 +178,99 @@ def written(tokens: Iterable[Token]) -> str:
 
 def translations(tokens: Iterable[Token]) -> str:
     return "".join(token.translation for token in tokens)
+
+
+LINE_BREAK_TAG = "br"
+
+
+class MarkupKind(StrEnum):
+    HTML = "html"
+    XML = "xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """Describes the markup of a job's texts.
+
+    splitting_tags: names of elements whose borders part sentences.
+    non_splitting_tags: names of elements whose borders never do.
+    ignore_tags: names of elements that stay as they are.
+    outline_detection: in XML, elements that hold text between elements only part it, those that
+        stand within a run of text do not; without it only `splitting_tags` do.
+    """
+
+    kind: MarkupKind
+    splitting_tags: frozenset[str] = frozenset()
+    non_splitting_tags: frozenset[str] = frozenset()
+    ignore_tags: frozenset[str] = frozenset()
+    outline_detection: bool = True
+
+
+class Keeping(Enum):
+    """Describes how an element stays as it is.
+
+    NO: it does not.
+    WORDS: it stands for its words in a sentence.
+    MARK: it stands in a sentence as a mark does.
+    BREAK: it stands between sentences.
+    """
+
+    NO = auto()
+    WORDS = auto()
+    MARK = auto()
+    BREAK = auto()
+
+
+class Part(NamedTuple):
+    """A token, and what it is to the element that it belongs to.
+
+    depth: 1 for what begins an element, -1 for what ends one.
+    keeping: of the element that it begins.
+    """
+
+    token: Token
+    depth: int = 0
+    keeping: Keeping = Keeping.NO
+
+
+def with_whole_elements(parts: Iterable[Part]) -> Iterator[Token]:
+    """Yield the tokens, one for each outermost element that stays as it is; one that does not end
+    goes on to the end.
+    """
+    element: list[Token] = []
+    keeping, depth = Keeping.NO, 0
+    for token, change, own_keeping in parts:
+        if not element and own_keeping is Keeping.NO:
+            yield token
+            continue
+        keeping = keeping if element else own_keeping
+        if not element or token.name == element[0].name:
+            depth += change
+        element.append(token)
+        if depth <= 0:
+            yield _whole(element, keeping)
+            element, depth = [], 0
+    if element:
+        yield _whole(element, keeping)
+
+
+def _whole(element: list[Token], keeping: Keeping) -> Token:
+    raw, text = written(element), " ".join(read(element).split())
+    if keeping is Keeping.BREAK:
+        return Token(Role.BREAK, raw)
+    if keeping is Keeping.MARK or not text:
+        return Token(Role.POINT, raw)
+    return Token(Role.KEPT, raw, text)
+
+
+QUOTES = frozenset('"“”„‟«»')
+
+
+# What a model reads in the place of typographic signs.
+DASH, ELLIPSIS, QUOTE = "-", "...", '"'
+
+
+def is_typographic(token: Token) -> bool:
+    """Return whether a token is a dash, an ellipsis or a quote that is read as another one."""
+    is_read_as_other = token.role is Role.TEXT and token.raw != token.text
+    return is_read_as_other and token.text.strip() in (DASH, ELLIPSIS, QUOTE)

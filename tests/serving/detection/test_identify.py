@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from serving.detection import identify
-from serving.detection.identify import Identifier
+from serving import language_detection
+from serving.language_detection import Identifier
 from tests.serving.detection.accuracy import Accuracy, sentences, three_words
 
 
@@ -89,7 +89,7 @@ def test_the_model_is_loaded_once_and_when_it_is_asked(monkeypatch: pytest.Monke
         loads.append(1)
         return Model()
 
-    monkeypatch.setattr(identify, "_load", load)
+    monkeypatch.setattr(language_detection, "_load", load)
     lazy = Identifier()
     assert loads == []
 

@@ -16,7 +16,7 @@ from serving.engine.scheduling.admission import Shared
 from serving.engine.scheduling.fair_queue import Lane
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
-from serving.text.guides.insertion import Insertion
+from serving.text.terms import Insertion
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle

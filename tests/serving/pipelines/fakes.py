@@ -34,7 +34,7 @@ from serving.request import (
     TokenEvent,
     TokenLogprob,
 )
-from serving.text.protection.names import KnownWords
+from serving.text.markup.protection import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

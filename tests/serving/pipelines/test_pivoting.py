@@ -17,7 +17,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
 )
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.splitting import split_text
+from serving.text.sentences import split_text
 
 WHOLE = {
     "en": [

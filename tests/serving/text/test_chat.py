@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from serving.errors import RequestError
-from serving.text.chat.template import Chat, ChatTemplate
+from serving.text.chat import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.chat_templates import CHATML, GEMMA, LLAMA_2, LLAMA_3, QWEN_3, TEMPLATES
 from tests.tiny import byte_tokenizer

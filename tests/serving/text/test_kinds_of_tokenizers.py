@@ -11,14 +11,10 @@ import pytest
 import tokenizers
 
 from serving.errors import BundleError
-from serving.text.alignment import Span, TokenizedText, words_of
-from serving.text.detokenizer import Detokenizer
-from serving.text.guides.beginnings import Beginnings
-from serving.text.guides.borders import WordBorders
-from serving.text.guides.grammar import Grammars
-from serving.text.replacement import replace_unknown
-from serving.text.stops import StopStrings
-from serving.text.tokenizer import Tokenizer
+from serving.text.alignment import Span, TokenizedText, replace_unknown, words_of
+from serving.text.grammars import Grammars
+from serving.text.terms import Beginnings, WordBorders
+from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
 from tests.serving.text.kinds_of_tokenizers import TEXTS, WRITERS, tokenizer_of
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

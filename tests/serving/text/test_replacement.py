@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.alignment import TokenizedText
-from serving.text.replacement import (
+from serving.text.alignment import (
     PLACEHOLDER,
+    TokenizedText,
     placeholder_pattern,
     replace_placeholders,
     replace_unknown,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.splitting import split_text
+from serving.text.sentences import split_text
 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from(" \n\t.!?,;\r\u0301"))
 

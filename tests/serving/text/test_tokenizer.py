@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import BundleError, RequestError
-from serving.text.detokenizer import Detokenizer
 from serving.text.plain_text import check_text
-from serving.text.tokenizer import Tokenizer
+from serving.text.tokenizer import Detokenizer, Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
 TEXT = st.text(st.characters(codec="utf-8"))

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from export.readers.common.tokenizers import joined_template
 from export.readers.hugging_face.families import read
-from serving.text.chat.rendering import render
+from serving.text.chat_renderer import render
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.language_models import random_model, save
 

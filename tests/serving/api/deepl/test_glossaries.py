@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
+from serving import glossaries
 from serving.access.key_file import KeyEntry, hash_of, write_keys
 from serving.access.key_ring import KeyRing
-from serving.glossaries import tables
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -157,7 +157,7 @@ async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"{number:05d}\t{'x' * 1000}" for number in range(10_500))
     response = await own.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})
     assert response.status_code == 413
-    monkeypatch.setattr(tables, "MAX_GLOSSARIES", 1)
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
     await made(own)
     assert told(await own.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
 
@@ -165,7 +165,7 @@ async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_parts_of_a_glossary_are_too_much_together(
     own: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MAX_BYTES", 25)
+    monkeypatch.setattr(glossaries, "MAX_BYTES", 25)
     identity = await made(own)
     more = {"dictionaries": [{**PAIR, "entries": "cow\tvache"}]}
     refused = await own.client.patch(f"/v3/glossaries/{identity}", json=more)

@@ -10,8 +10,8 @@ from serving.errors import Overloaded
 from serving.parameters import SamplingParams
 from serving.pipelines.translation.job import Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.splitting import Splitting
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.sentences import Splitting
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

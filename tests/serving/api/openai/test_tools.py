@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from serving.request import GenerationRequest
-from serving.text.chat.tools import CallReader, Function, grammar_of
-from serving.text.guides.grammar import Grammars
+from serving.text.chat import CallReader, Function, grammar_of
+from serving.text.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

@@ -18,8 +18,8 @@ from serving.pipelines.translation.glossary import MAX_TERMS
 from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import FinishReason, GenerationRequest, TokenEvent
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.protection.names import KnownWords
+from serving.text.markup.protection import KnownWords
+from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 

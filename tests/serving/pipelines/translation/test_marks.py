@@ -6,9 +6,9 @@ import pytest
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.protection.names import KnownWords
-from serving.text.splitting import Splitting
+from serving.text.markup.protection import KnownWords
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.sentences import Splitting
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
 

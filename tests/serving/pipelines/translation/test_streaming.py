@@ -10,7 +10,7 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import Translation, TranslationDelta, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.request import FinishReason
-from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 

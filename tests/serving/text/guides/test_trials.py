@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from serving.errors import EngineError, RequestError
-from serving.text.guides import trials
-from serving.text.guides.compiling import MAX_FORCED_BYTES
-from serving.text.guides.grammar import Grammars
+from serving.text import grammar_compiler
+from serving.text.grammar_compiler import MAX_FORCED_BYTES
+from serving.text.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -53,7 +53,7 @@ MEASURE = """
 import json, resource, sys
 from pathlib import Path
 from serving.errors import RequestError
-from serving.text.guides.grammar import Grammars
+from serving.text.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 
 grammars = Grammars(Tokenizer(Path(sys.argv[1])), (2,))
@@ -123,7 +123,7 @@ def test_those_that_were_refused_leave_nothing_open(path: Path) -> None:
 def test_that_the_process_does_not_start_is_no_fault_of_the_grammar(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "START", "raise SystemExit")
+    monkeypatch.setattr(grammar_compiler, "START", "raise SystemExit")
     with pytest.raises(EngineError, match="does not start"):
         Grammars(Tokenizer(path), (STOP,)).regex("a")
 

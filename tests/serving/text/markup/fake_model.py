@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from serving.text.alignment import TokenizedText
-from serving.text.markup.cutting import MarkedLayout
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.markup.reading import MarkedReader
+from serving.text.markup.protection import Protection
 from serving.text.markup.rendering import MarkedTranslation
-from serving.text.protection.protecting import Protection
-from serving.text.splitting import Splitting
+from serving.text.markup.segments import MarkedLayout, MarkedReader
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.sentences import Splitting
 
 HTML, XML = Markup(MarkupKind.HTML), Markup(MarkupKind.XML)
 Model = Callable[[str], tuple[list[str], np.ndarray | None]]

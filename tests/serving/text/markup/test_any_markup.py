@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.errors import RequestError
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.markup.tokens import Role
-from serving.text.splitting import Splitting
+from serving.text.markup.tokens import Markup, MarkupKind, Role
+from serving.text.sentences import Splitting
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, layout, translate
 
 WORDS = st.sampled_from(

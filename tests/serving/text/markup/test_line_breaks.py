@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.splitting import Splitting
+from serving.text.sentences import Splitting
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
 
 FRENCH = {"white": "blanche", "house": "maison", "the": "la", "in": "dans"}

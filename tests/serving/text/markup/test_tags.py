@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from serving.text.markup.options import Markup, MarkupKind
-from serving.text.markup.readers.html import read_html
+from serving.text.markup.readers import read_html
+from serving.text.markup.tokens import Markup, MarkupKind
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
 
 FRENCH = {"red": "rouge", "car": "voiture", "the": "la", "house,": "maison,", "big": "grande"}

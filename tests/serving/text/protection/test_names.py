@@ -2,9 +2,8 @@
 
 import pytest
 
+from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.tokens import Role, text_tokens
-from serving.text.protection.names import KnownWords
-from serving.text.protection.protecting import Protection
 
 KNOWN = KnownWords(
     [

@@ -6,13 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from serving.text.markup.readers.plain import read_plain
+from serving.text.markup.numbers import localised, localised_amount, values, written_units
+from serving.text.markup.patterns import EMOJI, KEPT, MAY_BE_KEPT, SIGNS, words_with_signs
+from serving.text.markup.protection import Protection
+from serving.text.markup.readers import read_plain
 from serving.text.markup.tokens import Role, text_tokens, translations, written
-from serving.text.protection.numbers import localised, localised_amount, values
-from serving.text.protection.patterns import EMOJI, KEPT, MAY_BE_KEPT
-from serving.text.protection.protecting import Protection
-from serving.text.protection.signs import SIGNS, words_with_signs
-from serving.text.protection.units import written_units
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
 

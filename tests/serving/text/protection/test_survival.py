@@ -21,7 +21,7 @@ from serving.documents.fragment import MARKUP
 from serving.pipelines.catalog import Translator
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.options import Markup, MarkupKind
+from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.served import ROOT, int8_bundle
 from tests.serving.api.conftest import made_world

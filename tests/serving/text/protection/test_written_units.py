@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.protection.units import UnitKind, written_units
+from serving.text.markup.numbers import UnitKind, written_units
 
 WHOLE, NUMBER = UnitKind.WHOLE, UnitKind.NUMBER
 QUANTITY, AMOUNT, TIME = UnitKind.QUANTITY, UnitKind.AMOUNT, UnitKind.TIME

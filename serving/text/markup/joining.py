@@ -7,9 +7,11 @@ of a note, is a mark. Other words are read whole, and their tags go where attent
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum, auto
 from itertools import groupby, takewhile
 
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.sentences import wrapped_breaks
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
 # zero-width space parts words.
@@ -139,7 +141,7 @@ def _word(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _is_note(head: str, tail: Sequence[Token]) -> bool:
-    """Say if a word's end is the number of a note."""
+    """Return whether a word's end is the number of a note."""
     text = read(tail)
     is_number = _NOTE.fullmatch(text) is not None or (len(text) == 1 and _is_shifted(tail))
     is_whole = tail[0].role is Role.OPEN and not _lone_tags(tail)
@@ -148,8 +150,8 @@ def _is_note(head: str, tail: Sequence[Token]) -> bool:
 
 
 def _is_number_and_word(tokens: Sequence[Token]) -> bool:
-    """Say if it is a number and a word that only a tag parts, as pages have them that are laid out
-    by styles: <b>3</b>comments.
+    """Return whether it is a number and a word that only a tag parts, as pages have them that are
+    laid out by styles: <b>3</b>comments.
     """
     texts = sorted(token.text for token in tokens if token.text)
     is_pair = len(texts) == 2 and texts[0].isdecimal() and texts[1].isalpha()
@@ -176,3 +178,78 @@ def _is_symbol(word: str, tokens: Sequence[Token]) -> bool:
 
 def _is_shifted(tokens: Iterable[Token]) -> bool:
     return any(token.name in _SHIFTING_TAGS for token in tokens)
+
+
+_LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+# What no space follows: a character of scripts that have none, a hyphen within a word.
+_BEFORE_NO_SPACE = re.compile(
+    r"(?:[\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF\u00AD]|\w[-‐])$"
+)
+
+
+class JoinedLines(Enum):
+    """Describes which lines are translated as one.
+
+    WRAPPED: those that a text was wrapped into.
+    """
+
+    NONE = auto()
+    WRAPPED = auto()
+    ALL = auto()
+
+
+def with_line_breaks(
+    tokens: Iterable[Token], joined: JoinedLines, language: str
+) -> Iterator[Token]:
+    """Yield the tokens; line breaks between lines that are not joined part sentences.
+
+    language: of the text, in two letters.
+    """
+    tokens = [*_gathered(tokens)]
+    joins = iter(_joins(tokens, joined, language))
+    last = ""
+    for token in tokens:
+        if token.role is Role.LINE_BREAK and not next(joins):
+            token = Token(Role.BREAK, token.raw)
+        elif token.role is Role.LINE_BREAK and _BEFORE_NO_SPACE.search(last):
+            token = Token(Role.LINE_BREAK, token.raw)
+        last = (last + token.text)[-2:]
+        yield token
+
+
+def _gathered(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the tokens, line breaks side by side and the spaces beside them as one."""
+    for is_space, group in groupby(tokens, key=_is_space):
+        found = [*group]
+        if is_space and any(token.role is Role.LINE_BREAK for token in found):
+            yield Token(Role.LINE_BREAK, written(found), " ")
+        else:
+            yield from found
+
+
+def _is_space(token: Token) -> bool:
+    is_text = token.role is Role.TEXT and token.raw.isspace()
+    return is_text or token.role is Role.LINE_BREAK
+
+
+def _num_line_ends(raw: str) -> int:
+    """Count tags where there are any: spaces beside them end no line."""
+    return raw.count("<") or len(_LINE_END.findall(raw))
+
+
+def _joins(tokens: Sequence[Token], joined: JoinedLines, language: str) -> list[bool]:
+    """Say of each line break if the lines that it parts are joined."""
+    if joined is not JoinedLines.WRAPPED:
+        return [joined is JoinedLines.ALL for token in tokens if token.role is Role.LINE_BREAK]
+    lines: list[list[str]] = [[]]
+    numbers: list[int] = []  # of the lines that end with the line breaks
+    for token in tokens:
+        if token.role is Role.LINE_BREAK:
+            numbers.append(len(lines) - 1)
+            lines += [[] for _ in range(_num_line_ends(token.raw))]
+        elif token.role is Role.BREAK:
+            lines += [[], []]
+        else:
+            lines[-1].append(token.text)
+    goes_on = wrapped_breaks(["".join(line) for line in lines], language)
+    return [goes_on[number] for number in numbers]

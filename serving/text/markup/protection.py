@@ -11,7 +11,29 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import count, groupby
 
+from serving.bundle.opening import Bundle
 from serving.text.alignment import Span
+from serving.text.markup.numbers import (
+    TIME_OF_DAY,
+    has_24_hours,
+    in_24_hours,
+    localised,
+    localised_amount,
+    written_units,
+)
+from serving.text.markup.patterns import (
+    BRACKETS,
+    EMOJI,
+    KEPT,
+    MAY_BE_KEPT,
+    PHRASE_BRACKETS,
+    SIGNS,
+    foreign_words,
+    kept_end,
+    readable,
+    separators,
+    words_with_signs,
+)
 from serving.text.markup.tokens import (
     MADE_OF_STAND_IN,
     STAND_IN,
@@ -23,31 +45,10 @@ from serving.text.markup.tokens import (
     translations,
     written,
 )
-from serving.text.protection.names import WITH_CAPITAL_NOUNS, KnownWords
-from serving.text.protection.numbers import (
-    has_24_hours,
-    in_24_hours,
-    localised,
-    localised_amount,
-)
-from serving.text.protection.patterns import (
-    EMOJI,
-    KEPT,
-    MAY_BE_KEPT,
-    kept_end,
-)
-from serving.text.protection.signs import (
-    BRACKETS,
-    PHRASE_BRACKETS,
-    SIGNS,
-    foreign_words,
-    readable,
-    separators,
-    words_with_signs,
-)
-from serving.text.protection.units import TIME_OF_DAY, written_units
 
 _BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
+
+
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
 
@@ -71,6 +72,58 @@ _ROLES = {
     _Kind.OPENING: Role.OPEN,
     _Kind.CLOSING: Role.CLOSE,
 }
+
+
+class KnownWords:
+    """The words that a model knows of the languages it reads, as they are mostly written."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._usual = {word.lower(): word for word in words}
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> "KnownWords | None":
+        """Read a bundle's list; None where it has none."""
+        text = bundle.words_text
+        return None if text is None else cls(text.split())
+
+    def references(self, text: str) -> Iterator[Span]:
+        """Yield where references to numbered things stand, as p. 45."""
+        return (Span(*match.span()) for match in _REFERENCE.finditer(text))
+
+    def unknown_names(self, text: str) -> Iterator[Span]:
+        """Yield where unknown names stand; those that only a space parts are one."""
+        start = end = 0
+        for word in self.unknown_words(text):
+            if not (start < end and text[end : word.start] == " "):
+                if start < end:
+                    yield Span(start, end)
+                start = word.start
+            end = word.end
+        if start < end:
+            yield Span(start, end)
+
+    def unknown_words(self, text: str) -> Iterator[Span]:
+        """Yield where the words of unknown names stand."""
+        for match in _WORD.finditer(text):
+            if text[match.start()].isupper():
+                word = _POSSESSIVE.sub("", match.group())
+                if self._is_unknown_name(word) or _follows_title(text, match.start()):
+                    yield Span(match.start(), match.start() + len(word))
+
+    def in_usual_letters(self, text: str) -> str:
+        """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""
+
+        def usual(match: re.Match[str]) -> str:
+            return self._usual.get(match.group(), match.group())
+
+        return _WORD.sub(usual, text.lower())
+
+    def _is_unknown_name(self, word: str) -> bool:
+        if len(word) < 2 or word.isupper():
+            return len(word) > 1 and _NUMERAL.fullmatch(word) is not None
+        small = word.lower()
+        is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
+        return not is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +273,9 @@ def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
 
 
 def _is_in_brackets(text: str, span: Span) -> bool:
-    """Say if round brackets are around a part and nothing else, so that they belong to it."""
+    """Return whether round brackets are around a part and nothing else, so that they belong to
+    it.
+    """
     return text[max(span.start - 1, 0) : span.start] == "(" and text[span.end : span.end + 1] == ")"
 
 
@@ -231,7 +286,9 @@ def _brackets(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind
 
 
 def _is_word(sign: re.Match[str]) -> bool:
-    """Say if a sign stands for a word between others: one of a keyboard, with spaces around it."""
+    """Return whether a sign stands for a word between others: one of a keyboard, with spaces around
+    it.
+    """
     begins = not sign.string[: sign.start()].strip()
     return sign.group().isascii() and sign.group() != "&" and not begins
 
@@ -247,3 +304,72 @@ def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
     while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)
         yield Span(match.start(), start)
+
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+
+
+_POSSESSIVE = re.compile(r"['’]s?$")
+
+
+_PARTS = re.compile(r"['’-]")
+
+
+# A name follows these, whatever else it may be: "Mrs. Rose".
+_TITLE = re.compile(
+    r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Capt|Sgt|Lt|Col|Gen|Sen|Gov|Sir|Madam|Lady|Mme|Mlle)\.? $"
+)
+
+
+# What is counted, abbreviated: p. 45, no. 5/B, vol. II.
+_REFERENCE = re.compile(
+    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q|[Ee]xt)\. ?"
+    r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
+)
+
+
+_NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
+
+
+WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
+
+
+def _follows_title(text: str, start: int) -> bool:
+    return _TITLE.search(text, max(start - 8, 0), start) is not None
+
+
+_CAPITAL_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+
+
+_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
+
+
+_ENGLISH_I = re.compile(r"\bi\b")
+
+
+def is_in_capitals(tokens: Iterable[Token]) -> bool:
+    """Return whether a segment has no small letter, and is no abbreviation."""
+    text = " ".join(token.text for token in tokens if token.role is Role.TEXT)
+    words = _CAPITAL_WORD.findall(text)
+    num_letters = sum(map(len, words))
+    return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
+
+
+def in_small_letters(
+    tokens: Iterable[Token], language: str, known_words: KnownWords | None
+) -> Iterator[Token]:
+    """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals
+    where the words are known.
+    """
+    is_first = True
+    for token in tokens:
+        if token.role is not Role.TEXT or not token.text:
+            yield token
+            continue
+        text = known_words.in_usual_letters(token.text) if known_words else token.text.lower()
+        if language == "en":
+            text = _ENGLISH_I.sub("I", text)
+        if is_first:
+            text = text[:1].upper() + text[1:]
+        is_first = False
+        yield Token(Role.TEXT, token.raw, text)

@@ -1,7 +1,7 @@
-"""Holds the words of a translation while what was kept is put back among them."""
+"""The words of a translation while what was kept is put back among them."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,21 +9,32 @@ import numpy as np
 
 from serving.text.alignment import Array, Span, TokenizedText, word_attention
 from serving.text.markup.placing import Origins
-from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN
-from serving.text.markup.words import SourceWords, is_wordy, words_in
+from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN, Role, Token, placed
 
 _LEAST = 1e-6
+
+
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
+
+
 _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
+
+
 _FIGURES = re.compile(r"\d+")
+
+
 _LETTER_OR_DIGIT = re.compile(r"[^\W_\u0e00-\u0eff\u3000-\u9fff]|%")
+
+
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
+
+
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
 
 
 @dataclass(slots=True, eq=False)
 class TargetWord:
-    """Holds a word of a translation.
+    """A word of a translation.
 
     gap: what stands before it.
     origins: how much it came of each of the source's words.
@@ -36,8 +47,26 @@ class TargetWord:
     raw: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceWords:
+    """The words that a segment's marks part.
+
+    before: of each token of the segment, how many words end before it begins; and of all.
+    translated: the text between what is kept, which a model translates.
+    kept: the words that stand for what is kept, with their tokens.
+    numbers: those that are numbers, likewise.
+    """
+
+    spans: tuple[Span, ...]
+    is_word: tuple[bool, ...]
+    before: tuple[int, ...]
+    translated: str
+    kept: dict[int, Token]
+    numbers: dict[int, Token]
+
+
 class TranslatedWords:
-    """Holds the words of a translation.
+    """The words of a translation.
 
     attention: [target tokens, source tokens]; None for a model without, then words are taken to
         stand in the order of the source's.
@@ -87,8 +116,8 @@ class TranslatedWords:
             self.words[0].gap = ""
 
     def _is_made_up(self, word: TargetWord, missing: Collection[int]) -> bool:
-        """Say if a word is a stand-in that the model made up, or what it made of a missing one: a
-        part of it, or a word with its figures, as X1.
+        """Return whether a word is a stand-in that the model made up, or what it made of a missing
+        one: a part of it, or a word with its figures, as X1.
         """
         if word.raw is not None or word.text in self._source.translated:
             return False
@@ -136,7 +165,9 @@ class TranslatedWords:
         self.words = left
 
     def came_of_what_is_kept(self, word: TargetWord, numbers: Collection[int]) -> bool:
-        """Say if a word came of a number, or of what is kept, more than of any other word."""
+        """Return whether a word came of a number, or of what is kept, more than of any other
+        word.
+        """
         best = int(word.origins.argmax())
         return best in numbers or best in self._source.kept
 
@@ -250,3 +281,71 @@ def _in_order(target: Sequence[Span], source: Sequence[Span]) -> Array:
     starts = np.maximum(own[:-1, None], others[None, :-1])
     shares: Array = np.maximum(ends - starts, 0) * len(target)
     return shares
+
+
+# Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
+_LETTER = (
+    r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
+    r"\u0F00-\u109F\u1780-\u17FF\u200C\u200D]"
+)
+
+
+_ALONE = r"[\u3040-\u30FF\u3400-\u4DBF\u4E00-\u9FFF]"  # scripts without spaces between words
+
+
+# What is elided before a word (l', qu'), a character that is a word, a word, punctuation.
+_WORD = re.compile(
+    rf"(?:[cdjlmnst]|\w*qu)['’](?=\w)|{_ALONE}|(?:(?!{_ALONE}){_LETTER})+"
+    rf"(?:[-.'’,](?=\w)(?:(?!{_ALONE}){_LETTER})+)*|[^\w\s]",
+    re.IGNORECASE,
+)
+
+
+def source_words(tokens: Sequence[Token]) -> SourceWords:
+    spans: list[Span] = []
+    is_word: list[bool] = []
+    before: list[int] = []
+    kept: dict[int, Token] = {}
+    numbers: dict[int, Token] = {}
+    text, start = "", 0
+
+    def end_text() -> None:
+        for span in words_in(text):
+            spans.append(Span(start + span.start, start + span.end))
+            is_word.append(is_wordy(text[span.start : span.end]))
+
+    for token, place in placed(tokens):
+        if token.role is Role.TEXT:
+            before.append(len(spans))  # not used of text
+            text += token.text
+            continue
+        end_text()
+        before.append(len(spans))
+        if token.role in (Role.KEPT, Role.NUMBER):
+            (kept if token.role is Role.KEPT else numbers)[len(spans)] = token
+            spans.append(place)
+            is_word.append(True)
+        text, start = "", place.end
+    end_text()
+    translated = "".join(token.text for token in tokens if token.role is Role.TEXT)
+    return SourceWords(
+        tuple(spans), tuple(is_word), (*before, len(spans)), translated, kept, numbers
+    )
+
+
+def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:
+    """Return where the words of a text lie.
+
+    whole: in order, what is a word each.
+    """
+    words, start = [], 0
+    for span in whole:
+        words += [Span(*match.span()) for match in _WORD.finditer(text, start, span.start)]
+        words.append(span)
+        start = span.end
+    return words + [Span(*match.span()) for match in _WORD.finditer(text, start)]
+
+
+def is_wordy(word: str) -> bool:
+    """Return whether it is more than punctuation."""
+    return any(character.isalnum() for character in word)

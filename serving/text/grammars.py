@@ -14,16 +14,16 @@ from llguidance import LLMatcher
 
 from serving.constraints import Constraint, Mask, Matcher
 from serving.errors import RequestError, Untokenizable
-from serving.text.guides.compiling import (
+from serving.text.grammar_compiler import (
     NotCompiled,
+    Trials,
     Vocabulary,
     beginning,
     compile_grammar,
     prepare,
 )
-from serving.text.guides.trials import Trials
 from serving.text.tokenizer import Tokenizer
-from serving.text.vocabulary.token_table import TokenTable
+from serving.text.tokenizer_json import TokenTable
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 MAX_MESSAGE_CHARACTERS = 300
@@ -104,7 +104,7 @@ class Grammars:
 
 
 class GrammarConstraint:
-    """Holds a compiled grammar, from which each row takes a copy."""
+    """A compiled grammar, from which each row takes a copy."""
 
     def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
         self._matcher, self._stop_ids = matcher, stop_ids
@@ -161,8 +161,8 @@ class _Vocabulary(Vocabulary):
 
 
 def _lost_spaces(table: TokenTable, begins_text: bool) -> tuple[bool, bool]:
-    """Say if a text may lose a space at its beginning, and at its end: a grammar knows only what is
-    left, and the tokens that a model has learnt to begin and to end with have it.
+    """Return whether a text may lose a space at its beginning, and at its end: a grammar knows only
+    what is left, and the tokens that a model has learnt to begin and to end with have it.
     """
     return begins_text and table.leading > 0, table.drops_last_space
 

@@ -14,9 +14,17 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
-from serving.text.markup.options import LINE_BREAK_TAG, Markup
-from serving.text.markup.readers.elements import Keeping, Part, with_whole_elements
-from serving.text.markup.tokens import Role, Token, range_name, text_tokens
+from serving.text.markup.tokens import (
+    LINE_BREAK_TAG,
+    Keeping,
+    Markup,
+    Part,
+    Role,
+    Token,
+    range_name,
+    text_tokens,
+    with_whole_elements,
+)
 
 # A document type that declares nothing itself is left as it is; nothing is looked up for it.
 _PROLOG = re.compile(r"\s*(?:<\?xml\s[^>]*\?>\s*)?(?:<!DOCTYPE\s[^\[>]*>\s*)?")

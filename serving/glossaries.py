@@ -1,0 +1,412 @@
+"""Keeps the glossaries of each key, and finds the entries that a text needs.
+
+A glossary holds a dictionary for each pair of languages. It belongs to the key that made it, and to
+nobody where the server asks for no keys; of others' there is no sign.
+"""
+
+import asyncio
+import csv
+import io
+import json
+import sqlite3
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from uuid import uuid4
+
+from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLarge
+from serving.pipelines.translation.job import GlossaryEntry
+from serving.storage import DatabaseThread, transaction
+from serving.text.languages import primary_language
+from serving.text.terms import Words, first_word
+
+Entries = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Names the languages of a dictionary, without regions."""
+
+    source: str
+    target: str
+
+    @classmethod
+    def of(cls, source: str, target: str) -> "Pair":
+        return cls(primary_language(source), primary_language(target))
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    pair: Pair
+    num_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    """Describes a glossary without its entries. created: in ISO 8601, of UTC."""
+
+    id: str
+    name: str
+    created: str
+    dictionaries: tuple[Dictionary, ...]
+
+    def dictionary(self, pair: Pair) -> Dictionary:
+        """Return the dictionary of a pair of languages. Raises RequestError."""
+        for each in self.dictionaries:
+            if each.pair == pair:
+                return each
+        message = f"has no dictionary from {pair.source} to {pair.target}"
+        raise RequestError("glossary_id", self.id, message)
+
+
+class GlossaryStore:
+    """Knows all glossaries; replicas share them.
+
+    Everything raises GlossaryNotFound, and RequestError where a glossary has no dictionary of a
+    pair of languages.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._database = DatabaseThread(folder, "glossaries", SCHEMA)
+
+    async def create(self, owner: str, name: str, dictionaries: Mapping[Pair, Entries]) -> Glossary:
+        """Raises QuotaExceeded where the owner has too many, TooLarge for too many entries."""
+        return await self._database.run(create, owner, name, dictionaries)
+
+    async def change(
+        self, owner: str, identity: str, name: str | None, dictionaries: Mapping[Pair, Entries]
+    ) -> Glossary:
+        """Rename a glossary and merge entries into it. Raises TooLarge for too many entries."""
+        return await self._database.run(change, owner, identity, name, dictionaries)
+
+    async def replace_dictionary(
+        self, owner: str, identity: str, pair: Pair, entries: Entries
+    ) -> Dictionary:
+        """Raises TooLarge for too many entries."""
+        return await self._database.run(replace_dictionary, owner, identity, pair, entries)
+
+    async def remove_dictionary(self, owner: str, identity: str, pair: Pair) -> None:
+        await self._database.run(remove_dictionary, owner, identity, pair)
+
+    async def remove(self, owner: str, identity: str) -> None:
+        await self._database.run(remove, owner, identity)
+
+    async def get(self, owner: str, identity: str) -> Glossary:
+        return await self._database.run(found, owner, identity)
+
+    async def all_of(self, owner: str) -> list[Glossary]:
+        return await self._database.run(all_of, owner)
+
+    async def entries(self, owner: str, identity: str, pair: Pair) -> dict[str, str]:
+        return await self._database.run(entries_of, owner, identity, pair)
+
+    async def occurring(
+        self, owner: str, identities: Sequence[str], pair: Pair, texts: Sequence[str]
+    ) -> tuple[GlossaryEntry, ...]:
+        """Return the entries whose terms may occur in one of the texts, however many a glossary
+        has: they are looked up by the words of the texts.
+        """
+        if not identities:
+            return ()
+        words = await asyncio.to_thread(Words, "\n".join(texts))
+        found = await self._database.run(candidates, owner, identities, pair, words.first_words())
+        return await asyncio.to_thread(_occurring, found, words)
+
+
+def _occurring(entries: Entries, words: Words) -> tuple[GlossaryEntry, ...]:
+    return tuple(
+        GlossaryEntry(term, (translation,))
+        for term, translation in entries.items()
+        if words.may_have(term)
+    )
+
+
+MAX_GLOSSARIES = 1000  # of one key
+
+
+SCHEMA = """
+PRAGMA foreign_keys = ON;
+CREATE TABLE IF NOT EXISTS glossaries (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, created TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS glossaries_of_owners ON glossaries (owner);
+CREATE TABLE IF NOT EXISTS dictionaries (
+    id INTEGER PRIMARY KEY,
+    glossary TEXT NOT NULL REFERENCES glossaries ON DELETE CASCADE,
+    source TEXT NOT NULL,
+    target TEXT NOT NULL,
+    num_entries INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (glossary, source, target)
+) STRICT;
+CREATE TABLE IF NOT EXISTS entries (
+    dictionary INTEGER NOT NULL REFERENCES dictionaries ON DELETE CASCADE,
+    term TEXT NOT NULL,
+    translation TEXT NOT NULL,
+    first_word TEXT NOT NULL,
+    UNIQUE (dictionary, term)
+) STRICT;
+CREATE INDEX IF NOT EXISTS entries_by_word ON entries (dictionary, first_word);
+"""
+
+
+_BYTES_OF_GLOSSARY = """
+SELECT total(length(CAST(term AS BLOB)) + length(CAST(translation AS BLOB)) + 2)
+FROM entries JOIN dictionaries ON dictionaries.id = dictionary WHERE glossary = ?
+"""
+
+
+def create(
+    database: sqlite3.Connection, owner: str, name: str, dictionaries: Mapping[Pair, Entries]
+) -> Glossary:
+    identity, created = str(uuid4()), _now()
+    with transaction(database):
+        query = "SELECT count(*) FROM glossaries WHERE owner = ?"
+        if database.execute(query, (owner,)).fetchone()[0] >= MAX_GLOSSARIES:
+            raise QuotaExceeded(f"there may be no more than {MAX_GLOSSARIES} glossaries of a key")
+        values = (identity, owner, name, created)
+        database.execute("INSERT INTO glossaries VALUES (?, ?, ?, ?)", values)
+        for pair, entries in dictionaries.items():
+            _merge(database, identity, pair, entries)
+    return found(database, owner, identity)
+
+
+def change(
+    database: sqlite3.Connection,
+    owner: str,
+    identity: str,
+    name: str | None,
+    dictionaries: Mapping[Pair, Entries],
+) -> Glossary:
+    """Give a glossary another name, and further entries; those of the same term are replaced."""
+    with transaction(database):
+        found(database, owner, identity)
+        if name is not None:
+            database.execute("UPDATE glossaries SET name = ? WHERE id = ?", (name, identity))
+        for pair, entries in dictionaries.items():
+            _merge(database, identity, pair, entries)
+    return found(database, owner, identity)
+
+
+def replace_dictionary(
+    database: sqlite3.Connection, owner: str, identity: str, pair: Pair, entries: Entries
+) -> Dictionary:
+    with transaction(database):
+        found(database, owner, identity)
+        _remove(database, identity, pair)
+        _merge(database, identity, pair, entries)
+    return Dictionary(pair, len(entries))
+
+
+def remove_dictionary(database: sqlite3.Connection, owner: str, identity: str, pair: Pair) -> None:
+    with transaction(database):
+        found(database, owner, identity).dictionary(pair)
+        _remove(database, identity, pair)
+
+
+def remove(database: sqlite3.Connection, owner: str, identity: str) -> None:
+    with transaction(database):
+        found(database, owner, identity)
+        database.execute("DELETE FROM glossaries WHERE id = ?", (identity,))
+
+
+def found(database: sqlite3.Connection, owner: str, identity: str) -> Glossary:
+    """Return a glossary of this owner. Raises GlossaryNotFound."""
+    query = "SELECT * FROM glossaries WHERE id = ? AND owner = ?"
+    row = database.execute(query, (identity, owner)).fetchone()
+    if row is None:
+        raise GlossaryNotFound(identity)
+    return _glossary(database, row)
+
+
+def all_of(database: sqlite3.Connection, owner: str) -> list[Glossary]:
+    query = "SELECT * FROM glossaries WHERE owner = ? ORDER BY created, rowid"
+    return [_glossary(database, row) for row in database.execute(query, (owner,)).fetchall()]
+
+
+def entries_of(
+    database: sqlite3.Connection, owner: str, identity: str, pair: Pair
+) -> dict[str, str]:
+    """Return all entries of a dictionary, in the order in which they came."""
+    found(database, owner, identity).dictionary(pair)
+    query = f"{_ENTRIES_OF_PAIR} ORDER BY entries.rowid"
+    return _as_entries(database.execute(query, (identity, pair.source, pair.target)))
+
+
+def candidates(
+    database: sqlite3.Connection,
+    owner: str,
+    identities: Sequence[str],
+    pair: Pair,
+    words: Iterable[str],
+) -> dict[str, str]:
+    """Return the entries of some glossaries that begin with one of these words; where several have
+    the same term the first glossary counts.
+    """
+    chosen: dict[str, str] = {}
+    for identity in identities:
+        found(database, owner, identity).dictionary(pair)
+        values = (identity, pair.source, pair.target, json.dumps(list(words)))
+        for term, translation in _as_entries(database.execute(_CANDIDATES, values)).items():
+            chosen.setdefault(term, translation)
+    return chosen
+
+
+_ENTRIES_OF_PAIR = """
+SELECT term, translation FROM entries JOIN dictionaries ON dictionaries.id = dictionary
+WHERE glossary = ? AND source = ? AND target = ?
+"""
+
+
+_CANDIDATES = f"""
+{_ENTRIES_OF_PAIR} AND first_word IN (SELECT value FROM json_each(?)) ORDER BY entries.rowid
+"""
+
+
+def _as_entries(rows: Iterable[sqlite3.Row]) -> dict[str, str]:
+    return {row["term"]: row["translation"] for row in rows}
+
+
+def _glossary(database: sqlite3.Connection, row: sqlite3.Row) -> Glossary:
+    query = "SELECT * FROM dictionaries WHERE glossary = ? ORDER BY id"
+    dictionaries = tuple(_dictionaries(database.execute(query, (row["id"],))))
+    return Glossary(row["id"], row["name"], row["created"], dictionaries)
+
+
+def _dictionaries(rows: Iterable[sqlite3.Row]) -> Iterator[Dictionary]:
+    for row in rows:
+        yield Dictionary(Pair(row["source"], row["target"]), row["num_entries"])
+
+
+def _merge(database: sqlite3.Connection, identity: str, pair: Pair, entries: Entries) -> None:
+    """Add entries to the dictionary of a pair, which is made where it is missing."""
+    key = (identity, pair.source, pair.target)
+    database.execute(
+        "INSERT OR IGNORE INTO dictionaries (glossary, source, target) VALUES (?, ?, ?)", key
+    )
+    query = "SELECT id FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?"
+    [dictionary] = database.execute(query, key).fetchone()
+    database.executemany(
+        "INSERT INTO entries VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET translation = excluded.translation",
+        ((dictionary, term, entries[term], first_word(term)) for term in entries),
+    )
+    database.execute(
+        "UPDATE dictionaries SET num_entries ="
+        " (SELECT count(*) FROM entries WHERE dictionary = dictionaries.id) WHERE id = ?",
+        (dictionary,),
+    )
+    [num_bytes] = database.execute(_BYTES_OF_GLOSSARY, (identity,)).fetchone()
+    if num_bytes > MAX_BYTES:
+        message = f"a glossary must have at most {MAX_BYTES} bytes"
+        raise TooLarge("entries", f"{num_bytes:.0f} bytes", message)
+
+
+def _remove(database: sqlite3.Connection, identity: str, pair: Pair) -> None:
+    database.execute(
+        "DELETE FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?",
+        (identity, pair.source, pair.target),
+    )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+MAX_BYTES = 10 * 2**20  # of the entries of one glossary, as UTF-8
+
+
+MAX_TERM_BYTES = 1024
+
+
+_LINE_SEPARATORS = "\u2028\u2029"
+
+
+class EntriesFormat(StrEnum):
+    TSV = "tsv"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One entry as it was written. place: which one it is, for errors."""
+
+    place: str
+    cells: tuple[str, ...]
+
+
+def parse_entries(text: str, written_as: EntriesFormat, pair: Pair) -> dict[str, str]:
+    """Read entries; blank lines are none. CSV may name the languages of each entry: those of other
+    languages are left out. Raises RequestError naming the first that is wrong.
+    """
+    if len(text) > MAX_BYTES or len(text.encode(errors="surrogatepass")) > MAX_BYTES:
+        raise TooLarge("entries", f"{len(text)} characters", f"must be at most {MAX_BYTES} bytes")
+    text = text.removeprefix("\ufeff")  # of files that programs saved
+    rows = _tsv_rows(text) if written_as is EntriesFormat.TSV else _csv_rows(text, pair)
+    places: dict[str, str] = {}
+    entries: dict[str, str] = {}
+    for row in rows:
+        term, translation = row.cells
+        _check(row, term)
+        _check(row, translation)
+        if term in entries:
+            raise _wrong(row, f"duplicates key with the {places[term]}", term)
+        places[term], entries[term] = row.place, translation
+    if not entries:
+        raise RequestError("entries", text, "has no entries")
+    return entries
+
+
+def as_tsv(entries: Mapping[str, str]) -> str:
+    return "\n".join(f"{term}\t{translation}" for term, translation in entries.items())
+
+
+def _tsv_rows(text: str) -> Iterator[_Row]:
+    start = 0
+    for index, line in enumerate(text.split("\n")):
+        row = _Row(f"index {index} (starting at position {start})", _cells(line.split("\t")))
+        start += len(line) + 1
+        if not line.strip():
+            continue
+        if len(row.cells) < 2:
+            raise _wrong(row, "misses tab separator", line)
+        if len(row.cells) > 2:
+            raise _wrong(row, "has more than one tab separator", line)
+        yield row
+
+
+def _csv_rows(text: str, pair: Pair) -> Iterator[_Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for index, cells in enumerate(reader):
+            row = _Row(f"index {index} (before the end of line {reader.line_num})", _cells(cells))
+            if not any(row.cells):
+                continue
+            if len(row.cells) not in (2, 4):
+                raise _wrong(row, "needs 2 values, or 4 with languages", cells)
+            if len(row.cells) == 2 or Pair.of(*row.cells[2:]) == pair:
+                yield _Row(row.place, row.cells[:2])
+    except csv.Error as error:
+        message = f"is not valid CSV at line {reader.line_num}: {error}"
+        raise RequestError("entries", text, message) from None
+
+
+def _cells(cells: list[str]) -> tuple[str, ...]:
+    return tuple(cell.strip() for cell in cells)
+
+
+def _check(row: _Row, term: str) -> None:
+    if not term:
+        raise _wrong(row, "lacks a term or its translation", row.cells)
+    if any(unicodedata.category(each) in ("Cc", "Cs") for each in term):
+        raise _wrong(row, "holds a control character", term)
+    if any(each in _LINE_SEPARATORS for each in term):
+        raise _wrong(row, "holds a line separator", term)
+    if len(term.encode()) > MAX_TERM_BYTES:
+        raise _wrong(row, f"is longer than {MAX_TERM_BYTES} bytes", term)
+
+
+def _wrong(row: _Row, message: str, value: object) -> RequestError:
+    return RequestError("entries", value, f"Key with the {row.place} {message}")
