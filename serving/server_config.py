@@ -1,6 +1,6 @@
-"""Reads what `attendant serve` is told: where to listen and which worker groups to run.
+"""The configuration of `attendant serve`: addresses, limits and worker groups.
 
-Read from flags or a YAML file. Unknown keys are refused, and all problems are told at once.
+Unknown keys are refused, and all problems are reported at once.
 """
 
 from pathlib import Path
@@ -21,17 +21,17 @@ class _Config(BaseModel):
 
 
 class TextLimits(_Config):
-    """Limits how much text one request may carry. Longer ones are refused with a clear error."""
+    """How much text one request may contain; more is refused."""
 
     max_characters: Count = 2**20
     max_segments: Count = 20_000
 
 
 class DocumentLimits(_Config):
-    """Limits documents: each one, and how long and in how much room they are kept.
+    """How large documents may be, and how long they are kept.
 
-    max_mib: of an uploaded file. disk_mib: of all files that wait, or wait to be fetched; beyond it
-        no more are taken.
+    max_mib: size of an uploaded file. disk_mib: size of all files that wait for translation or
+        download; more uploads are refused.
     """
 
     max_mib: Count = 32
@@ -41,14 +41,13 @@ class DocumentLimits(_Config):
 
 
 class Access(_Config):
-    """Describes who may ask, and where it is written down.
+    """Who may send requests, and the access log.
 
-    log: the file that takes a line for each request; `-` is the console; None is off.
-    keys: the file of keys, as `attendant keys` writes it; None lets everyone in, unless the
-        environment names a key.
-    operators: the file of keys, of the same kind, of those who may load and unload models; None
-        lets nobody.
-    metrics_need_key: `/metrics` is open without it.
+    log: the file that gets a line for each request; `-` is the console; None is off.
+    keys: the file of keys, as `attendant keys` writes it; None needs no key, unless the environment
+        has one.
+    operators: the file of keys that may load and unload models; None allows nobody.
+    metrics_need_key: whether `/metrics` needs a key.
     """
 
     log: Path | None = None
@@ -57,7 +56,7 @@ class Access(_Config):
     metrics_need_key: bool = False
 
     def beneath(self, folder: Path) -> Self:
-        """Return the same with paths relative to a folder."""
+        """Return a copy whose paths are relative to a folder."""
         log = self.log if self.log in (None, CONSOLE) else folder / self.log
         operators = self.operators and folder / self.operators
         keys = self.keys and folder / self.keys
@@ -65,25 +64,21 @@ class Access(_Config):
 
 
 class Tls(_Config):
-    """Names the files, in PEM, with which clients are spoken to in TLS.
-
-    certificate: the server's own, and after it those that vouch for it.
-    """
+    """The PEM files for TLS. certificate: the server's own, then its chain."""
 
     certificate: Path
     key: Path
 
     def beneath(self, folder: Path) -> Self:
-        """Return the same with paths relative to a folder."""
+        """Return a copy whose paths are relative to a folder."""
         files = {"certificate": folder / self.certificate, "key": folder / self.key}
         return self.model_copy(update=files)
 
 
 class Autoscaling(_Config):
-    """Describes how many replicas a group may have, and how much waiting work calls for one more.
+    """How many replicas a group may have, and when it gets one more.
 
-    queued_tokens: work that waits for a row, for each replica, as `attendant_waiting_tokens`
-        counts it.
+    queued_tokens: waiting tokens per replica, as `attendant_waiting_tokens` counts them.
     """
 
     min_replicas: Count = 1
@@ -91,7 +86,7 @@ class Autoscaling(_Config):
     queued_tokens: Count = 2_000
 
     @model_validator(mode="after")
-    def _bounds_are_in_order(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
                 f"min_replicas {self.min_replicas} is more than max_replicas {self.max_replicas}"
@@ -100,30 +95,29 @@ class Autoscaling(_Config):
 
 
 class WorkerGroup(_Config):
-    """Describes one Ray Serve application: every replica loads all its bundles.
+    """One Ray Serve application: every replica loads all its bundles.
 
-    autoscaling: instead of a fixed number of replicas.
-    slots: most rows in one batch of one model.
-    max_step_tokens: computed in one step of an engine, prompts included: more of them bring prompts
-        in sooner, fewer keep the tokens of others coming.
-    prefix_cache_mib, encoder_cache_mib: memory of each model for the states of prompts and sources
-        that may come again; 0 is off. It lies where the model runs.
-    speculation: whether language models, on the CPU, draft tokens that came before and verify
+    autoscaling: replaces a fixed number of replicas.
+    slots: maximal number of rows in one model's batch.
+    max_step_tokens: maximal number of tokens in one step, prompts included: more start prompts
+        sooner, fewer delay other requests' tokens less.
+    prefix_cache_mib, encoder_cache_mib: memory per model, on its device, for states of prompts and
+        sources that may be repeated; 0 is off.
+    speculation: whether language models on the CPU draft tokens from earlier text and verify
         several at once, where that saves time.
-    max_waiting: requests to one model without a slot yet; beyond it clients are told 429.
-    max_wait_seconds: how long others may hold a request up, by what they have asked for; whoever
-        would wait for longer, and longer than it takes itself, is told 429 at once.
-    timeout_seconds: of requests that say none themselves.
-    cpus_per_replica: what its models' engines share; None shares the machine's CPUs.
-    engines: of each model, side by side in one replica. threads: of each engine. None measures
-        which numbers, of those that fill the CPUs, suit the model.
-    device: auto is cuda where there is a GPU and all bundles are made for one, else cpu.
-    gpus_per_replica: None is one on device cuda, none on cpu. Part of one is that part of its
-        memory too; what the replica's models share of it are equal parts.
-    canary_percent: of the requests that the first group would get this one does, to try another
-        version of its models under the same names.
-    access, state_dir: of the whole server where `ServerConfig` says it; on a cluster a group has
-        its own.
+    max_waiting: requests to one model without a slot; more get 429.
+    max_wait_seconds: longest estimated queueing time before a 429. A request that takes longer by
+        itself may wait as long as it takes.
+    timeout_seconds: for requests that give none.
+    cpus_per_replica: shared by its models' engines; None divides the machine's CPUs.
+    engines: per model and replica. threads: per engine. None measures which numbers, among those
+        that fill the CPUs, suit the model.
+    device: auto is cuda if there is a GPU and all bundles are made for one, else cpu.
+    gpus_per_replica: None is 1 on device cuda and 0 on cpu. A fraction is also that fraction of the
+        GPU's memory, which the replica's models divide equally.
+    canary_percent: percent of the first group's requests that this group gets instead, to try
+        another version of its models under the same names.
+    access, state_dir: set in `ServerConfig` for the whole server; on a cluster, for each group.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
@@ -154,21 +148,20 @@ class WorkerGroup(_Config):
         return self.autoscaling.max_replicas if self.autoscaling else self.replicas
 
     @model_validator(mode="after")
-    def _number_of_replicas_is_told_once(self) -> Self:
+    def _reject_replicas_beside_autoscaling(self) -> Self:
         if self.autoscaling and "replicas" in self.model_fields_set:
             raise ValueError("give replicas or autoscaling, not both")
         return self
 
 
 class ServerConfig(_Config):
-    """Describes a server. The first group answers at `/`; it forwards requests for models of the
-    other groups.
+    """A server. The first group answers at `/`, and forwards requests for models of other groups.
 
-    operations_port: where /health, /ready and /metrics answer however many clients there are; None
-        is the one after `port`, or any free one if that is taken.
-    drain_seconds: how long requests in progress may go on after SIGTERM.
-    tls: None speaks plain HTTP, as the operations port always does.
-    state_dir: the folder of what survives the server, as documents in progress; None is
+    operations_port: where /health, /ready and /metrics answer under any load; None is the port
+        after `port`, or any free one if that is taken.
+    drain_seconds: how long requests in progress may take after SIGTERM.
+    tls: None for plain HTTP, which the operations port always uses.
+    state_dir: the folder of what survives the server, such as documents in progress; None is
         `$XDG_STATE_HOME/attendant`, or `~/.local/state/attendant`.
     """
 
@@ -182,7 +175,7 @@ class ServerConfig(_Config):
     groups: tuple[WorkerGroup, ...]
 
     @model_validator(mode="after")
-    def _what_is_the_whole_servers_is_said_once(self) -> Self:
+    def _reject_server_options_in_groups(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
         if any(group.state_dir for group in self.groups):
@@ -190,7 +183,7 @@ class ServerConfig(_Config):
         return self
 
     @model_validator(mode="after")
-    def _canaries_stand_beside_the_first_group(self) -> Self:
+    def _check_canaries(self) -> Self:
         if self.groups and self.groups[0].canary_percent is not None:
             raise ValueError(
                 "canary_percent: the first group is the one that a canary stands beside"
@@ -200,7 +193,7 @@ class ServerConfig(_Config):
         return self
 
     @model_validator(mode="after")
-    def _groups_can_be_told_apart(self) -> Self:
+    def _check_names(self) -> Self:
         if not self.groups:
             raise ValueError("there must be at least one group")
         names = [group.name for group in self.groups]
@@ -216,12 +209,12 @@ def read_config(path: Path) -> ServerConfig:
     access = config.access.beneath(path.parent)
     tls = config.tls and config.tls.beneath(path.parent)
     state_dir = config.state_dir and path.parent / config.state_dir
-    of_all = {"access": access, "tls": tls, "state_dir": state_dir}
-    return config.model_copy(update={"groups": groups, **of_all})
+    of_server = {"access": access, "tls": tls, "state_dir": state_dir}
+    return config.model_copy(update={"groups": groups, **of_server})
 
 
 def parse_file(path: Path) -> ServerConfig:
-    """Read a YAML file as it stands. Raises ConfigError."""
+    """Read a YAML file, leaving its paths as they are. Raises ConfigError."""
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 
 
 class DatabaseThread:
-    """Does one piece of work after the other, in the order in which they were given to it.
+    """Runs functions on one database, one after the other, in the order of the calls.
 
-    The database is opened by the first: a server that needs none makes no file.
+    The first call opens the database: a server that needs none makes no file.
     """
 
     def __init__(self, folder: Path, name: str, schema: str) -> None:
@@ -30,17 +30,14 @@ class DatabaseThread:
         self._executor = ThreadPoolExecutor(1, f"database-{name}")
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Return `work(database, *arguments)`. Raises StorageError.
-
-        What was begun is done, also if nobody waits for it any more.
-        """
+        """Return `work(database, *arguments)`. Cancelling does not stop it. Raises StorageError."""
         return await asyncio.shield(asyncio.wrap_future(self.start(work, *arguments)))
 
     def start(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Do work without waiting for it."""
-        return self._executor.submit(self._done, work, arguments)
+        """Start work without waiting for it."""
+        return self._executor.submit(self._run, work, arguments)
 
-    def _done(self, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
+    def _run(self, work: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
         try:
             if self._database is None:
                 self._database = open_database(self._folder, self._name, self._schema)
@@ -51,7 +48,7 @@ class DatabaseThread:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Hold the database against other writers; what fails inside leaves no trace."""
+    """Run the block as one transaction, rolled back if it raises."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -65,19 +62,18 @@ _BUSY_TIMEOUT_SECONDS = 10.0
 
 
 def default_state_dir() -> Path:
-    """Return where a user's programs keep their state, as the XDG base directories have it."""
+    """Return the default folder for state, from the XDG base directories."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "attendant"
 
 
 def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
-    """Open the database of that name in a folder that only its owner reads.
+    """Open a database in a private folder. Raises StorageError.
 
-    Rows are read by name. A statement outside of BEGIN and COMMIT is a transaction of its own, and
-    waits up to ten seconds for those of others. Any thread may use the connection, one at a time.
-    Raises StorageError.
+    Columns are read by name. A statement outside of BEGIN and COMMIT is a transaction of its own,
+    and waits up to ten seconds for others. Any thread may use the connection, one at a time.
 
-    schema: statements that make the tables where they are missing.
+    schema: statements that make missing tables.
     """
     make_folder(folder)
     try:
@@ -88,7 +84,7 @@ def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that only its owner reads, where there is none. Raises StorageError."""
+    """Make a private folder if it is missing. Raises StorageError."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -99,9 +95,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Open one database at a time: what turns a new one to WAL fails beside others, and does not
-    wait for them.
-    """
+    """Lock the folder: switching a new database to WAL fails, without waiting, beside others."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -26,7 +26,7 @@ _OPERATIONS = {
     "/score": "score",
 }
 _TRANSLATES = "translate"
-_MOST_PARTS = 64  # of one request: a book has thousands of sentences
+_MOST_PARTS = 64  # per request: a book has thousands of sentences
 _MAX_PATH_CHARACTERS = 256
 Attributes = dict[str, str | int]
 _W3C = TraceContextTextMapPropagator()
@@ -46,7 +46,7 @@ class Provider(Protocol):
 
 
 class Tracing:
-    """Tells spans to whoever the provider exports them to."""
+    """Makes the spans of requests; the provider exports them."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -56,9 +56,9 @@ class Tracing:
     def request(
         self, method: str, path: str, headers: Mapping[str, str], answer: Answer
     ) -> Iterator[None]:
-        """Keep the span of a request that is served; it is told if a protocol counted the request.
+        """Make the span of a request, which is exported if a protocol counted the request.
 
-        headers: may name a span of the client's, whose child it is then (W3C Trace Context).
+        headers: may name a span of the client as its parent (W3C Trace Context).
         """
         span = self._tracer.start_span(path, _W3C.extract(headers), SpanKind.SERVER)
         context = set_span_in_context(span)
@@ -68,7 +68,7 @@ class Tracing:
             yield
         finally:
             if account.protocol:
-                self._tell(account.parts, context)
+                self._export_parts(account.parts, context)
                 _describe(span, account, _operation(path))
                 span.set_attribute("http.request.method", method)
                 span.set_attribute("url.path", path[:_MAX_PATH_CHARACTERS])
@@ -78,19 +78,19 @@ class Tracing:
 
     @contextmanager
     def continued(self, traceparent: str) -> Iterator[None]:
-        """Tell what is done here for a request whose own span is in another process."""
+        """Make spans of what is done here for a request whose span is in another process."""
         account = open_account()
         account.parts, account.traceparent = [], traceparent
         try:
             yield
         finally:
-            self._tell(account.parts, _W3C.extract({"traceparent": traceparent}))
+            self._export_parts(account.parts, _W3C.extract({"traceparent": traceparent}))
 
     def close(self) -> None:
-        """Hand over what has not been exported yet."""
+        """Export the spans that have not been exported yet."""
         self._provider.shutdown()
 
-    def _tell(self, parts: Sequence[Part], context: Context) -> None:
+    def _export_parts(self, parts: Sequence[Part], context: Context) -> None:
         offset = time.time() - time.perf_counter()
         for part in parts[:_MOST_PARTS]:
             read = "encode" if part.reads_source else "prefill"
@@ -133,7 +133,7 @@ def _describe(span: Span, account: Account, operation: str) -> None:
 
 
 def _operation(path: str) -> str:
-    """Return what a request asks for, in OpenTelemetry's words where it has one."""
+    """Return OpenTelemetry's name of a request's operation, or our own."""
     return next((name for end, name in _OPERATIONS.items() if path.endswith(end)), _TRANSLATES)
 
 
@@ -148,10 +148,9 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def tracing_to_collector(environment: Mapping[str, str], replica: str) -> Tracing | None:
-    """Make what traces a replica's requests; None where no collector is named.
+    """Return what traces a replica's requests; None if the environment names no collector.
 
-    The packages read the rest of OpenTelemetry's variables themselves: headers, certificates, how
-    many requests are sampled.
+    OpenTelemetry's packages read its other variables: headers, certificates, the sampling rate.
     """
     if not _is_wanted(environment):
         return None
@@ -167,14 +166,14 @@ def tracing_to_collector(environment: Mapping[str, str], replica: str) -> Tracin
 
 
 def problems_of_tracing(environment: Mapping[str, str]) -> list[str]:
-    """Find what would keep spans from being sent."""
+    """Return what would keep spans from being sent."""
     if not _is_wanted(environment):
         return []
     named = next(name for name in ENDPOINTS if environment.get(name))
     if not _is_installed():
         return [f"{named}: needs packages that are not installed: pip install 'attendant[traces]'"]
     return [
-        f"{name}: {value} is not spoken, only {_HTTP}"
+        f"{name}: {value} is not supported, only {_HTTP}"
         for name in _PROTOCOLS
         if (value := environment.get(name, _HTTP)) != _HTTP
     ]
@@ -183,7 +182,7 @@ def problems_of_tracing(environment: Mapping[str, str]) -> list[str]:
 def _is_installed() -> bool:
     try:
         return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
-    except ModuleNotFoundError:  # of a package that this one would be in
+    except ModuleNotFoundError:  # raised for a missing parent package
         return False
 
 

@@ -1,8 +1,7 @@
-"""Shows what replicas log on the console of `attendant serve`.
+"""Show the log records of replicas on the console of `attendant serve`.
 
-Replicas are processes of Ray's, which keeps what they write in files that nobody looks into. They
-send each record over a Unix socket instead. Where there is none, as on a cluster, records go where
-Ray Serve's own do.
+Ray starts the replicas, and writes their output to files. So replicas send each record over a Unix
+socket instead. Without the socket, as on a cluster, records go to Ray Serve's own log.
 """
 
 import logging
@@ -21,18 +20,18 @@ from serving.server_config import CONSOLE
 
 _SOCKET_VARIABLE = "ATTENDANT_CONSOLE_SOCKET"
 _MAX_RECORD_BYTES = 2**16
-_TIMEOUT_SECONDS = 0.1  # a console that stands still holds a replica up for no longer
-_LINES = "attendant.access"
+_TIMEOUT_SECONDS = 0.1  # a blocked console must not block a replica for longer
+_ACCESS_LOGGER = "attendant.access"
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 @contextmanager
 def console(folder: Path) -> Iterator[None]:
-    """Show on stderr what replicas log that are started within the block."""
+    """Print on stderr the records of replicas that are started within the block."""
     address = str(folder / "console.sock")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(address)
-        shown = threading.Thread(target=_show, args=(door,), name="console", daemon=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(address)
+        shown = threading.Thread(target=_show, args=(receiver,), name="console", daemon=True)
         shown.start()
         os.environ[_SOCKET_VARIABLE] = address
         try:
@@ -45,7 +44,7 @@ def console(folder: Path) -> Iterator[None]:
 
 
 def log_to_console() -> None:
-    """Choose, in a replica, where this package's records go, what it tells of itself included."""
+    """Send this package's records of this process to the console or to Ray Serve's log."""
     address = os.environ.get(_SOCKET_VARIABLE)
     handlers = [_Sender(address)] if address else logging.getLogger("ray.serve").handlers
     logger = logging.getLogger("serving")
@@ -55,13 +54,13 @@ def log_to_console() -> None:
 
 
 def writer_to(place: Path | None) -> Callable[[str], None] | None:
-    """Make what writes lines, in a replica, to a file or to the console; None where `place` is.
+    """Return a function that writes lines to a file or to the console; None if `place` is None.
 
-    All replicas append to one file, each line in one piece. It may be moved away while they do.
+    All replicas append to one file, each line in one write. Another process may rotate the file.
     """
     if place is None:
         return None
-    logger = logging.getLogger(_LINES)
+    logger = logging.getLogger(_ACCESS_LOGGER)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     for handler in _handlers_of(place):
@@ -76,18 +75,16 @@ def _handlers_of(place: Path) -> list[logging.Handler]:
     return [_Sender(address, "%(message)s")] if address else logging.getLogger("ray.serve").handlers
 
 
-def _show(door: socket.socket) -> None:
-    """Until an empty record comes."""
-    while record := door.recv(_MAX_RECORD_BYTES):
-        with suppress(OSError):  # nobody reads
+def _show(receiver: socket.socket) -> None:
+    """Print records until an empty one comes."""
+    while record := receiver.recv(_MAX_RECORD_BYTES):
+        with suppress(OSError):  # stderr is closed
             print(record.decode(errors="replace"), file=sys.stderr, flush=True)
 
 
 class _Formatter(logging.Formatter):
     def formatException(self, exc_info: Any) -> str:
-        """Say nothing: the standard handler prints, and in a replica Ray Serve has put its own
-        `print` in place.
-        """
+        """Return the traceback without printing: Ray Serve replaces `print` in a replica."""
         return "".join(traceback.format_exception(*exc_info)).rstrip()
 
 
@@ -100,7 +97,7 @@ class _Sender(logging.Handler):
         self._socket.settimeout(_TIMEOUT_SECONDS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Cut a text that is too long: of a traceback the end says most."""
+        """Send a record. If it is too long only its end is sent, the useful part of a traceback."""
         text = self.format(record).encode(errors="backslashreplace")
         try:
             self._socket.sendto(text[-_MAX_RECORD_BYTES:], self._address)

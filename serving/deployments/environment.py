@@ -1,4 +1,4 @@
-"""Sets the environment in which Ray serves on this machine alone."""
+"""The environment variables of a Ray that serves on this machine only, and the machine's limits."""
 
 import os
 import random
@@ -15,13 +15,14 @@ MAX_CONNECTIONS = 4096
 _MIN_CONNECTIONS = 100
 _LEAST_PORT, _MOST_PORT, _MAX_TRIES = 20_000, 32_000, 100
 _FILES_PER_CONNECTION = 2  # in HAProxy: one to the client, one to the replica
-_OTHER_FILES = 448  # its operators, listeners and checks; in a replica models and Ray
+_OTHER_FILES = 448  # operations, listeners and checks in HAProxy; models and Ray in a replica
 
 
 def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]:
-    """To be set before Ray is imported. What the user has set counts more, where that can work.
+    """Return the environment, to be set before Ray is imported. The user's variables win over our
+    defaults, but not over what the server needs.
 
-    ports: those set aside for replicas. metrics_port: where HAProxy tells its own metrics.
+    ports: reserved for replicas. metrics_port: where HAProxy reports its metrics.
     """
     own = {
         METRICS_FOLDER: str(folder / "metrics"),
@@ -32,9 +33,7 @@ def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]
 
 
 def free_ports(count: int) -> range:
-    """Find ports of this machine side by side that nobody listens at, below those that are handed
-    out to clients.
-    """
+    """Return free adjacent ports of this machine, below those that the system gives to clients."""
     for _ in range(_MAX_TRIES):
         first = random.randrange(_LEAST_PORT, _MOST_PORT - count)
         if all(map(_is_free, range(first, first + count))):
@@ -43,9 +42,9 @@ def free_ports(count: int) -> range:
 
 
 def allowed_connections() -> int:
-    """Count the connections at a time: as many as wanted, or what the limit on open files leaves.
+    """Return how many connections there may be at once, given the limit on open files.
 
-    Only the hard limit counts: Ray and HAProxy raise the soft one themselves.
+    Only the hard limit counts: Ray and HAProxy raise the soft limit themselves.
     """
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -61,15 +60,15 @@ def allowed_connections() -> int:
 
 
 def _necessities(folder: Path, ports: range) -> dict[str, str]:
-    """Return what holds whatever the user has set: how the parts of one run find each other."""
+    """Return what the processes of one run need to find each other."""
     return {
-        # HAProxy is ours, and replicas answer it themselves.
+        # We run HAProxy ourselves, and it connects to replicas directly.
         "RAY_SERVE_ENABLE_HA_PROXY": "0",
         "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports.start),
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports.stop),
-        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # HAProxy asks who is there
-        # Ray then stays on the loopback address, with all of its processes.
+        "RAY_SERVE_PORT_QUARANTINE_S": "0",  # HAProxy checks the ports
+        # All processes of Ray then use the loopback address.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_TMPDIR": str(folder),  # Ray makes a folder `ray` in it
@@ -78,15 +77,15 @@ def _necessities(folder: Path, ports: range) -> dict[str, str]:
 
 def _defaults(folder: Path) -> dict[str, str]:
     return {
-        # Ray's own would lie in the home folder, for everyone to read.
+        # Ray's default is a file in the home folder that everyone may read.
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-        # One machine: nothing has to hear of a replica's end before it ends.
+        # On one machine nothing has to be notified before a replica ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-        # A busy machine is slow to start processes, which is no reason to start them again.
+        # A busy machine starts processes slowly; they must not be restarted for it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "30",
-        # Ray's own default is 15: replicas would wait for whatever else the machine does.
+        # Ray's default of 15 would make replicas wait for all other processes.
         "RAY_worker_niceness": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

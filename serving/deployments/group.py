@@ -1,4 +1,7 @@
-"""Makes a worker group a Ray Serve application."""
+"""Make a worker group a Ray Serve application, and decide how many replicas it has.
+
+Ray Serve asks each replica for its load, sums it up, and calls the policy here.
+"""
 
 from typing import Any
 
@@ -11,20 +14,20 @@ from serving.deployments.replica import ROWS_IN_USE, WAITING_TOKENS, Replica
 from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
-_SPARE_REQUESTS = 256  # for /health and /metrics, and to be told 429 by the engine, not by Ray
+_SPARE_REQUESTS = 256  # for /health and /metrics, and so that the engine answers 429, not Ray
 _GRACE_SECONDS = 30.0
 _VERSION = "of this run"
-_HEALTH_CHECK_SECONDS = 1.0  # so soon a replica that was killed is missed
+_HEALTH_CHECK_SECONDS = 1.0  # how soon a killed replica is noticed
 _UPSCALE_SECONDS = 10.0
 _DOWNSCALE_SECONDS = 300.0
 _LOOK_BACK_SECONDS = 15.0
 
 
 def application_of(group: WorkerGroup, prefix: str = "") -> Application:
-    """Make the application of a group. prefix: of its paths, which it needs to deploy itself again.
+    """Return the application of a group. prefix: the beginning of its paths.
 
-    Its code is of one version always: so replicas that run are told which bundles they are to have,
-    instead of being replaced (`Replica.reconfigure`).
+    The version never changes: so Ray Serve gives new bundles to running replicas instead of
+    replacing them (`Replica.reconfigure`). Serve has no public option for the version.
     """
     cpus = cpus_per_replica(group)
     num_requests = len(group.bundles) * (group.slots + group.max_waiting) + _SPARE_REQUESTS
@@ -44,7 +47,7 @@ def application_of(group: WorkerGroup, prefix: str = "") -> Application:
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:
-    """Unless told, replicas share the CPUs that this process may use, HTTP included."""
+    """Return the CPUs of a replica; by default replicas share those that this process may use."""
     return group.cpus_per_replica or max(1, available_cpus() // group.max_replicas)
 
 
@@ -55,10 +58,8 @@ def gpus_per_replica(group: WorkerGroup) -> float:
 
 
 class WaitingTokens:
-    """Asks for a replica for all rows in use, and for one more for so many tokens that wait.
-
-    Replicas with nothing waiting whose rows are all in use are as many as are needed; with rows in
-    use here and there fewer will do.
+    """An autoscaling policy: one replica for each full batch of rows in use, and one more for every
+    `tokens_per_replica` waiting tokens.
     """
 
     def __init__(self, tokens_per_replica: int) -> None:

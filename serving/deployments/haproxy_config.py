@@ -11,11 +11,11 @@ from serving.deployments.listening import Listening, joined
 from serving.errors import ConfigError
 from serving.server_config import Tls
 
-_OPERATORS = 64  # connections at a time of those who ask for /health, /ready and /metrics
-_OTHER_CONNECTIONS = 64  # of our own to HAProxy
-_MOST_AT_ONCE = 512  # requests in one replica: it looks at each within a quarter of a second
+_OPERATORS = 64  # connections at once to /health, /ready and /metrics
+_OTHER_CONNECTIONS = 64  # our own, to HAProxy
+_MOST_AT_ONCE = 512  # requests in one replica; it begins to read each within a quarter of a second
 _RETRY_SECONDS = 5  # about as long as a replica takes to start
-_TELLS_HTTPS = "http-request set-header x-forwarded-proto https"
+_SET_HTTPS = "http-request set-header x-forwarded-proto https"
 _HERE = Path(__file__).parent
 _FILE = "certificate.pem"
 _MISMATCH = "KEY_VALUES_MISMATCH"
@@ -23,11 +23,11 @@ _MISMATCH = "KEY_VALUES_MISMATCH"
 
 @dataclass(frozen=True)
 class Served:
-    """Says how HAProxy knows the replicas of one worker group.
+    """How HAProxy finds the replicas of one worker group.
 
     application: its name in Ray Serve, which no other run on this machine uses.
-    prefix: of its paths, without a slash at its end; empty at the root.
-    canary_percent: of the requests to the root it gets so many.
+    prefix: the beginning of its paths, without a slash at its end; empty at the root.
+    canary_percent: how many of the requests to the root it gets.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Front:
-    """Says where HAProxy listens, for how many, and where it looks for replicas.
+    """Where HAProxy listens, for how many connections, and where it looks for replicas.
 
-    operations: where /health, /ready and /metrics answer whatever the load.
-    metrics_port: where HAProxy tells its own metrics, to this machine.
-    tls: None speaks plain HTTP to clients.
+    operations: the address where /health, /ready and /metrics answer under any load.
+    metrics_port: where HAProxy reports its own metrics, to this machine only.
+    tls: None for plain HTTP.
     """
 
     public: Listening
@@ -60,7 +60,7 @@ class Front:
 
 
 def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
-    """Return HAProxy's configuration. folder: where its files are."""
+    """Return HAProxy's configuration. folder: for its files."""
     groups = sorted(front.groups, key=lambda group: len(group.prefix), reverse=True)
     text = _template("haproxy.cfg").substitute(
         all_connections=front.connections + 2 * _OPERATORS + _OTHER_CONNECTIONS,
@@ -71,7 +71,7 @@ def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
         stopping=str(is_stopping).lower(),
         retry_seconds=_RETRY_SECONDS,
         public=_bind(front.public) + (f" ssl crt {certificate_in(folder)}" if front.tls else ""),
-        tells_scheme=_TELLS_HTTPS if front.tls else "",
+        set_scheme=_SET_HTTPS if front.tls else "",
         operations=_bind(front.operations),
         metrics_port=front.metrics_port,
         canaries="\n".join(_canaries(front.groups)),
@@ -81,12 +81,12 @@ def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
 
 
 def socket_in(folder: Path) -> Path:
-    """Return where HAProxy takes commands."""
+    """Return the path of the socket on which HAProxy takes commands."""
     return folder / "haproxy.sock"
 
 
 def _canaries(groups: Sequence[Served]) -> Iterator[str]:
-    """Yield rules that send parts of what comes to the root on to other groups."""
+    """Yield rules that send a part of the requests to the root to canary groups."""
     below = 0
     for group in groups:
         if group.canary_percent:
@@ -117,7 +117,7 @@ def _backend(group: Served, ports: range) -> str:
 
 
 def _watched(front: Front) -> str:
-    """Write the replicas at `/` down once more, for questions that wait for no other."""
+    """Return a second backend of the replicas at `/`, whose requests do not wait behind others."""
     name = _backend_name(front.groups[0])
     servers = [
         f"    server port-{port} 127.0.0.1:{port} track {name}/port-{port}\n"
@@ -131,7 +131,7 @@ def _backend_name(group: Served) -> str:
 
 
 def _bind(listening: Listening) -> str:
-    """HAProxy's words for it."""
+    """Return the arguments of HAProxy's `bind`."""
     place = joined(listening.address, listening.port)
     return f"{place} v4v6" if listening.address == "::" else place
 
@@ -141,25 +141,25 @@ def _template(name: str) -> Template:
 
 
 class Certificate:
-    """Holds the files that a user renews, and HAProxy's own in a run's folder."""
+    """The certificate files that a user renews, and HAProxy's copy of them in the run folder."""
 
     def __init__(self, tls: Tls, folder: Path) -> None:
         self.path = certificate_in(folder)
         self._tls = tls
-        self._seen = self._look()
+        self._state = self._read_state()
 
     def write(self) -> None:
-        """Put what was read last where HAProxy looks as it starts. Raises ConfigError."""
+        """Write HAProxy's copy. Raises ConfigError."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(read_certificate(self._tls))
 
     def has_changed(self) -> bool:
-        """Tell whether a file is another than when this was asked last."""
-        before, self._seen = self._seen, self._look()
-        return self._seen != before
+        """Return whether a file has changed since the last call."""
+        before, self._state = self._state, self._read_state()
+        return self._state != before
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _read_state(self) -> list[tuple[int, int, int] | None]:
         return [_state_of(path) for path in (self._tls.certificate, self._tls.key)]
 
 
@@ -168,9 +168,9 @@ def certificate_in(folder: Path) -> Path:
 
 
 def read_certificate(tls: Tls) -> str:
-    """Return the certificate, those that vouch for it, and the key, as PEM without empty lines.
+    """Return the certificate, its chain and the key, as PEM without empty lines.
 
-    Raises ConfigError for files that cannot be read, or do not belong together.
+    Raises ConfigError for files that cannot be read or do not belong together.
     """
     texts = [_read(path) for path in (tls.certificate, tls.key)]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -195,7 +195,7 @@ def _read(path: Path) -> str:
 
 
 def _no_password() -> str:
-    """Give an encrypted key no password: nobody is there to type one."""
+    """Return an empty password, so that an encrypted key fails instead of asking for one."""
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Where the server listens: a free address of this machine, and the URL that reaches it."""
+"""The addresses at which the server listens, and their URLs."""
 
 import os
 import socket
@@ -14,9 +14,7 @@ _EVERY_ADDRESS = {
 
 @dataclass(frozen=True)
 class Listening:
-    """Holds a port and a numeric address of this machine, or the one that stands for all; and what
-    is spoken there.
-    """
+    """A port and a numeric address of this machine, or the one that stands for all addresses."""
 
     address: str
     port: int
@@ -24,7 +22,7 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """Reaches the server from this machine."""
+        """Return the URL of the server on this machine."""
         address, _ = _EVERY_ADDRESS.get(self.address, (self.address, ""))
         return f"{self.scheme}://{joined(address, self.port)}"
 
@@ -36,9 +34,9 @@ class Listening:
 
 
 def listening_at(host: str, port: int) -> Listening:
-    """Port 0 is any free one. Raises AttendantError where this cannot be listened at.
+    """Return the address of a host and port; port 0 is any free one.
 
-    HAProxy would share the port with whoever has it already.
+    Raises AttendantError if something listens there already: HAProxy would share the port.
     """
     try:
         family, address = _resolved(host)
@@ -51,7 +49,9 @@ def listening_at(host: str, port: int) -> Listening:
 
 
 def operations_at(host: str, port: int | None, public: Listening) -> Listening:
-    """Without a port, the one after the public one, or any free one if that is taken."""
+    """Return the address of the operations port: by default the one after the public port, or any
+    free one if that is taken.
+    """
     if port is not None:
         return listening_at(host, port)
     try:
@@ -65,9 +65,7 @@ def joined(address: str, port: int) -> str:
 
 
 def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
-    """Resolve a host to one address; of a name with several the IPv4 one, which every client can
-    reach.
-    """
+    """Return one address of a host, IPv4 if it has one: every client can reach that."""
     found = socket.getaddrinfo(_without_brackets(host), None, type=socket.SOCK_STREAM)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     family, _, _, _, (address, *rest) = found[0]
@@ -81,7 +79,7 @@ def _without_brackets(host: str) -> str:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """Python adds the address to the system's words."""
+    """Return the system's message, without the address that Python adds."""
     if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
         return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error)

@@ -1,8 +1,8 @@
 """Load and unload models of a running server, in every replica of a group.
 
-All replicas load a bundle first, each beside what it serves. Only if all of them can is it written
-into the group's application, whose replicas then take it over (`Replica.reconfigure`). So a bundle
-that fails anywhere changes nothing, and replicas that start later have what the others have.
+All replicas first load a bundle beside what they serve. Only if all succeed is it written into the
+group's application, and the replicas begin to serve it (`Replica.reconfigure`). So a bundle that
+fails in one replica changes nothing, and replicas that start later serve the same bundles.
 """
 
 import asyncio
@@ -37,19 +37,20 @@ from serving.server_config import Access, ServerConfig, WorkerGroup
 Load = Callable[[Path], LoadedModel]
 _LOAD_SECONDS = 600.0
 _DISCARD_SECONDS = 10.0
-_TELL_SECONDS = 5.0
-_OF_THE_SERVER = {"access": Access(), "state_dir": None}  # a group of its own may have none
+_FORGET_SECONDS = 5.0
+_OF_SERVER = {"access": Access(), "state_dir": None}  # must not be set in a group
 Result = TypeVar("Result")
-# Deploys a group with these bundles in place of the one that runs, and returns when all replicas
-# have them.
+# Deploys a group in place of the running one; returns when all replicas have its bundles.
 Deploy = Callable[[WorkerGroup], None]
 
 
 class LoadedModels:
-    """Knows each model by the folder of its bundle.
+    """The models of one replica, by the folder of their bundles.
 
-    load: opens a bundle and starts its engines. forget: called with the name of a model whose
-        engines have been told to end.
+    A model that is taken away still answers the requests that have it: its engines end once nobody
+    refers to it any more.
+
+    load: opens a bundle and starts its engines. forget: called with the name of an ended model.
     """
 
     def __init__(self, load: Load, forget: Callable[[str], None]) -> None:
@@ -64,7 +65,7 @@ class LoadedModels:
 
     @property
     def engines(self) -> list[AsyncEngine]:
-        """List the engines of models that are served, and of those that still answer."""
+        """Return the engines of served models, and of models that still answer requests."""
         return [*(each.engine for each in self._served.values()), *self._leaving]
 
     @property
@@ -79,23 +80,23 @@ class LoadedModels:
         raise ModelNotFound(model)
 
     def start(self, bundles: Iterable[Path]) -> None:
-        """Load the first ones, while nothing is served yet."""
+        """Load the first models."""
         self._served = {path: self._load(path) for path in bundles}
 
     async def prepare(self, bundle: Path) -> ModelCard:
-        """Load one beside those that are served; what happens to it is said later."""
+        """Load a bundle without serving it yet, and return its card."""
         found = self._served.get(bundle) or self._prepared.get(bundle)
         if found is None:
             found = self._prepared[bundle] = await asyncio.to_thread(self._load, bundle)
         return found.pipeline.card
 
     def discard(self, bundle: Path) -> None:
-        """End what was prepared in vain."""
+        """End a prepared model that is not going to be served."""
         if loaded := self._prepared.pop(bundle, None):
-            self._let_go(loaded)
+            self._end_when_unused(loaded)
 
     async def become(self, bundles: Sequence[Path]) -> None:
-        """Serve these bundles from now on, and no others."""
+        """Serve these bundles and no others."""
         for bundle in bundles:
             await self.prepare(bundle)
         before = self._served
@@ -103,22 +104,22 @@ class LoadedModels:
             bundle: before.get(bundle) or self._prepared.pop(bundle) for bundle in bundles
         }
         for bundle in before.keys() - self._served.keys():
-            self._let_go(before[bundle])
+            self._end_when_unused(before[bundle])
 
-    def _let_go(self, loaded: LoadedModel) -> None:
+    def _end_when_unused(self, loaded: LoadedModel) -> None:
         self._leaving.add(loaded.engine)
         weakref.finalize(loaded.pipeline, self._end, loaded.pipeline.card.name, loaded.engine)
 
     def _end(self, name: str, engine: AsyncEngine) -> None:
-        """Run on whichever thread referred to the model last."""
+        """Runs on the thread that referred to the model last."""
         engine.close()
         self._leaving.discard(engine)
         self._forget(name)
 
 
 def changes_lock() -> Path | None:
-    """Return the file whose lock is held during a change; None where there are none, as on a
-    cluster, which is given a new configuration instead.
+    """Return the file whose lock is held during a change; None on a cluster, where models change by
+    a new configuration instead.
     """
     name = os.environ.get(CHANGES_LOCK)
     return Path(name) if name else None
@@ -137,17 +138,17 @@ class GroupChanges:
     def __init__(
         self, application: str, serving: Callable[[], WorkerGroup], deploy: Deploy, lock: Path
     ) -> None:
-        """serving: returns the group as this replica serves it now."""
+        """serving: returns the group with its current bundles."""
         self.application = application
         self._serving, self._deploy, self._lock = serving, deploy, lock
 
     async def load(self, bundle: Path) -> ModelCard:
         """Return once all replicas serve the bundle. Raises RequestError where they cannot."""
-        return await _to_its_end(self._load(bundle))
+        return await _uncancelled(self._load(bundle))
 
     async def unload(self, model: str, bundle: Path) -> None:
         """Return once no replica takes requests for the model. Raises RequestError."""
-        await _to_its_end(self._unload(model, bundle))
+        await _uncancelled(self._unload(model, bundle))
 
     async def _load(self, bundle: Path) -> ModelCard:
         async with locked(self._lock):
@@ -167,7 +168,7 @@ class GroupChanges:
             await asyncio.to_thread(self._deploy, before.model_copy(update={"bundles": left}))
 
     async def _prepared(self, bundle: Path) -> ModelCard:
-        """Have all replicas load a bundle, or none. Raises what one of them has failed with."""
+        """Load a bundle in all replicas, or raise the error of one of them."""
         answers = await ask_all(self.application, _LOAD_SECONDS, "prepare", bundle)
         for answer in answers:
             if isinstance(answer, Exception):
@@ -178,12 +179,12 @@ class GroupChanges:
 
 
 class ServerChanges:
-    """Finds the group that a change is for, and has one of its replicas make it."""
+    """Finds the group of a change, and calls one of its replicas."""
 
     def __init__(
         self, application: str, catalog: ServerCatalog, applications: Applications
     ) -> None:
-        """application: of the group whose replica this is, which names no other."""
+        """application: this replica's own, the default of a change that names no group."""
         self._own, self._catalog, self._applications = application, catalog, applications
 
     async def load(self, bundle: Path, group: str | None) -> ModelCard:
@@ -193,14 +194,14 @@ class ServerChanges:
         application = await self._application_of(group)
         handle = serve.get_deployment_handle(DEPLOYMENT, application)
         card: ModelCard = await answer_to(handle.load.remote(bundle))
-        await self._tell_all()
+        await self._forget_everywhere()
         return card
 
     async def unload(self, model: str) -> None:
         application = await self._catalog.application_of(model)
         handle = serve.get_deployment_handle(DEPLOYMENT, application)
         await answer_to(handle.unload.remote(model))
-        await self._tell_all()
+        await self._forget_everywhere()
 
     async def _check_name(self, bundle: Path) -> None:
         try:
@@ -211,7 +212,7 @@ class ServerChanges:
             raise RequestError("bundle", str(bundle), f"model {name} is served already")
 
     async def _application_of(self, group: str | None) -> str:
-        """Return the application of a group: those of one run end alike."""
+        """Return the application of a group: its name, then this run's id."""
         if group is None:
             return self._own
         run = self._own.rpartition("-")[2]
@@ -221,21 +222,21 @@ class ServerChanges:
             raise RequestError("group", group, f"no such group here; there are: {known}")
         return f"{group}-{run}"
 
-    async def _tell_all(self) -> None:
-        """Have no replica go by what it remembers of other groups."""
+    async def _forget_everywhere(self) -> None:
+        """Make all replicas ask other groups for their models again."""
         for application in await self._applications.running():
-            await ask_all(application, _TELL_SECONDS, "forget_others")
+            await ask_all(application, _FORGET_SECONDS, "forget_others")
 
 
 def _check(group: WorkerGroup, bundle: Path) -> None:
-    """Find what would keep the group from being served with one more bundle."""
+    """Raise RequestError if the group cannot be served with one more bundle."""
     if group.device == "cuda":
         message = "the GPU's memory has been divided among the models that it started with"
         raise RequestError("bundle", str(bundle), message)
-    if problems := problems_of(ServerConfig(groups=(group.model_copy(update=_OF_THE_SERVER),))):
+    if problems := problems_of(ServerConfig(groups=(group.model_copy(update=_OF_SERVER),))):
         raise RequestError("bundle", str(bundle), "; ".join(problems))
 
 
-async def _to_its_end(change: Coroutine[Any, Any, Result]) -> Result:
-    """Finish a change whoever asked for it waits or not: half of one helps nobody."""
+async def _uncancelled(change: Coroutine[Any, Any, Result]) -> Result:
+    """Finish a change even if the caller is cancelled."""
     return await asyncio.shield(asyncio.create_task(change))

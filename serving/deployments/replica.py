@@ -1,7 +1,6 @@
-"""Runs one process of a worker group: HTTP on its event loop, each model's engine on its own
-thread.
+"""A replica: HTTP on its event loop, each model's engine on its own thread.
 
-The replica is the ingress itself, so a request reaches its engine without another hop.
+HAProxy connects to it directly, so that no other process lies between a request and its engine.
 """
 
 import asyncio
@@ -52,7 +51,7 @@ ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens
 
 @serve.ingress()
 class Replica:
-    """Loads all bundles of a group and serves them."""
+    """One process of a worker group, which serves all its bundles."""
 
     def __init__(self, group: WorkerGroup, cpus: int, prefix: str) -> None:
         log_to_console()
@@ -73,7 +72,7 @@ class Replica:
         self._changes = self._own_changes()
 
     def __serve_build_asgi_app__(self) -> Any:
-        """Ray Serve asks for the application once the constructor has run."""
+        """Return the ASGI application. Ray Serve calls it after the constructor."""
         app = create_app(
             Services(
                 self._catalog,
@@ -90,38 +89,36 @@ class Replica:
                 document_limits=self._group.documents,
             )
         )
-        app.openapi()  # now, while nobody waits: it takes a second
+        app.openapi()  # before the first request: it takes a second
         return app
 
     async def reconfigure(self, config: dict[str, Any]) -> None:
-        """Ray Serve calls this once the constructor has run, and whenever the group's bundles are
-        others than before.
-        """
+        """Serve other bundles. Ray Serve calls it after the constructor, and when they change."""
         bundles = tuple(map(Path, config["bundles"]))
         await self._models.become(bundles)
         self._group = self._group.model_copy(update={"bundles": bundles})
         self._catalog.hold(self._models.served)
 
     async def check_health(self) -> None:
-        """Ray Serve asks now and then, and replaces a replica that raises."""
+        """Raise if an engine has died. Ray Serve calls this regularly, and replaces the replica."""
         if not self._is_healthy():
             raise RuntimeError("an engine has died")
 
     async def __del__(self) -> None:
-        """Ray Serve waits for this when the replica has drained."""
+        """Ray Serve calls and awaits this when the replica has drained."""
         await self.end_requests()
         self._kept_metrics.end()
         if self._tracing:
             await asyncio.to_thread(self._tracing.close)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Ray Serve asks this of groups that scale."""
+        """Return the load. Ray Serve calls it for groups that scale."""
         return load_of([engine.stats() for engine in self._models.engines])
 
-    # Called over handles, by other replicas and by who runs the server.
+    # Called over handles, by other replicas and by `serving.app`.
 
     async def end_requests(self) -> None:
-        """Answer all requests in progress that the server is stopping, and take no more."""
+        """End all requests in progress with an error, and take no more."""
         await asyncio.gather(*(engine.shutdown() for engine in self._models.engines))
 
     async def cards(self) -> list[ModelCard]:
@@ -167,7 +164,7 @@ class Replica:
             await self._changes.unload(model, self._models.bundle_of(model))
 
     def _continued(self, job: Job[Any]) -> Any:
-        """Return what the engine does for a job that came from elsewhere."""
+        """Return a context that traces what the engine does for a job of another replica."""
         traceparent = job.decoding.traceparent
         return self._tracing.continued(traceparent) if self._tracing else nullcontext()
 
@@ -185,7 +182,7 @@ class Replica:
         return Operators(KeyRing(path, {}), changes)
 
     def _redeploy(self, group: WorkerGroup) -> None:
-        from serving.deployments.local_ray import deploy  # which knows this class
+        from serving.deployments.local_ray import deploy  # which imports this class
 
         deploy(group, self._application, self._prefix)
 
@@ -204,8 +201,8 @@ class Replica:
         return self._models.are_alive
 
     async def _exposition(self) -> bytes:
-        """Return the metrics of all replicas, of those that have ended, and of HAProxy; of this one
-        alone if none answers.
+        """Return the metrics of all replicas, of ended ones, and of HAProxy; if no replica answers,
+        of this one.
         """
         answers = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
         answers = answers or [await self.own_exposition()]
@@ -218,7 +215,7 @@ class Replica:
 
 
 def allowance_of(group: WorkerGroup, cpus: int) -> Allowance:
-    """Let every model plan for all CPUs of its replica: models take turns on them, step by step."""
+    """Return all CPUs of the replica for every model: models take turns on them, step by step."""
     return Allowance(cpus, group.engines, group.threads, serves_http=True, measures=True)
 
 
@@ -239,7 +236,7 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
 
 
 def load_of(models: Sequence[EngineStats]) -> dict[str, float]:
-    """Return the load of a replica. Its models share its processors, so the busiest one counts."""
+    """Return the load of a replica: of its busiest model, as they share its processors."""
     return {
         ROWS_IN_USE: max(stats.num_rows / stats.num_slots for stats in models),
         WAITING_TOKENS: float(sum(stats.num_waiting_tokens for stats in models)),

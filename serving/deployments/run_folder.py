@@ -1,6 +1,4 @@
-"""Makes one run's own folder: Ray's sockets, logs and token, HAProxy's files. Only its owner reads
-it.
-"""
+"""The private folder of one run: Ray's sockets, logs and token, and HAProxy's files."""
 
 import fcntl
 import os
@@ -22,8 +20,9 @@ _CLAIM = "claim"
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """Removed at the end, by the next run if this one is killed; after a start that failed it
-    stays, for what the logs in it tell.
+    """Make the folder, and remove it when the block ends.
+
+    The next run removes it if this one is killed. After a start that failed, it stays for its logs.
     """
     _remove_abandoned()
     folder = _new_folder()
@@ -31,7 +30,9 @@ def run_folder() -> Iterator[Path]:
     try:
         yield folder
     except PartEnded:
-        shutil.rmtree(folder, ignore_errors=True)  # who starts the server again and again has one
+        shutil.rmtree(
+            folder, ignore_errors=True
+        )  # a server that is restarted again and again must not fill the disk
         raise
     except Exception as error:
         logs = ray_folder(folder) / "session_latest" / "logs"
@@ -50,12 +51,12 @@ def run_folder() -> Iterator[Path]:
 
 
 def ray_folder(folder: Path) -> Path:
-    """Ray opens its folder to all users of the machine, so it has to be inside of ours."""
+    """Return Ray's folder. All users may read it, so it is inside the private one."""
     return folder / "ray"
 
 
 def write_token(folder: Path) -> Path:
-    """Make what processes of this Ray show to each other."""
+    """Write the token by which processes of this Ray authenticate to each other."""
     path = folder / "token"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -64,9 +65,7 @@ def write_token(folder: Path) -> Path:
 
 
 def _new_folder() -> Path:
-    """Make the folder in the first place for temporary files that can be written and has a short
-    path.
-    """
+    """Make the folder in the first writable place for temporary files with a short path."""
     for place in _places():
         with suppress(OSError):
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
@@ -80,9 +79,7 @@ def _new_folder() -> Path:
 
 
 def _claim(folder: Path) -> int:
-    """Lock a file in the folder for as long as this process lives. It has its name only once it is
-    locked.
-    """
+    """Lock a file in the folder while this process lives; it gets its name once it is locked."""
     path = folder / f"{_CLAIM}.new"
     claim = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
     fcntl.flock(claim, fcntl.LOCK_EX)
@@ -91,7 +88,7 @@ def _claim(folder: Path) -> int:
 
 
 def _remove_abandoned() -> None:
-    """Remove folders of our own whose processes were killed."""
+    """Remove folders of this user whose processes were killed."""
     for place in _places():
         for folder in Path(place).glob(f"{_PREFIX}*"):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Finds what would keep a configuration from being served, before Ray starts."""
+"""Find what would keep a configuration from being served, before Ray starts."""
 
 import os
 from collections import Counter
@@ -19,7 +19,7 @@ from serving.tracing import problems_of_tracing
 
 
 def problems_of(config: ServerConfig) -> list[str]:
-    """Return a line for each problem, bundle by bundle."""
+    """Return a line for each problem."""
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
     problems += [*_state_problems(config.state_dir), *problems_of_tracing(os.environ)]
     names: Counter[str] = Counter()
@@ -30,7 +30,7 @@ def problems_of(config: ServerConfig) -> list[str]:
                 bundles.append(ModelParts.open(path).bundle)
             except BundleError as error:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
-        if group.canary_percent is None:  # else its models are to have the names of others
+        if group.canary_percent is None:  # a canary has the same model names
             names.update(bundle.manifest.name for bundle in bundles)
         problems += _device_problems(group, bundles)
     problems += [
@@ -58,7 +58,7 @@ def _tls_problems(tls: Tls | None) -> Iterator[str]:
 
 
 def _state_problems(folder: Path | None) -> Iterator[str]:
-    """Try a folder that was named: a server without state has no need of the usual one."""
+    """Check a folder that was given; the default one is only made when it is needed."""
     if folder is not None:
         try:
             make_folder(folder)

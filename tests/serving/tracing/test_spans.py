@@ -135,4 +135,4 @@ def test_without_a_collector_nothing_is_traced(environment: dict[str, str]) -> N
 def test_what_cannot_be_spoken_is_told_before_the_start() -> None:
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
     [problem] = problems_of_tracing(environment)
-    assert problem == "OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not spoken, only http/protobuf"
+    assert problem == "OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported, only http/protobuf"
