@@ -7,7 +7,7 @@ follow from that. Reading a text in one piece or in several gives the same.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -32,21 +32,10 @@ class State(Tensors):
 S = TypeVar("S", bound=State)
 
 
-class Model(Protocol[S]):
-    """What decoding needs of a model that has begun."""
+class GenerativeModel(nn.Module, ABC, Generic[S]):
+    """What translators and language models share, and all that decoding needs of them."""
 
-    @property
-    def config(self) -> ArchitectureConfig: ...
-
-    def read(self, ids: Tensor, state: S) -> tuple[Tensor, S]: ...
-
-    def step(self, ids: Tensor, state: S) -> tuple[Tensor, S]: ...
-
-    def project(self, hidden: Tensor) -> Tensor: ...
-
-
-class _Reader(nn.Module, ABC, Generic[S]):
-    """What translators and language models share."""
+    config: ArchitectureConfig
 
     @abstractmethod
     def read(self, ids: Tensor, state: S) -> tuple[Tensor, S]:
@@ -64,7 +53,7 @@ class _Reader(nn.Module, ABC, Generic[S]):
         return hidden[:, 0], state
 
 
-class Translator(_Reader[S]):
+class Translator(GenerativeModel[S]):
     """A model that writes a target for a source."""
 
     config: TranslationModelConfig
@@ -81,7 +70,7 @@ class Translator(_Reader[S]):
         return self.read(batch.input_ids, state)[0]
 
 
-class LanguageModel(_Reader[S]):
+class LanguageModel(GenerativeModel[S]):
     """A model that continues a text."""
 
     config: LanguageModelConfig

@@ -14,7 +14,7 @@ from tests.tiny import RandomWeights, byte_tokenizer
 CLS, SEP = 1, 2
 SIZES = {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "num_layers": 2, "max_source_tokens": 64}
 # Like BERT's pairs, and like the prompts of an asymmetric model.
-AROUND = Conventions(
+ENCODER_CONVENTIONS = Conventions(
     source_prefix=(CLS,),
     source_suffix=(SEP,),
     separator=(SEP,),
@@ -31,7 +31,7 @@ def encoder_bundle(
     kind: str,
     folder: Path,
     precision: Precision = Precision.FP32,
-    around: Conventions = AROUND,
+    conventions: Conventions = ENCODER_CONVENTIONS,
     **changes: Any,
 ) -> Path:
     """Make a bundle of that name in a folder; `changes` override its tiny configuration."""
@@ -49,6 +49,6 @@ def encoder_bundle(
     weights, path = RandomWeights(len(kind)), folder / f"checkpoint-{kind}"
     graph_builder("transformer-encoder")(config, weights, Precision.FP32)
     save_checkpoint(path, config, weights.arrays, tokenizer.to_str())
-    checkpoint = replace(load_checkpoint(path), conventions=around)
+    checkpoint = replace(load_checkpoint(path), conventions=conventions)
     export_checkpoint(checkpoint, folder / f"{kind}-{precision}", precision, name=kind)
     return folder / f"{kind}-{precision}"

@@ -8,10 +8,13 @@ become constants of the same type.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from export.graph.writer import GraphWriter
 
 # Outputs whose type is not that of the first input: it is this one, or that of another input.
 TYPES: dict[tuple[str, int], str | int] = {
@@ -35,29 +38,11 @@ TYPES: dict[tuple[str, int], str | int] = {
 }
 
 
-class Graph(Protocol):
-    """What a value needs of its graph: nodes by operator, those of ONNX (`op`) and those of ONNX
-    Runtime (`ms`), and constants.
-    """
-
-    @property
-    def op(self) -> Any: ...
-
-    @property
-    def ms(self) -> Any: ...
-
-    def constant(self, value: Any, dtype: str) -> "Value": ...
-
-    def ints(self, *values: int) -> "Value": ...
-
-    def split(self, value: "Value", sizes: Sequence[int]) -> "list[Value]": ...
-
-
 @dataclass(frozen=True)
 class Value:
     """A tensor of ``dtype`` in the graph that ``graph`` writes."""
 
-    graph: Graph
+    graph: "GraphWriter"
     bare: ir.Value
     dtype: str
     __iter__: ClassVar[None] = None  # or indices without end would make it a sequence

@@ -207,11 +207,7 @@ def split_heads(x: Value, heads: Heads) -> Value:
 
 
 def _masked_attention(
-    query: Value,
-    key_value: KeyValue,
-    lengths: Value,
-    heads: Heads,
-    bias: Value | None = None,
+    query: Value, key_value: KeyValue, lengths: Value, heads: Heads, bias: Value | None = None
 ) -> tuple[Value, Value]:
     """Attend by standard operators, for CUDA. There GroupQueryAttention writes present keys and
     values even if they are not used. The softmax is in fp32. Returns mixed values, and the weights.

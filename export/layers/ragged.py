@@ -3,8 +3,6 @@
 A row's bits must depend neither on the other rows nor on how far it is padded.
 """
 
-from abc import ABC, abstractmethod
-
 from export.graph.model import Target
 from export.graph.value import Value
 from export.layers.basic import Layers
@@ -79,74 +77,37 @@ def context_of(weights: Value, values: Value) -> Value:
     return (weights.cast(values.dtype).unsqueeze(1) @ values).squeeze(1)
 
 
-class SourceTokens(ABC):
-    """The tokens of padded sources that an encoder computes on: the real ones, or all.
+class SourceTokens:
+    """The tokens of padded sources that an encoder computes on, with int32 ``positions`` from 0.
 
     Linear layers, norms and residual sums compute on each token alone, so they can leave padding
-    out. Only attention needs whole rows. CUDA's graphs have fixed shapes, and keep padding.
-
-    ids, positions: int32 positions count from 0.
+    out. Only attention needs whole rows. On a CPU vectors of the real tokens are packed row after
+    row, [tokens, dim]. CUDA's graphs have fixed shapes and keep padding: [batch, source, dim].
     """
 
-    ids: Value
-    positions: Value
-
-    @abstractmethod
-    def of_each(self, x: Value) -> Value:
-        """Return the tokens' values of x [batch, source]."""
-
-    @abstractmethod
-    def spread(self, x: Value) -> Value:
-        """Return rows [batch, source, dim] of the tokens' vectors; padding repeats numbers of its
-        own row.
-        """
-
-    @abstractmethod
-    def pack(self, x: Value) -> Value:
-        """Return the tokens' vectors of rows [batch, source, dim]."""
-
-
-def source_tokens(ids: Value, lengths: Value, target: Target) -> SourceTokens:
-    """Return the tokens that an encoder for ``target`` computes on."""
-    return PaddedTokens(ids) if target.is_cuda else PackedTokens(ids, lengths)
-
-
-class PaddedTokens(SourceTokens):
-    """All tokens; vectors are [batch, source, dim]."""
-
-    def __init__(self, ids: Value) -> None:
-        self.ids = ids
-        self.positions = positions_from_zero(ids)
-
-    def of_each(self, x: Value) -> Value:
-        return x
-
-    def spread(self, x: Value) -> Value:
-        return x
-
-    def pack(self, x: Value) -> Value:
-        return x
-
-
-class PackedTokens(SourceTokens):
-    """The real tokens, row after row; vectors are [tokens, dim]."""
-
-    def __init__(self, ids: Value, lengths: Value) -> None:
-        graph = ids.graph
-        self._op, flat = graph.op, graph.ints(-1)
-        op = self._op
-        within = op.Reshape(is_real(ids, lengths), flat).cast("int32")
-        last = op.CumSum(within, graph.constant(0, "int64")) - 1
-        self._token_at = op.Reshape(last, op.Shape(ids))  # padding: the row's last
-        self._place_of = op.Reshape(op.NonZero(within), flat)
+    def __init__(self, ids: Value, lengths: Value, target: Target) -> None:
+        self._op, self._is_packed = ids.graph.op, not target.is_cuda
+        if self._is_packed:
+            op, graph, flat = self._op, ids.graph, ids.graph.ints(-1)
+            within = op.Reshape(is_real(ids, lengths), flat).cast("int32")
+            last = op.CumSum(within, graph.constant(0, "int64")) - 1
+            self._token_at = op.Reshape(last, op.Shape(ids))  # of padding: the row's last token
+            self._place_of = op.Reshape(op.NonZero(within), flat)
         self.ids = self.of_each(ids)
         self.positions = self.of_each(positions_from_zero(ids))
 
     def of_each(self, x: Value) -> Value:
-        return self._op.Gather(x.reshape(-1), self._place_of)
+        """Return the tokens' values of x [batch, source]."""
+        return self._op.Gather(x.reshape(-1), self._place_of) if self._is_packed else x
 
     def spread(self, x: Value) -> Value:
-        return self._op.Gather(x, self._token_at)
+        """Return rows [batch, source, dim] of the tokens' vectors; padding repeats numbers of its
+        own row.
+        """
+        return self._op.Gather(x, self._token_at) if self._is_packed else x
 
     def pack(self, x: Value) -> Value:
+        """Return the tokens' vectors of rows [batch, source, dim]."""
+        if not self._is_packed:
+            return x
         return self._op.Gather(self._op.Flatten(x, axis=2), self._place_of)

@@ -15,13 +15,7 @@ from export.layers.recurrent import RecurrentLayers
 from export.layers.tape import Tape, Window
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.recurrent import RecurrentLanguageModelConfig
-from serving.bundle.manifest import (
-    STEP_ATTENTION,
-    AttentionKind,
-    Limits,
-    Precision,
-    StateSpec,
-)
+from serving.bundle.manifest import STEP_ATTENTION, AttentionKind, Limits, Precision, StateSpec
 
 Config = TypeVar("Config", bound=RecurrentLanguageModelConfig)
 

@@ -11,7 +11,7 @@ from export.layers.attention_outputs import encoder_attention_weights
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
 from export.layers.positions import positions_of
-from export.layers.ragged import SourceTokens, source_tokens
+from export.layers.ragged import SourceTokens
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig
@@ -62,7 +62,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
 
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write keys and values of the source for every decoder layer."""
-        tokens = source_tokens(ids, lengths, self.layers.target)
+        tokens = SourceTokens(ids, lengths, self.layers.target)
         encoded = self._encode(ids, lengths, tokens)
         for layer, memory in enumerate(self.memories):
             names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]

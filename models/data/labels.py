@@ -9,10 +9,10 @@ from models.data.corpus import Pair
 
 
 def framed(
-    rows: Sequence[Sequence[int]], around: AddedTokens, max_source_tokens: int
+    rows: Sequence[Sequence[int]], added: AddedTokens, max_source_tokens: int
 ) -> list[list[int]]:
-    """Put special tokens around texts; what is too long is cut."""
-    prefix, suffix = around.source_prefix, around.source_suffix
+    """Return texts with their special tokens, cut where they are too long."""
+    prefix, suffix = added.source_prefix, added.source_suffix
     room = max_source_tokens - len(prefix) - len(suffix)
     return [[*prefix, *ids[:room], *suffix] for ids in rows]
 

@@ -66,12 +66,12 @@ class Reader:
     """Shows texts as a language model sees them. most_read: tokens, its prefix included."""
 
     tokenizer: Tokenizer
-    around: AddedTokens
+    added: AddedTokens
     most_read: int
 
     def score(self, documents: list[str], nats: Nats) -> ProseScore:
         """Score the documents, which hold some text, by what `nats` says of windows of them."""
-        prefix, end = self.around.prompt_prefix, self.around.stop[:1]
+        prefix, end = self.added.prompt_prefix, self.added.stop[:1]
         texts = [[*ids, *end] for ids in encode_all(self.tokenizer, documents)]
         stream = [token for text in texts for token in text]
         window = min(self.most_read, MOST_READ) - len(prefix) + 1  # the last one is not read

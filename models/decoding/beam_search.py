@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract import AnyModel, Model, S, State
+from models.contract import AnyModel, GenerativeModel, S, State
 from models.decoding.beginning import first_state
 
 
@@ -37,7 +37,7 @@ class BeamRules:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """Is a text that has ended. token_ids: generated, </s> included where it came."""
+    """A text that has ended. token_ids: generated, </s> included where it came."""
 
     token_ids: list[int]
     score: float
@@ -67,7 +67,7 @@ class Pool:
         del self.hypotheses[self._rules.num_enough :]
 
     def is_final(self, best_live: Beam) -> bool:
-        """Tell whether the search may stop, given the likeliest beam that goes on."""
+        """Return whether the search may stop, given the likeliest beam that goes on."""
         rules = self._rules
         if len(self.hypotheses) < rules.num_enough:
             return False
@@ -96,7 +96,9 @@ def beam_search(
     return _search(model, hidden[:, -1], state, rules)
 
 
-def _search(model: Model[S], hidden: Tensor, state: S, rules: BeamRules) -> list[Hypothesis]:
+def _search(
+    model: GenerativeModel[S], hidden: Tensor, state: S, rules: BeamRules
+) -> list[Hypothesis]:
     """Go on from what predicts the first token, hidden [1, dim]."""
 
     def has_ended(beam: Beam) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.batch import device_of
-from models.contract import LanguageModel, Model, S, Translator
+from models.contract import GenerativeModel, LanguageModel, S, Translator
 from models.conventions import AddedTokens, own_conventions
 from models.decoding.beginning import encode_rows
 
@@ -18,28 +18,28 @@ def translate_batch(
     model: Translator,
     sources: Sequence[list[int]],
     max_new_tokens: int,
-    around: AddedTokens | None = None,
+    added: AddedTokens | None = None,
 ) -> list[list[int]]:
-    """Translate texts' ids, both without what goes `around` them."""
-    around = around or own_conventions(model.config)
-    rows = [[*around.source_prefix, *ids, *around.source_suffix] for ids in sources]
-    given = torch.tensor([around.prompt_prefix] * len(rows), device=device_of(model))
+    """Translate texts' ids, both without the `added` tokens."""
+    added = added or own_conventions(model.config)
+    rows = [[*added.source_prefix, *ids, *added.source_suffix] for ids in sources]
+    given = torch.tensor([added.prompt_prefix] * len(rows), device=device_of(model))
     with torch.inference_mode():
-        return _continue(model, given, encode_rows(model, rows), max_new_tokens, around.stop)
+        return _continue(model, given, encode_rows(model, rows), max_new_tokens, added.stop)
 
 
 def continue_batch(
     model: LanguageModel,
     prompts: Sequence[list[int]],
     max_new_tokens: int,
-    around: AddedTokens | None = None,
+    added: AddedTokens | None = None,
 ) -> list[list[int]]:
     """Continue prompts of one length (without what comes before them)."""
-    around = around or own_conventions(model.config)
-    rows = [[*around.prompt_prefix, *prompt] for prompt in prompts]
+    added = added or own_conventions(model.config)
+    rows = [[*added.prompt_prefix, *prompt] for prompt in prompts]
     given = torch.tensor(rows, device=device_of(model))
     with torch.inference_mode():
-        return _continue(model, given, model.empty_state(), max_new_tokens, around.stop)
+        return _continue(model, given, model.empty_state(), max_new_tokens, added.stop)
 
 
 def translate_all(
@@ -47,24 +47,24 @@ def translate_all(
     sources: list[list[int]],
     max_new_tokens: int,
     batch_size: int,
-    around: AddedTokens | None = None,
+    added: AddedTokens | None = None,
 ) -> list[list[int]]:
     """Translate any number of sources, batched by length; in their order."""
-    around = around or own_conventions(model.config)
-    limit = model.config.max_source_tokens - len(around.source_prefix + around.source_suffix)
+    added = added or own_conventions(model.config)
+    limit = model.config.max_source_tokens - len(added.source_prefix + added.source_suffix)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     out: list[list[int]] = [[] for _ in sources]
     for start in range(0, len(order), batch_size):
         chunk = order[start : start + batch_size]
         rows = [sources[i][:limit] for i in chunk]
-        targets = translate_batch(model, rows, max_new_tokens, around)
+        targets = translate_batch(model, rows, max_new_tokens, added)
         for i, target in zip(chunk, targets, strict=True):
             out[i] = target
     return out
 
 
 def _continue(
-    model: Model[S], given: Tensor, state: S, max_new_tokens: int, stop: tuple[int, ...]
+    model: GenerativeModel[S], given: Tensor, state: S, max_new_tokens: int, stop: tuple[int, ...]
 ) -> list[list[int]]:
     """Continue the rows of given ids [batch, given]; those that have ended are carried along."""
     stops, columns = torch.tensor(stop, device=given.device), []

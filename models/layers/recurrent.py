@@ -67,10 +67,7 @@ class Recurrent(Blocks):
         return {f"{part}_{name}": count for name in names for part, count in counts.items()}
 
     def forward(
-        self,
-        x: Tensor,
-        lengths: Tensor | None = None,
-        initial: Sequence[CellState] = (),
+        self, x: Tensor, lengths: Tensor | None = None, initial: Sequence[CellState] = ()
     ) -> tuple[Tensor, CellStates]:
         """Read x [batch, time, input_dim], padded to the longest of `lengths` [batch] (None: all).
 

@@ -80,10 +80,10 @@ def _label_quality(
 def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
     """Measure bits per byte and perplexity of the documents that were held out."""
     config = module.config
-    around = own_conventions(config)
-    reader = Reader(prepared.tokenizer, around, config.context_length)
+    conventions = own_conventions(config)
+    reader = Reader(prepared.tokenizer, conventions, config.context_length)
     found = reader.score(
-        prepared.held_out, lambda windows: nats(module, windows, around.prompt_prefix)
+        prepared.held_out, lambda windows: nats(module, windows, conventions.prompt_prefix)
     )
     scores = f"The held-out documents: {found.as_sentence()}\n\n{table({'torch, fp32': found})}"
     return asdict(found), scores

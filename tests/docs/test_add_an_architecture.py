@@ -138,7 +138,7 @@ def test_rows_are_the_same_alone_and_in_company(folder: Path, precision: str) ->
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 async def test_it_is_served(folder: Path, precision: str) -> None:
-    """All that it was shown it has learned, and where it looks can be told."""
+    """It has learned its training data, and its alignments are served."""
     async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
         translator = await catalog.translator("checkpoint", "en", "fr")
         job = TranslationJob("job", tuple(PAIRS), "en", "fr", wants_alignments=True)

@@ -28,13 +28,7 @@ from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary
 from models.architectures.lstmn.config import LstmnConfig
 from models.layers.equations import lstm_memory, lstm_output
-from serving.bundle.manifest import (
-    SOURCE,
-    AttentionKind,
-    Precision,
-    StateKind,
-    StateSpec,
-)
+from serving.bundle.manifest import SOURCE, AttentionKind, Precision, StateKind, StateSpec
 
 LONGEST = 2**31 - 1  # beyond the end of any source
 

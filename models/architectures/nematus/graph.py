@@ -109,13 +109,13 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         context = context_of(weights, memory)
         output = self._read_upper_layers(self._end_first_layer(first, context))
         dims = (config.embedding_dim, config.hidden_dim, config.memory_dim)
-        word, state, around = (
+        word, state, context_part = (
             self.normed.linear(x, f"readout.{name}", dim, [config.readout_dim])
             for x, name, dim in zip(
                 (embedded, output, context), ("word", "state", "context"), dims, strict=True
             )
         )
-        self.words.choose((word + state + around).tanh())
+        self.words.choose((word + state + context_part).tanh())
         self.put_cross_attention(weights)
 
     def _cell(self, name: str) -> TransitionCell:

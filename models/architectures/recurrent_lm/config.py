@@ -2,10 +2,7 @@
 
 from typing import Literal
 
-from models.configs.recurrent import (
-    Additive,
-    RecurrentLanguageModelConfig,
-)
+from models.configs.recurrent import Additive, RecurrentLanguageModelConfig
 
 
 class RecurrentLMConfig(RecurrentLanguageModelConfig):

@@ -6,7 +6,7 @@ from export.layers.attention_outputs import encoder_attention_weights
 from export.layers.basic import feed_forward, head_layout
 from export.layers.encoder import EncoderGraph, pool
 from export.layers.positions import AddedPositions, RelativePositions
-from export.layers.ragged import SourceTokens, source_tokens
+from export.layers.ragged import SourceTokens
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.layers.position_tables import relative_buckets
 from serving.bundle.manifest import SOURCE, AttentionKind
@@ -20,7 +20,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         self.heads = Heads(
             config.num_heads, config.num_heads, head_layout(config.head_size), target
         )
-        tokens = source_tokens(ids, lengths, target)
+        tokens = SourceTokens(ids, lengths, target)
         x, bias = self._embed(tokens), self._bias(ids)
         for layer in range(config.num_layers):
             x = self._attend(x, f"layers.{layer}.self_attention", tokens, lengths, bias)

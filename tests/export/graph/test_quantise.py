@@ -39,7 +39,7 @@ def test_every_row_is_close_however_loud_the_others_are() -> None:
 @pytest.mark.parametrize("is_in_loop", [False, True])
 def test_sums_of_levels_are_exact(is_in_loop: bool) -> None:
     """Weights and inputs at their ends, where two products of unsigned and signed bytes do not fit
-    into 16 bits: processors without VNNI saturate there unless they are told not to.
+    into 16 bits: processors without VNNI saturate there unless an option prevents it.
     """
     weight = np.full((3, 64), -1.0, np.float32)
     x = np.array([[1.0], [0.5], [1e3]], np.float32).repeat(64, axis=1)

@@ -92,15 +92,15 @@ def test_a_transformers_attention_is_that_of_torch(
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
     examples = examples_of(architecture, LENGTHS)
     rows = Rows(bundle, examples.sources, wants_attention=True)
-    told = bundle.manifest.attention_shapes
-    num_layers = told[AttentionKind.ENCODER].num_layers
+    shapes = bundle.manifest.attention_shapes
+    num_layers = shapes[AttentionKind.ENCODER].num_layers
     by_torch = torch_weights(tmp_path, architecture, examples)
     for row, expected in enumerate(by_torch):
         length = len(examples.sources[row])
         found = rows.source_outputs["encoder_attention"][row, :, :length, :length]
         own = np.concatenate([each[0] for each in expected[:num_layers]])
         assert np.abs(found - own).max() < 1e-5
-    if AttentionKind.DECODER not in told:
+    if AttentionKind.DECODER not in shapes:
         return
     by_step = told_by_step(bundle, examples, [1] * 12)
     for found, expected in zip(by_step, by_torch, strict=True):
@@ -160,23 +160,23 @@ def test_nothing_else_is_other_than_without(
     is_prefilled = architecture == "llama"
     examples = examples_of(architecture, LENGTHS[:1] if is_prefilled else LENGTHS)
     plain = Rows(bundle, examples.sources)
-    telling = Rows(bundle, examples.sources, wants_attention=True)
-    same_states(plain, telling)
+    attending = Rows(bundle, examples.sources, wants_attention=True)
+    same_states(plain, attending)
     start = 0
     for size in [5, 4, 1, 1, 1] if is_prefilled else [1] * 12:
-        for rows in (plain, telling):
+        for rows in (plain, attending):
             rows.read([target[start : start + size] for target in examples.targets])
         start += size
-        told = {ATTENTION_OUTPUTS[kind][1] for kind in bundle.manifest.attention_shapes}
-        assert {*telling.outputs} - {*plain.outputs} == told - {"encoder_attention"}
+        shapes = {ATTENTION_OUTPUTS[kind][1] for kind in bundle.manifest.attention_shapes}
+        assert {*attending.outputs} - {*plain.outputs} == shapes - {"encoder_attention"}
         for name, expected in plain.outputs.items():
-            assert np.array_equal(telling.outputs[name], expected), name
-        same_states(plain, telling)
+            assert np.array_equal(attending.outputs[name], expected), name
+        same_states(plain, attending)
 
 
-def same_states(plain: Rows, telling: Rows) -> None:
+def same_states(plain: Rows, attending: Rows) -> None:
     for name, expected in plain.states.items():
-        assert np.array_equal(telling.states[name], expected), name
+        assert np.array_equal(attending.states[name], expected), name
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "lstmn", "llama"])

@@ -56,7 +56,7 @@ BUNDLES = {
 
 
 class Steps:
-    """One step of random states; what a row is told of its candidates."""
+    """One step of random states, with the candidates of each row."""
 
     def __init__(self, bundle: Bundle, num_rows: int) -> None:
         self.graph = open_graphs(bundle, EngineConfig(threads=1)).step
@@ -178,6 +178,6 @@ def test_int8_weights_are_those_of_the_file(tmp_path: Path) -> None:
     clipping = [node for node in rounding if weights[node.input[2]].dtype == np.uint8]
     steps = {float(weights[node.input[1]]) for node in clipping}
     assert steps == {float(np.float32(1 / alphas))}
-    # Ranges are looked up for what step keeps of the source alone.
+    # Ranges are only taken for the states that `step` keeps of the source.
     ranges = [node for node in model.graph.node if node.op_type == "ReduceMax"]
     assert len(ranges) == len(rounding) - len(clipping)

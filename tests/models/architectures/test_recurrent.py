@@ -200,7 +200,7 @@ def test_int8_and_fp16_are_near(tmp_path: Path, cell: str) -> None:
 
 
 def test_a_reversed_source_is_read_up_to_its_own_end(tmp_path: Path) -> None:
-    """As the source turned around by hand, where the option is off."""
+    """The same as a source reversed by hand without the option."""
     sources = [[30, 31, 32, 33, 2], [40, 2], [50, 51, 2]]
     states = []
     for is_reversed, given in ((True, sources), (False, [each[::-1] for each in sources])):

@@ -33,11 +33,11 @@ def of_torch(folder: Path) -> Array:
 def test_both_graphs_compute_what_torch_computes(options: dict[str, Any], tmp_path: Path) -> None:
     bundle = open_bundle(tiny_bundle("self-attentive", tmp_path, Precision.FP32, **options))
     output = "logits" if options.get("head") else "embedding"
-    told = encoded(bundle, TEXTS)
-    assert np.abs(told[output] - of_torch(tmp_path / "self-attentive")).max() < 1e-5
+    found = encoded(bundle, TEXTS)
+    assert np.abs(found[output] - of_torch(tmp_path / "self-attentive")).max() < 1e-5
     rows, types = map(list, zip(*TEXTS, strict=True))
     plain = TextGraph(bundle).run(rows, types)
-    assert np.array_equal(plain[output], told[output])
+    assert np.array_equal(plain[output], found[output])
 
 
 def test_hops_are_shares_of_a_texts_own_words(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_pat
 @pytest.mark.parametrize("options", [{}, LIKE_MPNET, {"head_dim": 12}])
 def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, options)
-    told = encoded(bundle, TEXTS)["encoder_attention"]
-    for found, text in zip(told, TEXTS, strict=True):
+    maps = encoded(bundle, TEXTS)["encoder_attention"]
+    for found, text in zip(maps, TEXTS, strict=True):
         length = len(text[0])
         with softmaxes() as expected:
             of_torch(tmp_path / "transformer-encoder", [text])

@@ -50,8 +50,8 @@ def test_documents_have_the_bits_of_their_own_tokens(prefix: tuple[int, ...]) ->
         return np.array([w.token_ids[w.num_known :] for w in found], float)
 
     documents, tokenizer = ["abcdefg", "été", "x"], byte_tokenizer()
-    around = Conventions(prompt_prefix=prefix, stop=(2,))
-    found = Reader(tokenizer, around, 6).score(documents, telling)
+    conventions = Conventions(prompt_prefix=prefix, stop=(2,))
+    found = Reader(tokenizer, conventions, 6).score(documents, telling)
     tokens = [[*tokenizer.encode(text).ids, 2] for text in documents]
     tokens[0] = tokens[0] if prefix else tokens[0][1:]
     bits = [round(sum(each) / math.log(2), 1) for each in tokens]

@@ -71,8 +71,8 @@ def test_labels_are_learned_and_the_card_says_how_well(architecture: str, tmp_pa
     assert [each["label"] for each in quality["labels"]] == ["animals", "numbers"]
     assert "100.0% of the texts get their label." in (folder / "README.md").read_text()
     assert (folder / "hops.png").exists() == (architecture == "self-attentive")
-    around = load_checkpoint(folder).conventions
-    assert (around.source_prefix, around.source_suffix) == ((1,), (2,))
+    conventions = load_checkpoint(folder).conventions
+    assert (conventions.source_prefix, conventions.source_suffix) == ((1,), (2,))
 
 
 def test_long_texts_are_cut_and_framed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from serving.errors import RequestError
 from serving.pipelines.encoding import EncodingRequests, activated, shortened
 from serving.pipelines.jobs import EncodeJob, Input, Pair
 from serving.pipelines.loading import ModelParts
-from tests.encoders import AROUND, CLS, SEP, encoder_bundle
+from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_special_tokens_go_around_texts_and_not_around_ids(parts: ModelParts) ->
 def test_a_prompt_comes_before_each_text(parts: ModelParts, tmp_path: Path) -> None:
     expected = (CLS, *ids(parts, "query: a dog"), SEP)
     assert built(parts, "a dog", prompt_name="query") == [(expected, None)]
-    by_default = replace(AROUND, default_prompt="query")
+    by_default = replace(ENCODER_CONVENTIONS, default_prompt="query")
     other = ModelParts.open(encoder_bundle("embedder", tmp_path, around=by_default))
     assert built(other, "a dog") == [(expected, None)]
     with pytest.raises(RequestError, match="it has passage, query"):
