@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from models.command_errors import fail
+
 if TYPE_CHECKING:
     from export.bundling.exporting import Verify
-    from export.checking.parity import AnyParity
+    from export.bundling.parity import AnyParity
     from models.storage.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
@@ -37,8 +39,10 @@ MOST_PROBLEMS = 200
     type=click.IntRange(min=2),
     help="Most tokens of a language model's prompt and output, where its own are too many.",
 )
-@click.option("--source-language", help="What it reads, where SOURCE does not say: en, pt_BR ...")
-@click.option("--target-language", help="What it writes.")
+@click.option(
+    "--source-language", help="Source language code, where SOURCE does not name it: en, pt_BR ..."
+)
+@click.option("--target-language", help="Target language code.")
 @click.option(
     "--shortlist",
     "corpus",
@@ -168,7 +172,7 @@ def _shortlisting(
     """The checkpoint with shortlists. In floats they would bring nothing: sums depend on how many
     tokens are scored, so the whole vocabulary is.
     """
-    from export.lexical.learning import ShortlistOptions, with_shortlist
+    from export.bundling.shortlists import ShortlistOptions, with_shortlist
 
     if precision != "int8" and not (precision is None and checkpoint.bits == 8):
         raise ValueError("--shortlist needs --precision int8: others score every token anyway")
@@ -210,17 +214,10 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
         fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
-        from export.checking.verify import Verifier
-        from export.checking.verify_texts import TextVerifier
+        from export.bundling.verify import TextVerifier, Verifier
 
         click.echo("comparing with the torch model", err=True)
         verifier = TextVerifier if bundle.manifest.task.only_encodes else Verifier
         return verifier(checkpoint, bundle).compare(test_file, texts)
 
     return compare
-
-
-def fail(*lines: str) -> NoReturn:
-    for line in lines:
-        click.echo(line, err=True)
-    sys.exit(2)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from export.cli import comparison_of, export_model, fail, tidy_end
+from export.cli import comparison_of, export_model, tidy_end
+from models.command_errors import fail
 
 if TYPE_CHECKING:
     from models.storage.checkpoint import Checkpoint

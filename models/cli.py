@@ -1,11 +1,13 @@
-"""Runs `attendant train`, `average`, `bench-torch` and `plot-gradients`; torch is imported late."""
+"""`attendant train`, `average`, `bench-torch` and `plot-gradients`; torch is imported late."""
 
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 import click
+
+from models.command_errors import fail, reported_errors
 
 PICTURES = (".pdf", ".png", ".svg")
 
@@ -29,9 +31,9 @@ PICTURES = (".pdf", ".png", ".svg")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time limit in place of the configuration's max_minutes: minutes of the day, whatever its "
+    help="Time limit in place of the configuration's max_minutes: wall-clock minutes, whatever its "
     "clock, validations and earlier calls of the same run included. The learning rate falls to "
-    "zero by then. What is read before and evaluated at the end comes on top.",
+    "zero by then. What is read before and evaluated at the end is added.",
 )
 @click.option(
     "--start",
@@ -65,39 +67,32 @@ def train(
       attendant train mine.toml --start models/checkpoints/transformer-en-fr --data mine
       attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
     """
-    try:
+    with reported_errors("training"):
         import torch
 
-        from models.storage.checkpoint import CheckpointError, load_checkpoint
-        from models.training.config import ConfigError, read_config
+        from models.storage.checkpoint import load_checkpoint
+        from models.training.config import read_config
         from models.training.stopping import Stopped
         from models.training.trainer import Trainer
-    except ModuleNotFoundError as error:
-        _fail(f"training needs {error.name}: pip install 'attendant[train]'")
-    if threads:
-        torch.set_num_threads(threads)
-    try:
+
+        if threads:
+            torch.set_num_threads(threads)
         settings = read_config(config)
         settings = settings.within(minutes) if minutes else settings
         folder = output or Path("build/runs") / settings.name
-        trainer = Trainer(settings, data, folder, start=load_checkpoint(start) if start else None)
-        with trainer.brake.on_signals():
-            click.echo(trainer.opening, err=True)
-            trainer.run()
-    except ConfigError as error:
-        _fail(f"{config} cannot be used:", *(f"  {problem}" for problem in error.problems))
-    except CheckpointError as error:
-        _fail(f"{start} cannot be used:", *(f"  {problem}" for problem in error.problems))
-    except (OSError, ValueError) as error:
-        _fail(str(error))
-    except Stopped as stop:
-        click.echo(
-            f"stopped after step {trainer.progress.step:,}; the same command goes on", err=True
-        )
-        sys.exit(128 + stop.signal_number)
-    except KeyboardInterrupt:
-        click.echo("stopped; the same command goes on from the last validation", err=True)
-        sys.exit(130)
+        try:
+            checkpoint = load_checkpoint(start) if start else None
+            trainer = Trainer(settings, data, folder, start=checkpoint)
+            with trainer.brake.on_signals():
+                click.echo(trainer.opening, err=True)
+                trainer.run()
+        except Stopped as stop:
+            step = trainer.progress.step
+            click.echo(f"stopped after step {step:,}; the same command goes on", err=True)
+            sys.exit(128 + stop.signal_number)
+        except KeyboardInterrupt:
+            click.echo("stopped; the same command goes on from the last validation", err=True)
+            sys.exit(130)
 
 
 @click.command()
@@ -135,7 +130,6 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
         -o build/averaged --share 0.4 --share 0.6
     """
     from models.storage.averaging import average_checkpoints
-    from models.storage.checkpoint import CheckpointError
 
     if len(checkpoints) < 2:
         raise click.UsageError("name two checkpoints at least")
@@ -143,10 +137,8 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
         raise click.UsageError(f"{len(checkpoints)} checkpoints, but {len(shares)} times --share")
     if output.resolve() in [each.resolve() for each in checkpoints]:
         raise click.UsageError(f"{output} is one of those to average: name another folder")
-    try:
+    with reported_errors("averaging"):
         average_checkpoints(checkpoints, shares or [1.0] * len(checkpoints), output)
-    except CheckpointError as error:
-        _fail(f"{error.folder} cannot be used:", *(f"  {problem}" for problem in error.problems))
     click.echo(f"wrote {output}", err=True)
 
 
@@ -176,23 +168,19 @@ def bench_torch(
     This is what `attendant bench` is compared with: the same weights in fp32, greedy, static
     batches of sentences as they come.
     """
-    try:
+    with reported_errors("the torch loop"):
         import torch
 
         from models.evaluation.torch_bench import measure
-        from models.storage.checkpoint import CheckpointError, load_checkpoint
-    except ModuleNotFoundError as error:
-        _fail(f"the torch loop needs {error.name}: pip install 'attendant[train]'")
-    if threads:
-        torch.set_num_threads(threads)
-    lines = [line for line in input_file.read().splitlines() if line.strip()]
-    if not lines:
-        _fail("the input holds no text")
-    try:
+        from models.storage.checkpoint import load_checkpoint
+
+        if threads:
+            torch.set_num_threads(threads)
+        lines = [line for line in input_file.read().splitlines() if line.strip()]
+        if not lines:
+            fail("the input holds no text")
         opened = load_checkpoint(checkpoint)
         speed = measure(opened, lines, batch, requests, by_length=by_length)
-    except CheckpointError as error:
-        _fail(f"{checkpoint} cannot be used:", *(f"  {problem}" for problem in error.problems))
     click.echo(json.dumps(vars(speed)))
 
 
@@ -253,27 +241,15 @@ def plot_gradients(
     """
     if output.suffix.lower() not in PICTURES:
         raise click.UsageError(f"-o {output}: the name must end with one of {', '.join(PICTURES)}")
-    try:
+    with reported_errors("the picture"):
         from models.evaluation.gradients import Amount, measure
         from models.evaluation.reach_picture import draw
-        from models.storage.checkpoint import CheckpointError, load_checkpoint
-    except ModuleNotFoundError as error:
-        _fail(f"the picture needs {error.name}: pip install 'attendant[train]'")
-    try:
+        from models.storage.checkpoint import load_checkpoint
+
         opened = [load_checkpoint(path) for path in checkpoints]
         if len({checkpoint.config.task for checkpoint in opened}) > 1:
-            _fail("language models and translators read other texts: draw each kind by itself")
+            fail("language models and translators read other texts: draw each kind by itself")
         reaches = [measure(each, text, Amount(texts, tokens)) for each in opened]
         draw(reaches, output)
-    except CheckpointError as error:
-        _fail(f"{error.folder} cannot be used:", *(f"  {problem}" for problem in error.problems))
-    except (OSError, ValueError) as error:
-        _fail(str(error))
     for reach in reaches:
         click.echo(str(reach))
-
-
-def _fail(*lines: str) -> NoReturn:
-    for line in lines:
-        click.echo(line, err=True)
-    sys.exit(2)

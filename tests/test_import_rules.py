@@ -59,7 +59,7 @@ ONLY_IN = {
     "llguidance": ("serving.text.grammar_compiler", "serving.text.grammars"),
     "opentelemetry": ("serving.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),
-    "torch": ("models", "export.checking.verify"),
+    "torch": ("models", "export.bundling.verify"),
     "transformers": (),
 }
 
@@ -107,17 +107,15 @@ API_RANK = {
 EXPORT_RANK = {
     "graph": 0,
     "layers": 1,
-    "checking": 3,
-    "bundling": 4,
-    "readers": 4,
-    "scoring": 5,
-    "lexical": 5,
-    "cli": 6,
-    "pull": 7,
-    "zoo": 7,
-    "shipping": 8,
+    "bundling": 2,
+    "readers": 2,
+    "scoring": 3,
+    "cli": 4,
+    "pull": 5,
+    "zoo": 5,
 }
 MODELS_RANK = {
+    "command_errors": 0,
     "arrays": 0,
     "batch": 0,
     "configs": 0,
@@ -335,7 +333,7 @@ def test_torch_is_never_loaded_to_serve_or_to_export(package: str) -> None:
     modules = {module for module in known if is_inside(module, package)}
     modules = {module for module in modules if not module.endswith(".module")}
     with_torch = {m for m in modules if any(is_inside(n, "torch") for n in loaded_with(m, known))}
-    assert with_torch <= {"export.checking.verify", "export.checking.verify_texts"}
+    assert with_torch <= {"export.bundling.verify"}
 
 
 def test_ray_is_not_loaded_before_its_environment_is_set() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.decoding import decode
+from export.bundling.running import decode
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.beam_search import BeamRules, beam_search

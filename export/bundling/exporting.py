@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from export.bundling.write import BundleWriter, WeightFile, atomic_folder
-from export.checking.parity import AnyParity
+from export.bundling.parity import AnyParity
+from export.bundling.writer import BundleWriter, WeightFile, atomic_folder
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.model import ExportedModel
 from export.graph.select import with_select
@@ -67,7 +67,7 @@ def _write(
     """Language models in int8 are written twice: first to run and tell of their outliers."""
     if precision is not Precision.INT8 or not isinstance(checkpoint.config, DecoderOnlyConfig):
         return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
-    from export.bundling.outliers import (
+    from export.bundling.running import (
         outliers_of,  # needs ONNX Runtime, as nothing else here does
     )
 

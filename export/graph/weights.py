@@ -21,7 +21,7 @@ class Weights:
 
     quantised: how the source holds some of them in int8.
     outliers: inputs of matrices that int8 leaves in fp32; None: graphs put out how large inputs
-    are, for `export.bundling.outliers`.
+    are, for `export.bundling.running`.
     store: where graphs keep what they make of weights.
     report: called when a weight is taken for the first time.
     """

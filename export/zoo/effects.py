@@ -4,6 +4,7 @@ Everything is compared in fp32, translations by beam 5, among families with the 
 languages.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ import numpy as np
 
 from export.zoo.quality import fewer_bits
 from export.zoo.results import Quality, Results
-from export.zoo.seeds import spreads, without_replicas
 
 SLOPE_WORDS = 10
 
@@ -227,3 +227,53 @@ def _range(values: Sequence[float]) -> str:
     if len(values) == 1:
         return f"{values[0]:.1f}"
     return f"{mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+LUONG_SCORES = ("dot", "general", "concat")
+LUONG_PLACES = ("global", "local-m", "local-p")
+
+
+def grid(found: Sequence[Results]) -> str:
+    """A Markdown table; nothing where one recipe alone is there."""
+    by_name = {results.name: results for results in found}
+    rows = [[_cell(by_name.get(recipe_of(s, p))) for p in LUONG_PLACES] for s in LUONG_SCORES]
+    if sum(cell != "" for row in rows for cell in row) < 2:
+        return ""
+    lines = [f"| Luong's score | {' | '.join(LUONG_PLACES)} |", "| --- | ---: | ---: | ---: |"]
+    lines += [f"| {s} | {' | '.join(row)} |" for s, row in zip(LUONG_SCORES, rows, strict=True)]
+    return "\n".join(lines)
+
+
+def recipe_of(score: str, place: str) -> str:
+    """luong is general and global; what is not, a recipe's name says."""
+    parts = [score] * (score != "general") + [place] * (place != "global")
+    return "-".join(["luong", *parts])
+
+
+def _cell(results: Results | None) -> str:
+    if results is None or results.translation is None:
+        return ""
+    return f"{results.translation.fp32.beam_5.bleu:.1f}"
+
+
+SEED = re.compile(r"-seed-\d+$")
+
+
+def without_replicas(found: Sequence[Results]) -> list[Results]:
+    """All but those of further seeds."""
+    return [results for results in found if not SEED.search(results.name)]
+
+
+def spreads(found: Sequence[Results]) -> list[str]:
+    """A sentence for each recipe that was trained with several seeds: beam 5, fp32."""
+    lines = []
+    for first in without_replicas(found):
+        alike = [r for r in found if SEED.sub("", r.name) == first.name]
+        bleu = [r.translation.fp32.beam_5.bleu for r in alike if r.translation]
+        if len(bleu) > 1:
+            figures = ", ".join(f"{each:.1f}" for each in bleu)
+            lines.append(
+                f"**Seeds**: `{first.name}` has {figures} BLEU with {len(bleu)} seeds, a range of"
+                f" {max(bleu) - min(bleu):.1f}; smaller differences between recipes say nothing."
+            )
+    return lines

@@ -6,11 +6,10 @@ another one begin a new file.
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-
-from export.zoo.errors import ZooError
 
 
 class Section(BaseModel):
@@ -107,8 +106,8 @@ class Prose(Section):
 
 
 class Bundle(Section):
-    """Tells what an engine keeps for a row, in bytes; states that a step overwrites count twice,
-    because it reads them from one buffer and writes them to another.
+    """Describes what an engine keeps for a row, in bytes; states that a step overwrites count
+    twice, because it reads them from one buffer and writes them to another.
     """
 
     has_attention: bool
@@ -189,3 +188,15 @@ def read_all(folder: Path) -> tuple[list[Results], list[str]]:
         except ZooError as error:
             problems += error.problems
     return found, problems
+
+
+class ZooError(Exception):
+    """Describes what cannot be done, and why; `problems` lists everything found wrong."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)
+
+
+class OutOfTime(Exception):
+    """The time for this call is over; what was in progress is saved, and goes on with the next."""

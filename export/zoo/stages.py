@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from export.scoring.prose import prose_scorer
-from export.scoring.translators import translator
-from export.zoo.errors import ZooError
+from export.scoring.scorers import prose_scorer, translator
 from export.zoo.family import Family, about_bundle
 from export.zoo.quality import Scorer
-from export.zoo.results import Document, Pace, Prose, Searches, Speed, Translation
+from export.zoo.results import Document, Pace, Prose, Searches, Speed, Translation, ZooError
 from serving.bundle.manifest import Precision
 from serving.engine.runtime.machine import available_cpus
 

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from export.zoo.effects import effects
-from export.zoo.grid import grid
+from export.zoo.effects import effects, grid, without_replicas
 from export.zoo.results import Quality, Results, Speed, Translation
-from export.zoo.seeds import without_replicas
 
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
 

@@ -28,17 +28,17 @@ OTHER_FILES = (TOKENIZER_FILE, WORDS_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
 class CheckpointError(Exception):
-    """Says that there is no usable checkpoint; `problems` lists everything found wrong."""
+    """Raised when there is no usable checkpoint; `problems` lists everything found wrong."""
 
-    def __init__(self, folder: Path, problems: list[str]) -> None:
-        super().__init__(f"{folder}: " + "; ".join(problems))
-        self.folder = folder
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(f"{path}: " + "; ".join(problems))
+        self.path = path
         self.problems = problems
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Is a trained model as read from disk.
+    """A trained model as read from disk.
 
     folder: the folder or file it was read from.
     weights: fp32 arrays by state-dict name.
@@ -90,7 +90,7 @@ class Checkpoint:
 
 
 def looks_like(folder: Path) -> bool:
-    """Tell whether a folder holds a checkpoint of ours, right or wrong: others name their
+    """Return whether a folder holds a checkpoint of ours, right or wrong: others name their
     architectures in other ways.
     """
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from serving.bundle.opening import open_bundle
 from tests.reference_models import is_language_model
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of

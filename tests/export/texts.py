@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from export.checking.texts import TextGraph
+from export.bundling.running import TextGraph
 from serving.bundle.opening import Bundle
 from tests.export.parity import random_ids
 

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from export.bundling.write import BundleWriter, WeightFile
+from export.bundling.writer import BundleWriter, WeightFile
 from export.graph.select import with_select
 from export.graph.weights import Weights
 from export.graph.writer import Array

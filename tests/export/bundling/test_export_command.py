@@ -127,7 +127,7 @@ def test_an_export_that_is_ended_leaves_nothing(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tiny_checkpoint("llama", tmp_path / "mine").folder
-    monkeypatch.setattr("export.bundling.write.seal", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr("export.bundling.writer.seal", lambda *_: os.kill(os.getpid(), number))
     assert run(folder, "-o", tmp_path / "out", "--no-verify").exit_code != 0
     assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
 

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import Examples, torch_log_probabilities

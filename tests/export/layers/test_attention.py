@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from export.bundling.exporting import build_model
-from export.bundling.write import WEIGHTS_FILE, WeightFile
-from export.checking.rows import Rows
+from export.bundling.running import Rows
+from export.bundling.writer import WEIGHTS_FILE, WeightFile
 from export.layers.basic import head_layout
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision

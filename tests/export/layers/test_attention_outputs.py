@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint

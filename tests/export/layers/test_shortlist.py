@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from export.readers.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, WANTS_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -5,8 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from export.lexical.corpus import Bitext, Sentences
-from export.lexical.model1 import ITERATIONS, LONGEST, learn_lexicon
+from export.bundling.model1 import ITERATIONS, LONGEST, Bitext, Sentences, learn_lexicon
 
 NUM_SOURCES, NUM_TARGETS = 30, 40
 COMMON, EMPTY = NUM_TARGETS, NUM_SOURCES

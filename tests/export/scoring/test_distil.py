@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sacrebleu import sentence_bleu
 
-from export.scoring.distil import distil
+from export.scoring.commands import distil
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.tiny import tiny_bundle

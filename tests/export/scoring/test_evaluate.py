@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.bundling.exporting import export_checkpoint
-from export.scoring.evaluate import evaluate
-from export.scoring.translators import translator
+from export.scoring.commands import evaluate
+from export.scoring.scorers import translator
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from export.scoring.marked_scores import Marks, score_marks
-from export.scoring.marks_command import evaluate_marks
+from export.scoring.commands import evaluate_marks
+from export.scoring.marks import Marks, score_marks
 from tests.served import int8_bundle
 
 DATA = Path(__file__).parents[2] / "data"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from export.zoo.command import zoo
-from export.zoo.picture import (
+from export.zoo.commands import zoo
+from export.zoo.pictures import (
     BY_LENGTH,
     LEARNING,
     description,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from export.scoring.translators import translator
+from export.scoring.scorers import translator
 from export.zoo import stages
-from export.zoo.command import STAGE_NAMES, zoo
+from export.zoo.commands import STAGE_NAMES, zoo
 from export.zoo.family import Family, Settings
 from export.zoo.recipes import find_recipes
 from export.zoo.results import read_results

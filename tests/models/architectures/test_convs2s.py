@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from models.architectures.convs2s.config import ConvS2SConfig
 from models.architectures.convs2s.module import ConvS2S
 from models.architectures.registry import ModelConfigError, parse_config

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from models.architectures.rctm.config import RctmConfig
 from models.architectures.rctm.module import Rctm
 from models.architectures.registry import ModelConfigError, parse_config

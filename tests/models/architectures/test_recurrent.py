@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
 from models.layers.equations import CELLS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.checking.texts import TextGraph
+from export.bundling.running import TextGraph
 from export.graph.writer import Array
 from models.architectures.registry import parse_config
 from models.batch import LabelBatch

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.checking.texts import TextGraph
-from export.checking.verify_texts import TextVerifier
+from export.bundling.running import TextGraph
+from export.bundling.verify import TextVerifier
 from models.evaluation.vectors import vectors_of
 from models.loading import load_encoder
 from models.storage.checkpoint import load_checkpoint

@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_told(
     other = tiny_checkpoint(name, tmp_path / "other", **changes).folder
     with pytest.raises(CheckpointError, match=told) as error:
         average_checkpoints([other, folders[0]], [1, 1], tmp_path / "out")
-    assert error.value.folder == other and not (tmp_path / "out").exists()
+    assert error.value.path == other and not (tmp_path / "out").exists()
 
 
 def test_another_vocabulary_is_told(folders: list[Path], tmp_path: Path) -> None:

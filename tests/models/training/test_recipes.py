@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from export.zoo.grid import PLACES, SCORES, recipe_of
+from export.zoo.effects import LUONG_PLACES, LUONG_SCORES, recipe_of
 from models.architectures.luong.config import LuongConfig
 from models.configs.recurrent import Global, LocalM
 from models.training.config import ConfigError, TrainingConfig, read_config
@@ -84,8 +84,8 @@ def test_the_zoo_has_one_budget(first: str, task: str) -> None:
 
 
 def test_luongs_scores_and_places_are_all_there() -> None:
-    for score in SCORES:
-        for place in PLACES:
+    for score in LUONG_SCORES:
+        for place in LUONG_PLACES:
             config = read_config(MODELS / "zoo" / f"{recipe_of(score, place)}.toml").model
             assert isinstance(config, LuongConfig)
             assert (config.score, config.attention.kind) == (score, place)

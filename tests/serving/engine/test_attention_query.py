@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from serving.bundle.manifest import AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine import attention_query

@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from export.cli import export
 from export.readers.gguf.reader import read
 from export.readers.gguf.tensors import kept_bits

@@ -8,7 +8,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.rows import Rows
+from export.bundling.running import Rows
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision, Tokens
 from serving.bundle.opening import Bundle, open_bundle

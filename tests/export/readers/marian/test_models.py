@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.decoding import decode
-from export.checking.rows import Rows
+from export.bundling.running import Rows, decode
 from export.readers.reading import read_model
 from models.conventions import LanguageIds
 from models.loading import load_module

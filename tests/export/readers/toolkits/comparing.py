@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from export.bundling.exporting import export_checkpoint
-from export.checking.decoding import decode
-from export.checking.rows import Rows
+from export.bundling.running import Rows, decode
 from export.readers.reading import read_model
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import translate_batch

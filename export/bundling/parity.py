@@ -1,4 +1,4 @@
-"""Holds what verification found: how far a bundle's graphs are from the torch module."""
+"""What verification found: how far a bundle's graphs are from the torch module."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +30,7 @@ class VectorError:
 
 @dataclass(frozen=True)
 class VectorParity:
-    """Holds what was found of a bundle that only encodes. name: of what it gives for a text."""
+    """What was found of a bundle that only encodes. name: of what it gives for a text."""
 
     name: str
     random_ids: VectorError

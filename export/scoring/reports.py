@@ -5,9 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from export.scoring.labels import score_labels
-from export.scoring.prose import prose_scorer
-from export.scoring.translators import translator
+from export.scoring.scorers import prose_scorer, score_labels, translator
 from models.data.corpus import Pair, read_documents, read_pairs
 from models.data.labels import LabelResult
 from models.data.prose import ProseScore, table
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class Test:
     """tests: files. recipe: whose held-out prose is asked for, its paths relative to `data`.
 
     protects: as in `translator`.
@@ -38,7 +36,7 @@ class Report(Protocol):
     def as_markdown(self) -> str: ...
 
 
-def ask(models: Sequence[Path], question: Question) -> Report:
+def score_models(models: Sequence[Path], question: Test) -> Report:
     """Score models, the first of which the report is about.
 
     Raises CheckpointError, BundleError, OSError, and ValueError for what does not go together.
@@ -65,7 +63,7 @@ class TranslationReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.results.items()
-        return first.as_json() | _beside({name: each.as_json() for name, each in others})
+        return first.as_json() | _against({name: each.as_json() for name, each in others})
 
     def as_markdown(self) -> str:
         (_, first), *others = self.results.items()
@@ -80,7 +78,7 @@ class ProseReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.scores.items()
-        return asdict(first) | _beside({name: asdict(each) for name, each in others})
+        return asdict(first) | _against({name: asdict(each) for name, each in others})
 
     def as_markdown(self) -> str:
         text = next(iter(self.scores.values())).as_sentence()
@@ -95,7 +93,7 @@ class LabelReport:
 
     def as_json(self) -> dict[str, Any]:
         (_, first), *others = self.results.items()
-        return first.as_json() | _beside({name: each.as_json() for name, each in others})
+        return first.as_json() | _against({name: each.as_json() for name, each in others})
 
     def as_markdown(self) -> str:
         (_, first), *others = self.results.items()
@@ -103,11 +101,11 @@ class LabelReport:
         return "\n\n".join([first.as_markdown(), *lines])
 
 
-def _beside(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _against(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {"against": others} if others else {}
 
 
-def _translations(models: Sequence[Path], question: Question) -> TranslationReport:
+def _score_translations(models: Sequence[Path], question: Test) -> TranslationReport:
     from models.evaluation.scores import evaluate
 
     if question.recipe or not question.tests:
@@ -117,7 +115,7 @@ def _translations(models: Sequence[Path], question: Question) -> TranslationRepo
     return TranslationReport({_name(m): evaluate(pairs, translator(m, *how)) for m in models})
 
 
-def _prose(models: Sequence[Path], question: Question) -> ProseReport:
+def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
     if question.num_beams or question.protects:
         raise ValueError(
             "a language model is asked how likely a text is: there is no --beam, no --protect"
@@ -154,20 +152,20 @@ def _name(model: Path) -> str:
     return model.resolve().name
 
 
-def _labels(models: Sequence[Path], question: Question) -> LabelReport:
+def _score_labels(models: Sequence[Path], question: Test) -> LabelReport:
     if question.recipe or question.num_beams or question.protects or not question.tests:
         raise ValueError("a model that labels texts is scored on --test, origins and sentences")
     pairs = _pairs(question.tests)
     return LabelReport({_name(model): score_labels(model, pairs) for model in models})
 
 
-def _nothing(models: Sequence[Path], question: Question) -> Report:
+def _score_nothing(models: Sequence[Path], question: Test) -> Report:
     raise ValueError("a model that embeds texts has no score by itself")
 
 
-REPORTS: dict[str, Callable[[Sequence[Path], Question], Report]] = {
-    "translate": _translations,
-    "generate": _prose,
-    "classify": _labels,
-    "embed": _nothing,
+REPORTS: dict[str, Callable[[Sequence[Path], Test], Report]] = {
+    "translate": _score_translations,
+    "generate": _score_prose,
+    "classify": _score_labels,
+    "embed": _score_nothing,
 }

@@ -55,7 +55,7 @@ def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
         job, judge = replace(job, markup=Markup(MarkupKind.HTML)), _tags_that_hold
     else:
         job, judge = replace(job, protection=True), _spans_that_stand_once
-    translations = asyncio.run(_translated(folder, job))
+    translations = asyncio.run(_translations(folder, job))
     right, wrong = [], []
     for (_, expected), text in zip(pairs, translations, strict=True):
         found = [*judge(text, expected)]
@@ -65,7 +65,7 @@ def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
     return MarkedScore(sum(right), len(right), tuple(wrong))
 
 
-async def _translated(folder: Path, job: TranslationJob) -> tuple[str, ...]:
+async def _translations(folder: Path, job: TranslationJob) -> tuple[str, ...]:
     async with opened(folder, EngineConfig(max_waiting=None)) as catalog:
         [card] = catalog.own_cards
         source = card.source_languages[0]

@@ -4,8 +4,12 @@ The engine schedules; this only binds. Teacher forcing needs every row's log-pro
 position, which no request can ask of the engine.
 """
 
-import numpy as np
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+from tqdm import tqdm
+
+from export.graph.blocks import OBSERVED
 from export.graph.writer import Array
 from serving.bundle.manifest import (
     ATTENDED,
@@ -14,6 +18,7 @@ from serving.bundle.manifest import (
     ENCODE_ATTENTION,
     LENGTH,
     SOURCE,
+    SOURCE_TYPES,
     STEP_ATTENTION,
     UNION,
     WANTS_LOGP,
@@ -22,9 +27,11 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
-from serving.engine.runtime.graph import Graph
-from serving.engine.runtime.session import open_graphs
+from serving.engine.engine import Engine
+from serving.engine.runtime.graph import Graph, OrtGraph
+from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
+from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
 
 SPAN_MULTIPLE = 16
 
@@ -151,3 +158,96 @@ def padded(rows: list[list[int]], length: int, pad: int) -> Array:
     for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
     return array
+
+
+TEXTS_AT_ONCE = 16  # side by side
+Ids = list[list[int]]
+
+
+class TextGraph:
+    """One graph of a bundle, opened to run on texts."""
+
+    def __init__(self, bundle: Bundle, name: str = "encode", threads: int = 1) -> None:
+        self._manifest, self._spec = bundle.manifest, bundle.manifest.graphs[name]
+        path, config = bundle.graph_path(name), EngineConfig(threads=threads)
+        self._graph = OrtGraph(open_session(path, config))
+
+    def run(self, rows: Ids, types: Ids, span: int = 0) -> dict[str, Array]:
+        """Encode texts: all outputs, by name. types: each token's segment. span: what texts are
+        padded to; by default the longest.
+        """
+        span = span or max(map(len, rows))
+        given = {
+            "source_ids": padded(rows, span, self._manifest.tokens.pad),
+            "source_lengths": np.array([len(ids) for ids in rows], np.int32),
+            SOURCE_TYPES: padded(types, span, 0),
+        }
+        sizes = {BATCH: len(rows), SOURCE: span}
+        shapes = {
+            each.name: [sizes[axis] if isinstance(axis, str) else axis for axis in each.shape]
+            for each in self._spec.outputs
+        }
+        outputs = {
+            each.name: np.empty(shapes[each.name], each.dtype) for each in self._spec.outputs
+        }
+        inputs = {each.name: given[each.name] for each in self._spec.inputs}
+        self._graph.bind(inputs, outputs)()
+        return outputs
+
+
+SLOTS = 32
+
+
+def decode(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[list[int]]:
+    """Return the token ids of each request; all run in one batch. A beam search gives those of its
+    best hypothesis. Raises the engine's error if a request fails.
+
+    requests: with the ids "0", "1", ...
+    """
+    engine = Engine(bundle, EngineConfig(slots=SLOTS, max_waiting=None))
+    engine.submit(*requests)
+    rows: list[list[int]] = [[] for _ in requests]
+    with tqdm(total=len(requests), desc="decoding", unit="text", leave=False, disable=None) as bar:
+        while engine.has_work:
+            for event in engine.step():
+                if isinstance(event, TokenEvent):
+                    rows[int(event.request_id)].append(event.token_id)
+                if isinstance(event, FailedEvent):
+                    raise event.error
+                bar.update(is_final(event))
+    return rows
+
+
+OUTLIER_ROWS = 8
+OUTLIER_STEPS = 24
+OUTLIER_FACTOR = 2.0  # of the median
+MOST_OUTLIERS = 64  # columns of a matrix
+EVEN_INPUTS = "attention.output"  # whose inputs are even enough: they gained nothing
+
+
+def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
+    """Number the outlying inputs of matrices, by their names.
+
+    The bundle's step graph tells how large inputs are, as `export.graph.blocks` writes it if
+    asked to.
+    """
+    manifest = bundle.manifest
+    num_steps = min(OUTLIER_STEPS, manifest.limits.max_target_tokens)
+    ids = np.random.default_rng(0).integers(manifest.vocab_size, size=(num_steps, OUTLIER_ROWS))
+    rows, largest = Rows(bundle, [[]] * OUTLIER_ROWS), dict[str, Array]()
+    for step in ids.tolist():
+        rows.read([[token_id] for token_id in step])
+        for name, found in rows.outputs.items():
+            if name.startswith(OBSERVED):
+                found = found.max(axis=0)
+                largest[name] = np.maximum(largest.get(name, found), found)
+    by_name = {name.removeprefix(OBSERVED): found for name, found in largest.items()}
+    return {
+        name: _outlying(found) for name, found in by_name.items() if not name.endswith(EVEN_INPUTS)
+    }
+
+
+def _outlying(largest: Array) -> Array:
+    """Number those of ``largest``, which is what each input came to at most."""
+    order = np.argsort(-largest, kind="stable")[:MOST_OUTLIERS]
+    return np.sort(order[largest[order] > OUTLIER_FACTOR * np.median(largest)])

@@ -1,8 +1,4 @@
-"""Writes a bundle folder: graphs, their shared weights, tokenizer, model card and manifest.
-
-The folder appears whole or not at all: everything is written beside it under a temporary name,
-checked by opening it, and renamed.
-"""
+"""Writes the bundle's model card: the checkpoint's own, and what the export did to the model."""
 
 import contextlib
 import hashlib
@@ -10,31 +6,94 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from export.bundling.card import bundle_card
-from export.bundling.conventions import encoder_of, tokens_of
-from export.checking.parity import AnyParity
+from export.bundling.parity import AnyParity
 from export.graph.model import ExportedModel
 from export.graph.writer import Array, in_memory
+from models import conventions
 from models.architectures.registry import AnyConfig
 from models.configs.base import LanguageModelConfig
-from models.configs.encoder import EncoderConfig
+from models.configs.encoder import EmbeddingHead, EncoderConfig
+from models.conventions import Conventions
 from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
+    Activation,
+    EncoderSpec,
+    LanguageIds,
     Manifest,
     Precision,
     Task,
+    Tokens,
 )
 from serving.bundle.opening import Bundle, open_bundle
 from serving.bundle.writing import seal
+
+PRECISIONS = {
+    Precision.FP32: "32-bit floating point",
+    Precision.FP16: "16-bit floating point, for CUDA",
+    Precision.BF16: "16-bit floating point with the range of 32 bits (bfloat16), for CUDA alone",
+    Precision.INT8: "matrix products of 8-bit integers; the rest fp32",
+    Precision.INT4: "weights in 4 bits, what they multiply and tables of words in 8; the rest fp32",
+}
+
+
+def bundle_card(own: str, name: str, precision: Precision, parity: AnyParity | None) -> str:
+    """Markdown, after the checkpoint's ``own``. Without ``parity`` nothing was verified."""
+    text = own or f"# {name}\n"
+    found = parity.as_markdown() if parity else "Not verified against the torch model."
+    return f"""{text.rstrip()}
+
+## This bundle
+
+ONNX graphs in {precision} ({PRECISIONS[precision]}), compared with the trained torch model in fp32:
+
+{found}
+"""
+
+
+def tokens_of(config: AnyConfig, around: Conventions) -> Tokens:
+    return Tokens(
+        pad=config.pad_id,
+        bos=config.bos_id,
+        eos=config.eos_id,
+        source_prefix=around.source_prefix,
+        source_suffix=around.source_suffix,
+        prompt_prefix=around.prompt_prefix,
+        stop=around.stop,
+        unk=around.unk,
+        forced_eos=around.forced_eos,
+        sources=_language_ids(around.sources),
+        targets=_language_ids(around.targets),
+    )
+
+
+def encoder_of(config: AnyConfig, around: Conventions) -> EncoderSpec | None:
+    """Return what comes out of a model that only encodes; None of others."""
+    if not isinstance(config, EncoderConfig):
+        return None
+    spec = EncoderSpec(
+        separator=around.separator,
+        prompts=dict(around.prompts),
+        default_prompt=around.default_prompt,
+    )
+    head = config.head
+    if isinstance(head, EmbeddingHead):
+        return replace(spec, dimension=config.dense_dim, is_normalised=head.normalised)
+    return replace(spec, labels=head.labels, activation=Activation(head.scores))
+
+
+def _language_ids(found: Mapping[str, conventions.LanguageIds]) -> dict[str, LanguageIds]:
+    return {code: LanguageIds(**vars(ids)) for code, ids in found.items()}
+
 
 WEIGHTS_FILE = "weights.bin"
 SMALL_BYTES = 1024  # tensors up to this size stay in the graph's own file
@@ -82,7 +141,7 @@ class BundleWriter:
     ) -> None:
         self._checkpoint, self._model = checkpoint, model
         self._precision, self._name = precision, name
-        self._quality = _quality(checkpoint)
+        self._quality = _training_quality(checkpoint)
 
     def write(self, folder: Path) -> Bundle:
         """Fill ``folder``, where the weights are already, with everything but the model card."""
@@ -104,7 +163,7 @@ class BundleWriter:
     def _seal(self, folder: Path, quality: dict[str, Any]) -> Bundle:
         config, model = self._checkpoint.config, self._model
         conventions = self._checkpoint.conventions
-        source_languages, target_languages = _languages(config)
+        source_languages, target_languages = _language_codes(config)
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             name=self._name,
@@ -132,7 +191,7 @@ class BundleWriter:
         return open_bundle(folder)
 
 
-def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _language_codes(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Name those of source and target; a language model's are the same, an encoder says none."""
     if isinstance(config, EncoderConfig):
         return (), ()
@@ -141,7 +200,7 @@ def _languages(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return config.source_languages, config.target_languages
 
 
-def _quality(checkpoint: Checkpoint) -> dict[str, Any]:
+def _training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
     """Read what training measured, if the checkpoint says."""
     try:
         quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))

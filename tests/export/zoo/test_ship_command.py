@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.bundling.exporting import export_checkpoint
-from export.shipping.card import completed
-from export.shipping.command import ship
+from export.zoo.commands import ship
+from export.zoo.shipping import completed
 from models.storage.checkpoint import load_checkpoint, save_checkpoint
 from models.storage.safetensors import Storage
 from serving.bundle.manifest import Precision

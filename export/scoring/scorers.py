@@ -1,0 +1,238 @@
+"""Scores a model that labels texts, a checkpoint or a bundle: whether each text gets its own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from export.bundling.running import TEXTS_AT_ONCE, Ids, Rows, TextGraph
+from export.bundling.writer import tokens_of
+from models.configs.encoder import EncoderConfig
+from models.data.corpus import Pair
+from models.data.labels import LabelResult, framed, numbers_of, tally
+from models.data.prose import Nats, ProseScore, Reader, Window
+from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
+from models.storage.checkpoint import Checkpoint, load_checkpoint
+from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
+from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.config import EngineConfig
+from serving.engine.runtime.machine import available_cpus
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.decoding import resolve
+from serving.pipelines.loading import opened
+from serving.pipelines.streams import in_order
+from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.text.sentences import TextLayout
+from serving.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from models.evaluation.scores import Translate
+
+
+def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
+    """Label sources, whose own labels are their origins. Raises ValueError for one that is no label
+    of the model, CheckpointError and BundleError.
+    """
+    if (model / "bundle.json").exists():
+        return _bundle_labels(open_bundle(model), pairs)
+    return _checkpoint_labels(model, pairs)
+
+
+def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
+    manifest = bundle.manifest
+    assert manifest.encoder is not None  # its task is to classify
+    wanted = numbers_of(pairs, manifest.encoder.labels)
+    ids = encode_all(load_tokenizer(bundle.folder / TOKENIZER_FILE), [p.source for p in pairs])
+    rows = framed(ids, manifest.tokens, manifest.limits.max_source_tokens or 0)
+    parts = [rows[start : start + TEXTS_AT_ONCE] for start in range(0, len(rows), TEXTS_AT_ONCE)]
+    graph = TextGraph(bundle)
+    logits = [graph.run(part, _first_segments(part))[LOGITS] for part in parts]
+    given = [number for found in logits for number in found.argmax(axis=1).tolist()]
+    return tally(manifest.encoder.labels, wanted, given)
+
+
+def _checkpoint_labels(folder: Path, pairs: Sequence[Pair]) -> LabelResult:
+    from models.evaluation.vectors import vectors_of
+    from models.loading import load_encoder
+
+    checkpoint = load_checkpoint(folder)
+    config = checkpoint.config
+    assert isinstance(config, EncoderConfig)
+    wanted = numbers_of(pairs, config.labels)
+    ids = encode_all(read_tokenizer(checkpoint.tokenizer), [pair.source for pair in pairs])
+    rows = framed(ids, checkpoint.conventions, config.max_source_tokens)
+    logits = vectors_of(load_encoder(checkpoint), rows, _first_segments(rows))
+    return tally(config.labels, wanted, [int(each.argmax()) for each in logits])
+
+
+def _first_segments(rows: Ids) -> Ids:
+    return [[0] * len(row) for row in rows]
+
+
+WINDOWS_AT_ONCE = 32  # windows that are read side by side
+
+ScoreProse = Callable[[list[str]], ProseScore]
+
+
+def prose_scorer(folder: Path) -> ScoreProse:
+    """Open the checkpoint or the bundle in `folder`. Raises CheckpointError or BundleError."""
+    if (folder / "bundle.json").exists():
+        return _bundle_prose_scorer(open_bundle(folder))
+    return _checkpoint_prose_scorer(folder)
+
+
+def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
+    manifest = bundle.manifest
+    tokenizer = load_tokenizer(bundle.folder / TOKENIZER_FILE)
+    reader = Reader(tokenizer, manifest.tokens, manifest.limits.max_target_tokens)
+    nats = bundle_nats(bundle)
+    return lambda documents: reader.score(documents, nats)
+
+
+def bundle_nats(bundle: Bundle) -> Nats:
+    """Find what windows lack in probability, by a bundle's step graph."""
+    prefix = list(bundle.manifest.tokens.prompt_prefix)
+    opened: dict[int, Rows] = {}
+
+    def rows_of(size: int) -> Rows:
+        if size not in opened:
+            opened[size] = Rows(bundle, [[]] * size, threads=available_cpus())
+        opened[size].begin_anew()
+        return opened[size]
+
+    def nats(windows: Sequence[Window]) -> NDArray[np.float64]:
+        starts = range(0, len(windows), WINDOWS_AT_ONCE)
+        parts = [windows[start : start + WINDOWS_AT_ONCE] for start in starts]
+        with tqdm(parts, desc="reading", unit="windows", leave=False, disable=None) as bar:
+            return np.concatenate([_read_windows(rows_of(len(part)), prefix, part) for part in bar])
+
+    return nats
+
+
+def _read_windows(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> NDArray[np.float64]:
+    """Read windows, alike, side by side and token by token: graphs take several tokens at once of
+    one row alone, and of recurrent models never.
+    """
+    every, lost = np.arange(len(windows)), []
+    columns = [[token] * len(windows) for token in prefix]
+    columns += map(list, zip(*(each.token_ids for each in windows), strict=True))
+    first = len(prefix) + windows[0].num_known
+    for place, (column, following) in enumerate(pairwise(columns), 1):
+        logp = rows.read([[token] for token in column])
+        if place >= first:
+            lost.append(-logp[every, following].astype(np.float64))
+    return np.stack(lost, 1)
+
+
+def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
+    from models.decoding.forced import nats
+    from models.loading import load_module
+
+    checkpoint = load_checkpoint(folder)
+    module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
+    config: Any = checkpoint.config
+    around = checkpoint.conventions
+    reader = Reader(tokenizer, around, config.context_length)
+    return lambda documents: reader.score(
+        documents, lambda windows: nats(module, windows, around.prompt_prefix)
+    )
+
+
+def translator(folder: Path, num_beams: int | None = None, protects: bool = False) -> "Translate":
+    """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
+    makers recommend, all else greedily.
+
+    protects: what must not change reaches the translation as it is, and capitals are read as small
+        letters, as services do by default.
+
+    Raises CheckpointError or BundleError, ValueError for a language model, or for a checkpoint that
+    is to protect: only what serves a bundle does.
+    """
+    if (folder / "bundle.json").exists():
+        return _bundle_translator(folder, num_beams, protects)
+    if protects:
+        raise ValueError(f"{folder} is a checkpoint; only bundles are served, and protect")
+    return _checkpoint_translator(folder, num_beams)
+
+
+def job_of(folder: Path, num_beams: int | None, num_hypotheses: int = 1) -> TranslationJob:
+    """Make a job of no texts for the bundle in `folder`, decoded as `translator` says. Raises
+    BundleError, ValueError for what does not translate.
+    """
+    card = ModelCard.from_manifest(open_bundle(folder).manifest)
+    _must_translate(card.task)
+    given = {} if num_beams is None else {"num_beams": num_beams}
+    source = card.source_languages[0]
+    target = card.targets_of(source)[0]
+    return TranslationJob("", (), source, target, resolve(given, card.generation, num_hypotheses))
+
+
+def _bundle_translator(folder: Path, num_beams: int | None, protects: bool) -> "Translate":
+    job = replace(job_of(folder, num_beams), protection=protects)
+    return lambda texts: asyncio.run(_translated(folder, job, texts))
+
+
+async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
+    """Each text is a job of its own, as a line of `attendant translate` is."""
+    config = EngineConfig(max_waiting=None)
+    async with opened(folder, config) as catalog:
+        [card] = catalog.own_cards
+        model = await catalog.translator(card.name, job.source, job.target)
+
+        async def work(numbered: tuple[int, str]) -> str:
+            number, text = numbered
+            own = replace(job, request_id=str(number), texts=(text,))
+            return (await model.run(own)).texts[0]
+
+        found: list[str] = []
+        with tqdm(total=len(texts), desc="decoding", unit="text", leave=False, disable=None) as bar:
+            async for text in in_order(work, enumerate(texts), config.slots * 8):
+                found.append(text)
+                bar.update()
+        return found
+
+
+def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
+    from models.decoding.translation import translate, translate_by_beams
+    from models.loading import load_module
+
+    checkpoint = load_checkpoint(folder)
+    _must_translate(checkpoint.config.task)
+    module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
+
+    def translated(texts: list[str]) -> list[str]:
+        layouts = _layouts(checkpoint, texts)
+        segments = [segment for layout in layouts for segment in layout.segments]
+        if num_beams is None:
+            found = translate(module, tokenizer, segments)
+        else:
+            found = translate_by_beams(module, tokenizer, segments, num_beams)
+        rest = (text.strip() for text in found)
+        return [layout.fill(list(islice(rest, len(layout.segments)))) for layout in layouts]
+
+    return translated
+
+
+def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]:
+    """Cut the texts into sentences, as the service does."""
+    config: Any = checkpoint.config
+    tokens = tokens_of(config, checkpoint.conventions)
+    side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
+    limits = Limits(config.max_source_tokens, config.max_target_tokens)
+    planner = Planner(limits, tokens, TokenizerPair(side, side))
+    source, target = config.source_languages[0], config.target_languages[0]
+    job = TranslationJob("", tuple(texts), source, target)
+    return planner.plan(job).layouts
+
+
+def _must_translate(task: str) -> None:
+    if task != "translate":
+        raise ValueError(f"a model of task '{task}' does not translate")

@@ -1,0 +1,194 @@
+"""Completes the card that training wrote: its quality section, and how weights are stored."""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from export.bundling.exporting import export_checkpoint
+from export.scoring.reports import held_out
+from export.scoring.scorers import prose_scorer, translator
+from export.zoo.pictures import (
+    ALIGNMENT,
+    SHIPPED_BY_LENGTH,
+    draw_alignment,
+    draw_by_length,
+    has_alignment,
+)
+from models.data import prose
+from models.data.corpus import Pair, read_pairs
+from models.evaluation.everyday import Everyday, read_everyday
+from models.evaluation.everyday import table as everyday_table
+from models.storage.checkpoint import (
+    CARD_FILE,
+    CURVE_FILE,
+    QUALITY_FILE,
+    WORDS_FILE,
+    load_checkpoint,
+    save_checkpoint,
+)
+from models.storage.safetensors import Storage
+from serving.bundle.manifest import Precision
+
+QUALITY = re.compile(r"^## Quality\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+STORED = re.compile(r"stored in (?:fp32|fp16|bf16|int8)")
+
+
+def completed(card: str, scores: str, storage: Storage, command: str) -> str:
+    """Put scores in place of those that training told, or at the end of a card without any."""
+    section = f"## Quality\n\n{scores}\n\nBy `{command}`.\n\n"
+    text = STORED.sub(f"stored in {storage}", card)
+    if QUALITY.search(text):
+        return QUALITY.sub(lambda _: section, text, count=1).rstrip() + "\n"
+    return f"{text.rstrip()}\n\n{section}".rstrip() + "\n"
+
+
+AS_SERVED = (
+    "as services translate by default: addresses, numbers and unknown names kept, capitals lowered"
+)
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """Folders: of the stored weights in two precisions, and of those that were trained in fp32."""
+
+    int8: Path
+    fp32: Path
+    trained: Path
+
+    @property
+    def by_name(self) -> dict[str, Path]:
+        return {"int8": self.int8, "fp32": self.fp32, "as trained": self.trained}
+
+
+@dataclass(frozen=True)
+class Found:
+    """quality: for quality.json. markdown: for the card, without its heading. pictures: how those
+    are drawn that it shows, by the names of their files.
+    """
+
+    quality: dict[str, Any]
+    markdown: str
+    pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+
+
+def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
+    """Raises ConfigError, OSError and ValueError."""
+    from models.evaluation.scores import score
+
+    pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
+    texts = [pair.source for pair in [*pairs, *(each.pair for each in everyday)]]
+    said = {
+        name: translator(folder, protects=True)(texts) for name, folder in bundles.by_name.items()
+    }
+    alone = score(pairs, translator(bundles.int8)([pair.source for pair in pairs]))
+    results = {name: score(pairs, each[: len(pairs)]) for name, each in said.items()}
+    int8 = results.pop("int8")
+    translations = said["int8"][len(pairs) :]
+    quality = int8.as_json() | {name: each.as_json()["scores"] for name, each in results.items()}
+    quality["without protection"] = alone.as_json()["scores"]
+    pictures = {
+        SHIPPED_BY_LENGTH: lambda path: draw_by_length(pairs, said["int8"][: len(pairs)], path)
+    }
+    parts = [f"The int8 bundle, greedy, {AS_SERVED}:\n\n{int8.as_table(results)}"]
+    parts += [f"The model alone (`protect: false`):\n\n{alone.as_table()}\n\n{int8.signatures}"]
+    parts += [f"![BLEU by the number of source words]({SHIPPED_BY_LENGTH})"]
+    if has_alignment(bundles.int8):
+        pictures[ALIGNMENT] = lambda path: draw_alignment(bundles.int8, path)
+        parts += [f"![what each word of a translation attends to]({ALIGNMENT})"]
+    parts += [_on_everyday(everyday, translations)]
+    return Found(quality, "\n\n".join(parts), pictures)
+
+
+def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:
+    """The recipe's test set, then the made sets."""
+    from models.training.config import read_config
+
+    test = read_config(recipe).data.test
+    if not test:
+        raise ValueError(f"{recipe} names no test set")
+    made = sorted((sets / "made").glob("*.tsv"))
+    return [pair for path in (data / test, *made) for pair in read_pairs(path)]
+
+
+def of_prose(bundles: Bundles, recipe: Path, data: Path) -> Found:
+    documents = held_out(recipe, data)
+    scores = {name: prose_scorer(each)(documents) for name, each in bundles.by_name.items()}
+    int8 = scores["int8"]
+    others = {name: asdict(each) for name, each in scores.items() if each is not int8}
+    quality = asdict(int8) | others
+    return Found(quality, f"{prose.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}")
+
+
+def _on_everyday(everyday: Sequence[Everyday], translations: Sequence[str]) -> str:
+    return f"""### Everyday sentences
+
+Translated by the int8 bundle, greedy. These sentences were known when the corpus and its phrases \
+were chosen, so that they show what translations look like and measure nothing of text that is \
+new. The last column says whether all facts are said that are written down for a sentence \
+(`tests/data/everyday-facts.txt`); words alone do not make a translation good: read them.
+
+{everyday_table(everyday, translations)}"""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where scores come from. sets: the folder of made sets and everyday sentences."""
+
+    recipe: Path
+    data: Path
+    sets: Path
+
+
+SCORERS: dict[str, Callable[[Bundles, Sources], Found]] = {
+    "translate": lambda bundles, s: of_translations(bundles, s.recipe, s.data, s.sets),
+    "generate": lambda bundles, s: of_prose(bundles, s.recipe, s.data),
+}
+
+
+def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sources) -> str:
+    """Fill the folder `output`; returns the scores in Markdown.
+
+    Raises CheckpointError, ConfigError, AttendantError, OSError and ValueError.
+    """
+    if source.resolve() == output.resolve():
+        raise ValueError(f"{output} is what is to be shipped: name another folder")
+    trained = load_checkpoint(source)
+    if trained.config.task not in SCORERS:
+        raise ValueError(f"{source} only encodes: shipped are models that translate or write")
+    save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
+    if WORDS_FILE in trained.files:
+        (output / WORDS_FILE).write_bytes(trained.files[WORDS_FILE])
+    with _exported(source, output) as bundles:
+        found = SCORERS[trained.config.task](bundles, sources)
+        for name, draw in found.pictures.items():
+            draw(output / name)
+    if (source / CURVE_FILE).is_file():
+        shutil.copyfile(source / CURVE_FILE, output / CURVE_FILE)
+    card = trained.files.get(CARD_FILE, b"").decode() or f"# {output.name}\n"
+    command = f"attendant ship CHECKPOINT -o {output} --weights {storage} --recipe {sources.recipe}"
+    text = completed(card, found.markdown, storage, command)
+    (output / CARD_FILE).write_text(text, encoding="utf-8")
+    quality = json.dumps(found.quality, indent=2, ensure_ascii=False)
+    (output / QUALITY_FILE).write_text(f"{quality}\n", encoding="utf-8")
+    return found.markdown
+
+
+@contextmanager
+def _exported(source: Path, stored: Path) -> Iterator[Bundles]:
+    """Bundles for as long as they are scored: of what is stored, and of what was trained."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        kinds = {
+            "int8": (stored, Precision.INT8),
+            "fp32": (stored, Precision.FP32),
+            "trained": (source, Precision.FP32),
+        }
+        for name, (checkpoint, precision) in kinds.items():
+            export_checkpoint(load_checkpoint(checkpoint), folder / name, precision)
+        yield Bundles(*(folder / name for name in kinds))
