@@ -17,12 +17,10 @@ from starlette.types import Scope
 from serving.api import operations, score
 from serving.api.deepl import protocol as deepl_protocol
 from serving.api.deepl import routes as deepl
-from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.middleware import AccessLog, Guard, Heads
 from serving.api.http.openapi import describe
-from serving.api.http.protocol import protocol_at
+from serving.api.http.protocol import install_error_handlers, protocol_at
 from serving.api.http.services import Services
-from serving.api.libretranslate import files
 from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import batches, tokens
 from serving.api.openai import protocol as openai_protocol
@@ -38,7 +36,7 @@ _PROTOCOLS = (
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
-    *tokens.QUESTIONS,
+    *tokens.ENDPOINTS,
     *score.ENDPOINTS,
     *deepl.ENDPOINTS,
 )
@@ -70,7 +68,7 @@ def create_app(services: Services) -> FastAPI:
         app.include_router(protocol.router(services))
     app.include_router(batches.router(services, batch_jobs))
     add_page(app)
-    others = (*deepl.OTHER_BODIES, *files.BODIES, *batches.BODIES)
+    others = (*deepl.OTHER_BODIES, *libretranslate.BODIES, *batches.BODIES)
     bodies = [*(endpoint.body for endpoint in ENDPOINTS), *others]
     describe(app, bodies, dict.fromkeys(protocol.error_type for protocol in _PROTOCOLS))
     return app

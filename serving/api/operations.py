@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.authentication import Gate
-from serving.api.http.bodies import validated
-from serving.api.http.fields import READS_JSON, limited
+from serving.api.http.bodies import READS_JSON, limited, validated
 from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Operators, Services
@@ -59,7 +58,7 @@ def router(services: Services) -> APIRouter:
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready"}, 503)
 
-    doors = [Depends(Gate(services.keys).door(PROTOCOL))] if services.metrics_need_key else []
+    doors = [Depends(Gate(services.keys).dependency(PROTOCOL))] if services.metrics_need_key else []
 
     @routes.get("/metrics", response_class=Response, responses=_METRICS, dependencies=doors)
     async def metrics() -> Response:
@@ -74,7 +73,7 @@ def router(services: Services) -> APIRouter:
 def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) -> None:
     """Add what the front lets through at the port for operations only, so no document lists it."""
     loader = operators.loader
-    with_key = [Depends(Gate(operators.keys).door(PROTOCOL))]
+    with_key = [Depends(Gate(operators.keys).dependency(PROTOCOL))]
 
     @routes.post("/models", dependencies=with_key, include_in_schema=False)
     async def load(request: Request) -> JSONResponse:

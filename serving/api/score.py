@@ -15,9 +15,8 @@ from serving.api.http.attention_fields import (
     described_maps,
     queries_of,
 )
-from serving.api.http.bodies import RequestBody
+from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import READS_JSON
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Services
 from serving.errors import RequestError

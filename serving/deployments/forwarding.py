@@ -18,7 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.access.account import current_account
-from serving.api.http.error_responses import ENDS
+from serving.api.http.protocol import ENDS
 from serving.deployments.metrics import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard

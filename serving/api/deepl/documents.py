@@ -6,7 +6,7 @@ from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, ClassVar, Literal, NotRequired
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
@@ -15,11 +15,18 @@ from serving.access.account import current_account
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
 from serving.api.deepl.translate import MAX_GLOSSARIES, Names
 from serving.api.http.authentication import Gate
-from serving.api.http.bodies import FieldsBody, NoOpValues, parse
-from serving.api.http.fields import Fields, limited_to, reads_json_or_form
-from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, Responses, described_body
+from serving.api.http.bodies import (
+    Fields,
+    FieldsBody,
+    NoOpValues,
+    limited_to,
+    parse,
+    reads_json_or_form,
+)
+from serving.api.http.endpoint import Routes, query_parameters
+from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, described_body
 from serving.api.http.services import Services
-from serving.api.http.uploads import File, file_response, queued, uploaded
+from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
 from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import RequestError
 from serving.glossaries import Pair
@@ -94,27 +101,9 @@ class DocumentStatus(TypedDict):
 
 
 BODIES = (DocumentBody, KeyBody)
-_UPLOAD = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
-_KEY = described_body(KeyBody, JSON, URL_ENCODED, example={"document_key": "..."})
-_KEY_IN_QUERY = {
-    "parameters": [
-        {"name": "document_key", "in": "query", "required": True, "schema": {"type": "string"}}
-    ]
-}
-_RESULT: Responses = {
-    200: {
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        "description": "The translated document.",
-    }
-}
 
 
-def router(services: Services) -> APIRouter:
-    routes = PROTOCOL.router("DeepL")
-
-    @routes.post(
-        "/document", responses=PROTOCOL.responses(Uploaded, OF_A_BODY), openapi_extra=_UPLOAD
-    )
+def add_documents(routes: Routes, services: Services) -> None:
     async def upload_document(request: Request) -> JSONResponse:
         """Take in a document to translate."""
         async with uploaded(request, services, PROTOCOL, DocumentBody) as body:
@@ -124,35 +113,17 @@ def router(services: Services) -> APIRouter:
             handle = await queued(services, body.file, *languages, body.model, glossary_of)
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
-    @routes.post(
-        "/document/{document_id}",
-        responses=PROTOCOL.responses(DocumentStatus, OF_A_BODY),
-        openapi_extra=_KEY,
-    )
     async def document_status(request: Request, document_id: str) -> JSONResponse:
         """Return how far a document is."""
         async with _handle(request, services, document_id) as handle:
             return JSONResponse(_status(await services.documents.job(handle, _owner())))
 
-    @routes.post(
-        "/document/{document_id}/result",
-        response_class=Response,
-        responses=PROTOCOL.responses(None, OF_A_BODY) | _RESULT,
-        openapi_extra=_KEY,
-    )
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is forgotten."""
         async with _handle(request, services, document_id) as handle:
             job, path = await services.documents.result(handle, _owner())
             return file_response(job, path, partial(services.documents.remove, job.id))
 
-    @routes.delete(
-        "/document/{document_id}",
-        status_code=204,
-        response_class=Response,
-        responses=_forgotten(),
-        openapi_extra=_KEY_IN_QUERY,
-    )
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and forget it. DeepL has no such thing."""
         async with _handle(request, services, document_id, dict(request.query_params)) as handle:
@@ -160,14 +131,23 @@ def router(services: Services) -> APIRouter:
             await services.documents.remove(job.id)
             return Response(status_code=204)
 
-    return routes
-
-
-def _forgotten() -> Responses:
-    """Describe an answer without a body in the place of one with it."""
-    responses = PROTOCOL.responses(None, OF_A_BODY)
-    del responses[200]
-    return {204: {"description": "It is forgotten."}, **responses}
+    upload = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
+    key = described_body(KeyBody, JSON, URL_ENCODED, example={"document_key": "..."})
+    one, result = "/document/{document_id}", "/document/{document_id}/result"
+    own: dict[str, Any] = {"statuses": OF_A_BODY, "needs_key": False}  # bodies may have the key
+    sent = own | {"response_class": Response}
+    routes.add("POST", "/document", upload_document, Uploaded, extra=upload, **own)
+    routes.add("POST", one, document_status, DocumentStatus, extra=key, **own)
+    routes.add("POST", result, document_result, None, extra=key, content=RESULT, **sent)
+    in_query = query_parameters("document_key")
+    forgotten = {"description": "It is forgotten."}
+    routes.add(
+        *("DELETE", one, cancel_document, None),
+        status=204,
+        extra=in_query,
+        content=forgotten,
+        **sent,
+    )
 
 
 @asynccontextmanager
@@ -178,7 +158,7 @@ async def _handle(
     gate = Gate(services.keys)
     with ExitStack() as resources:
         resources.enter_context(services.metrics.track(PROTOCOL.name))
-        gate.needs_no_body(PROTOCOL, request.headers)
+        gate.check_headers(PROTOCOL, request.headers)
         if fields is None:
             fields = await _READER.read(limited_to(_MAX_KEY_BYTES, request))
         resources.enter_context(gate.admitted(PROTOCOL, request.headers, fields))

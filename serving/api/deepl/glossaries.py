@@ -1,26 +1,64 @@
-"""Request bodies and routes that both versions of DeepL's glossaries share."""
+"""DeepL's glossaries: `/v2` has glossaries of one pair of languages, which do not change; those of
+`/v3` have any number of pairs and may change.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.access.account import current_account
-from serving.api.deepl.protocol import OF_ANY_KEY, pairs
-from serving.api.http.authentication import Gate
-from serving.api.http.bodies import FieldsBody, parse
-from serving.api.http.fields import limited_to, reads_json_or_form
-from serving.api.http.openapi import described_body
-from serving.api.http.protocol import Protocol
+from serving.api.deepl.protocol import (
+    OF_ANY_KEY,
+    GlossaryDictionary,
+    GlossaryEntries,
+    MonolingualGlossaries,
+    MonolingualGlossary,
+    MultilingualGlossaries,
+    MultilingualGlossary,
+    pairs,
+)
+from serving.api.http.bodies import FieldsBody, limited_to, parse, reads_json_or_form
+from serving.api.http.endpoint import Routes, query_parameters
+from serving.api.http.openapi import described_body, described_text
 from serving.api.http.services import Services
-from serving.errors import RequestError
-from serving.glossaries import MAX_BYTES, Entries, EntriesFormat, Pair, parse_entries
+from serving.errors import GlossaryNotFound, RequestError, WrongMediaType
+from serving.glossaries import (
+    MAX_BYTES,
+    Dictionary,
+    Entries,
+    EntriesFormat,
+    Glossary,
+    Pair,
+    as_tsv,
+    parse_entries,
+)
 from serving.text.plain_text import check_text
 
 _MAX_NAME_BYTES = 1024
 _MAX_DICTIONARIES = 1000
+# A body has the entries escaped, once as JSON or in a form.
+_MAX_BODY_BYTES = 3 * MAX_BYTES + 65_536
+_READER = reads_json_or_form()
+_OF_A_GLOSSARY = (404, *OF_ANY_KEY)
+_OF_A_PAIR = (400, *_OF_A_GLOSSARY)
+_OF_A_GLOSSARY_BODY = (400, 404, 413, 415, 456, *OF_ANY_KEY)
+_GLOSSARIES, _GLOSSARY = "/glossaries", "/glossaries/{glossary_id}"
+_TSV = "text/tab-separated-values"
+_DICTIONARY = {
+    "source_lang": "en",
+    "target_lang": "fr",
+    "entries": "dog\tchien",
+    "entries_format": "tsv",
+}
+_MONOLINGUAL = {"name": "animals", **_DICTIONARY, "entries": "dog\tchien\ncat\tchat"}
+_MULTILINGUAL = {"name": "animals", "dictionaries": [_DICTIONARY]}
+Body = TypeVar("Body", bound=FieldsBody)
+Result = TypeVar("Result")
 
 
 class DictionaryFields(BaseModel):
@@ -78,7 +116,7 @@ class ChangesBody(FieldsBody):
     )
 
 
-def checked_name(name: str) -> str:
+def _checked_name(name: str) -> str:
     """Return a name that a glossary may have. Raises RequestError."""
     check_text("name", name)
     if not name.strip() or len(name.encode()) > _MAX_NAME_BYTES:
@@ -86,7 +124,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def parsed(dictionaries: Iterable[DictionaryFields], known: Iterable[Pair]) -> dict[Pair, Entries]:
+def _parsed(dictionaries: Iterable[DictionaryFields], known: Iterable[Pair]) -> dict[Pair, Entries]:
     """Return the entries of each pair; raises RequestError where a pair comes twice."""
     found: dict[Pair, Entries] = {}
     for each in dictionaries:
@@ -97,35 +135,163 @@ def parsed(dictionaries: Iterable[DictionaryFields], known: Iterable[Pair]) -> d
     return found
 
 
-GLOSSARIES = "/glossaries"
-GLOSSARY = "/glossaries/{glossary_id}"
-# A body has the entries escaped, once as JSON or in a form.
-_MAX_BODY_BYTES = 3 * MAX_BYTES + 65_536
-_READER = reads_json_or_form()
-_OF_A_GLOSSARY = (404, *OF_ANY_KEY)
-_OF_A_PAIR = (400, *_OF_A_GLOSSARY)
-_OF_A_BODY = (400, 404, 413, 415, 456, *OF_ANY_KEY)
-Body = TypeVar("Body", bound=FieldsBody)
-Result = TypeVar("Result")
+def add_monolingual(routes: Routes, services: Services) -> None:
+    """Add `/v2/glossaries`."""
+    glossaries = services.glossaries
+
+    async def create(request: Request) -> JSONResponse:
+        """Make a glossary of one pair of languages."""
+        body = await _read(request, MonolingualBody)
+        name = _checked_name(body.name)
+        entries = await _with_pairs(services, body.parsed)
+        made = await glossaries.create(_owner(), name, {body.pair: entries})
+        return JSONResponse(_monolingual(made), 201)
+
+    async def listed() -> JSONResponse:
+        """List the glossaries of one pair of languages."""
+        found = await glossaries.all_of(_owner())
+        listed = [_monolingual(each) for each in found if len(each.dictionaries) == 1]
+        return JSONResponse({"glossaries": listed})
+
+    async def get(glossary_id: str) -> JSONResponse:
+        """Describe a glossary."""
+        return JSONResponse(_monolingual(await _one_pair(services, glossary_id)))
+
+    async def entries(request: Request, glossary_id: str) -> Response:
+        """Return the entries as tab-separated values."""
+        _check_accepts_tsv(request)
+        found = await _one_pair(services, glossary_id)
+        pair = found.dictionaries[0].pair
+        text = as_tsv(await glossaries.entries(_owner(), glossary_id, pair))
+        return Response(text, media_type=f"{_TSV}; charset=UTF-8")
+
+    async def delete(glossary_id: str) -> Response:
+        """Delete a glossary."""
+        await _one_pair(services, glossary_id)
+        await glossaries.remove(_owner(), glossary_id)
+        return Response(status_code=204)
+
+    body = _described_body(MonolingualBody, _MONOLINGUAL)
+    tsv = described_text(_TSV, "A line for each entry.")
+    routes.add(
+        *("POST", _GLOSSARIES, create, MonolingualGlossary, _OF_A_GLOSSARY_BODY),
+        status=201,
+        extra=body,
+    )
+    routes.add("GET", _GLOSSARIES, listed, MonolingualGlossaries, _OF_A_GLOSSARY)
+    routes.add("GET", _GLOSSARY, get, MonolingualGlossary, _OF_A_GLOSSARY)
+    routes.add("GET", _GLOSSARY + "/entries", entries, None, _OF_A_GLOSSARY, content=tsv)
+    routes.add("DELETE", _GLOSSARY, delete, None, _OF_A_GLOSSARY, status=204)
 
 
-def owner() -> str:
-    """Return whose glossaries are meant: those of the key that was shown."""
+def add_multilingual(routes: Routes, services: Services) -> None:
+    """Add `/v3/glossaries`."""
+    glossaries = services.glossaries
+
+    async def create(request: Request) -> JSONResponse:
+        """Make a glossary."""
+        body = await _read(request, MultilingualBody)
+        name = _checked_name(body.name)
+        dictionaries = await _with_pairs(services, partial(_parsed, body.dictionaries))
+        made = await glossaries.create(_owner(), name, dictionaries)
+        return JSONResponse(_multilingual(made), 201)
+
+    async def listed() -> JSONResponse:
+        """List all glossaries."""
+        found = await glossaries.all_of(_owner())
+        return JSONResponse({"glossaries": list(map(_multilingual, found))})
+
+    async def get(glossary_id: str) -> JSONResponse:
+        """Describe a glossary."""
+        return JSONResponse(_multilingual(await glossaries.get(_owner(), glossary_id)))
+
+    async def change(request: Request, glossary_id: str) -> JSONResponse:
+        """Rename a glossary, and merge entries into its dictionaries."""
+        body = await _read(request, ChangesBody)
+        name = None if body.name is None else _checked_name(body.name)
+        entries = await _with_pairs(services, partial(_parsed, body.dictionaries))
+        changed = await glossaries.change(_owner(), glossary_id, name, entries)
+        return JSONResponse(_multilingual(changed))
+
+    async def delete(glossary_id: str) -> Response:
+        """Delete a glossary."""
+        await glossaries.remove(_owner(), glossary_id)
+        return Response(status_code=204)
+
+    body = _described_body(MultilingualBody, _MULTILINGUAL)
+    changes = _described_body(ChangesBody, _MULTILINGUAL)
+    routes.add(
+        *("POST", _GLOSSARIES, create, MultilingualGlossary, _OF_A_GLOSSARY_BODY),
+        status=201,
+        extra=body,
+    )
+    routes.add("GET", _GLOSSARIES, listed, MultilingualGlossaries, _OF_A_GLOSSARY)
+    routes.add("GET", _GLOSSARY, get, MultilingualGlossary, _OF_A_GLOSSARY)
+    routes.add(
+        *("PATCH", _GLOSSARY, change, MultilingualGlossary, _OF_A_GLOSSARY_BODY), extra=changes
+    )
+    routes.add("DELETE", _GLOSSARY, delete, None, _OF_A_GLOSSARY, status=204)
+    _add_dictionaries(routes, services)
+
+
+def _add_dictionaries(routes: Routes, services: Services) -> None:
+    glossaries = services.glossaries
+
+    async def entries(request: Request, glossary_id: str) -> JSONResponse:
+        """Return the entries of one dictionary."""
+        pair = _pair_in(request)
+        found = await glossaries.entries(_owner(), glossary_id, pair)
+        dictionary = {
+            "source_lang": pair.source,
+            "target_lang": pair.target,
+            "entries": as_tsv(found),
+            "entries_format": "tsv",
+        }
+        return JSONResponse({"dictionaries": [dictionary]})
+
+    async def replace(request: Request, glossary_id: str) -> JSONResponse:
+        """Put a dictionary in the place of the one of its languages, or beside the others."""
+        body = await _read(request, DictionaryBody)
+        found = await _with_pairs(services, body.parsed)
+        made = await glossaries.replace_dictionary(_owner(), glossary_id, body.pair, found)
+        return JSONResponse(_dictionary(made))
+
+    async def delete(request: Request, glossary_id: str) -> Response:
+        """Delete one dictionary."""
+        await glossaries.remove_dictionary(_owner(), glossary_id, _pair_in(request))
+        return Response(status_code=204)
+
+    place = _GLOSSARY + "/dictionaries"
+    pair: dict[str, Any] = {
+        "statuses": _OF_A_PAIR,
+        "extra": query_parameters("source_lang", "target_lang"),
+    }
+    body = _described_body(DictionaryBody, _DICTIONARY)
+    routes.add("GET", _GLOSSARY + "/entries", entries, GlossaryEntries, **pair)
+    routes.add("PUT", place, replace, GlossaryDictionary, _OF_A_GLOSSARY_BODY, extra=body)
+    routes.add("DELETE", place, delete, None, status=204, **pair)
+
+
+def _described_body(cls: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    return described_body(cls, *_READER.media_types, example=example)
+
+
+def _owner() -> str:
     return current_account().key
 
 
-async def read(request: Request, cls: type[Body]) -> Body:
+async def _read(request: Request, cls: type[Body]) -> Body:
     fields = await _READER.read(limited_to(_MAX_BODY_BYTES, request))
     return await asyncio.to_thread(parse, cls, fields)
 
 
-async def with_pairs(services: Services, work: Callable[[frozenset[Pair]], Result]) -> Result:
-    """Do work that may be long on another thread, with the pairs that a glossary may have."""
+async def _with_pairs(services: Services, work: Callable[[frozenset[Pair]], Result]) -> Result:
+    """Call `work` on another thread, with the pairs of languages that a glossary may have."""
     known = frozenset(pairs(await services.catalog.translator_cards()))
     return await asyncio.to_thread(work, known)
 
 
-def pair_in(request: Request) -> Pair:
+def _pair_in(request: Request) -> Pair:
     """Return the pair of languages in the query. Raises RequestError."""
     for name in ("source_lang", "target_lang"):
         if name not in request.query_params:
@@ -134,50 +300,47 @@ def pair_in(request: Request) -> Pair:
     return Pair.of(found["source_lang"], found["target_lang"])
 
 
-class GlossaryRoutes:
-    """Adds routes that need a key, each with its description."""
-
-    def __init__(self, protocol: Protocol, services: Services, tag: str) -> None:
-        self.routes: APIRouter = protocol.router(tag)
-        self._protocol = protocol
-        self._doors = [Depends(Gate(services.keys).door(protocol))]
-
-    def add(
-        self,
-        method: str,
-        path: str,
-        handle: Callable[..., Any],
-        answer: Any,
-        status: int = 200,
-        body: type[BaseModel] | None = None,
-        example: Mapping[str, Any] | None = None,
-        has_pair: bool = False,
-        text: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Add a route.
-
-        answer: the type of its JSON; None if it is none. has_pair: the query names a pair of
-        languages. text: describes an answer that is no JSON.
-        """
-        statuses = _OF_A_BODY if body else _OF_A_PAIR if has_pair else _OF_A_GLOSSARY
-        described = self._protocol.responses(answer, statuses)
-        described[200] = dict(text) if text else described[200]
-        extra: dict[str, Any] = {}
-        if body is not None:
-            extra = described_body(body, *_READER.media_types, example=example or {})
-        if has_pair:
-            extra["parameters"] = [_parameter(name) for name in ("source_lang", "target_lang")]
-        self.routes.add_api_route(
-            path,
-            handle,
-            methods=[method],
-            status_code=status,
-            responses={status: described.pop(200), **described},
-            dependencies=self._doors,
-            openapi_extra=extra or None,
-            route_class_override=self._protocol.route_class,
-        )
+async def _one_pair(services: Services, glossary_id: str) -> Glossary:
+    """Return a glossary of one pair; clients of `/v2` cannot see others."""
+    found = await services.glossaries.get(_owner(), glossary_id)
+    if len(found.dictionaries) != 1:
+        raise GlossaryNotFound(glossary_id)
+    return found
 
 
-def _parameter(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": True, "schema": {"type": "string"}}
+def _check_accepts_tsv(request: Request) -> None:
+    """Raise WrongMediaType if the client does not accept tab-separated values."""
+    accepted = request.headers.get("accept", "*/*")
+    types = {each.partition(";")[0].strip() for each in accepted.split(",")}
+    if types.isdisjoint({"*/*", "text/*", _TSV}):
+        raise WrongMediaType("Accept", accepted, f"entries come as {_TSV}")
+
+
+def _monolingual(glossary: Glossary) -> dict[str, Any]:
+    [only] = glossary.dictionaries
+    return {
+        "glossary_id": glossary.id,
+        "name": glossary.name,
+        "ready": True,
+        "source_lang": only.pair.source,
+        "target_lang": only.pair.target,
+        "creation_time": glossary.created,
+        "entry_count": only.num_entries,
+    }
+
+
+def _multilingual(glossary: Glossary) -> dict[str, Any]:
+    return {
+        "glossary_id": glossary.id,
+        "name": glossary.name,
+        "dictionaries": list(map(_dictionary, glossary.dictionaries)),
+        "creation_time": glossary.created,
+    }
+
+
+def _dictionary(dictionary: Dictionary) -> dict[str, Any]:
+    return {
+        "source_lang": dictionary.pair.source,
+        "target_lang": dictionary.pair.target,
+        "entry_count": dictionary.num_entries,
+    }

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.error_responses import message_of
-from serving.api.http.protocol import Protocol
+from serving.api.http.protocol import Protocol, message_of
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossaries import Pair
 from serving.pipelines.cards import ModelCard
@@ -23,13 +22,19 @@ FIELD_NAMES = {
     "source_ids": "text",
     "target": "target_lang",
 }
+
+
 # What DeepL says of these fields; the rest is in the detail.
 _MESSAGES = {
     "entries": "Invalid glossary entries provided",
     "source_lang": "Value for 'source_lang' not supported.",
     "target_lang": "Value for 'target_lang' not supported.",
 }
+
+
 OF_ANY_KEY = (403, 500, 503)
+
+
 OF_A_BODY = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
 
 
@@ -53,6 +58,8 @@ PROTOCOL = Protocol(
     key_scheme="DeepL-Auth-Key",
     statuses={KeyRefused: 403, QuotaExceeded: 456},
 )
+
+
 V3_PROTOCOL = replace(PROTOCOL, prefix="/v3")
 
 
@@ -116,3 +123,87 @@ def _named(codes: Iterable[str]) -> dict[str, str]:
 def _whole(code: str) -> str:
     _, *others = code.upper().replace("_", "-").split("-")
     return "-".join((source_name(code), *others))
+
+
+class TranslatedText(TypedDict):
+    """model_type_used: where a type was asked for. tag_handling_version: where tags are handled."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int
+    model_type_used: NotRequired[str]
+    tag_handling_version: NotRequired[str]
+
+
+class Translations(TypedDict):
+    translations: list[TranslatedText]
+
+
+class DeepLLanguage(TypedDict):
+    """supports_formality: of targets."""
+
+    language: str
+    name: str
+    supports_formality: NotRequired[bool]
+
+
+class DeepLUsage(TypedDict):
+    """start_time, end_time: of the month that is counted."""
+
+    character_count: int
+    character_limit: int
+    start_time: str
+    end_time: str
+
+
+class LanguagePair(TypedDict):
+    source_lang: str
+    target_lang: str
+
+
+class LanguagePairs(TypedDict):
+    supported_languages: list[LanguagePair]
+
+
+class MonolingualGlossary(TypedDict):
+    """Describes a glossary of one pair of languages."""
+
+    glossary_id: str
+    name: str
+    ready: bool
+    source_lang: str
+    target_lang: str
+    creation_time: str
+    entry_count: int
+
+
+class MonolingualGlossaries(TypedDict):
+    glossaries: list[MonolingualGlossary]
+
+
+class GlossaryDictionary(TypedDict):
+    source_lang: str
+    target_lang: str
+    entry_count: int
+
+
+class MultilingualGlossary(TypedDict):
+    glossary_id: str
+    name: str
+    dictionaries: list[GlossaryDictionary]
+    creation_time: str
+
+
+class MultilingualGlossaries(TypedDict):
+    glossaries: list[MultilingualGlossary]
+
+
+class DictionaryEntries(TypedDict):
+    source_lang: str
+    target_lang: str
+    entries: str
+    entries_format: Literal["tsv"]
+
+
+class GlossaryEntries(TypedDict):
+    dictionaries: list[DictionaryEntries]

@@ -1,35 +1,40 @@
-"""Speaks DeepL: translations, languages, usage and glossaries, as its clients expect them.
-
-Only the shape of the protocol is DeepL's. A model is chosen by languages alone.
-"""
+"""Routes of DeepL's protocol: translations, documents, glossaries, languages and usage."""
 
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from serving.access.account import current_account
-from serving.api.deepl import documents, glossaries_v2, glossaries_v3
-from serving.api.deepl.answers import DeepLLanguage, DeepLUsage, LanguagePairs
+from serving.api.deepl.documents import BODIES, add_documents
 from serving.api.deepl.glossaries import (
     ChangesBody,
     DictionaryBody,
     MonolingualBody,
     MultilingualBody,
+    add_monolingual,
+    add_multilingual,
 )
-from serving.api.deepl.protocol import OF_ANY_KEY, PROTOCOL, pairs, sources, targets
+from serving.api.deepl.protocol import (
+    OF_ANY_KEY,
+    PROTOCOL,
+    V3_PROTOCOL,
+    DeepLLanguage,
+    DeepLUsage,
+    LanguagePairs,
+    pairs,
+    sources,
+    targets,
+)
 from serving.api.deepl.translate import TRANSLATE
-from serving.api.http.authentication import Gate
-from serving.api.http.fields import limited_to, reads_json_or_form
+from serving.api.http.bodies import limited_to, reads_json_or_form
+from serving.api.http.endpoint import Routes
 from serving.api.http.services import Services
-from serving.api.http.usage import written
+from serving.api.http.usage import usage_body
 from serving.errors import RequestError
 
 ENDPOINTS = (TRANSLATE,)
-OTHER_BODIES = (
-    *documents.BODIES,
-    *(ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody),
-)
+OTHER_BODIES = (*BODIES, ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody)
 _UNLIMITED = 10**12  # what DeepL tells those who have no limit
 _MAX_FORM_BYTES = 4096
 _READER = reads_json_or_form()
@@ -42,49 +47,43 @@ _TYPE = {
 
 
 def router(services: Services) -> APIRouter:
-    routes = PROTOCOL.router("DeepL")
+    routes, v3_routes = (Routes(each, services, "DeepL") for each in (PROTOCOL, V3_PROTOCOL))
     for endpoint in ENDPOINTS:
-        endpoint.add_to(routes, services)
-    _add_what_there_is(routes, services)
+        endpoint.add_to(routes.router, services)
+    _add_lists(routes, services)
+    add_documents(routes, services)
+    add_monolingual(routes, services)
+    add_multilingual(v3_routes, services)
     whole = APIRouter()
-    others = (documents, glossaries_v2, glossaries_v3)
-    for each in (routes, *(other.router(services) for other in others)):
-        whole.include_router(each)
+    whole.include_router(routes.router)
+    whole.include_router(v3_routes.router)
     return whole
 
 
-def _add_what_there_is(routes: APIRouter, services: Services) -> None:
-    doors = [Depends(Gate(services.keys).door(PROTOCOL))]
-    extra: dict[str, Any] = {"parameters": [_TYPE]}
-
-    @routes.get(
-        "/languages",
-        responses=PROTOCOL.responses(list[DeepLLanguage], (400, *OF_ANY_KEY)),
-        dependencies=doors,
-        openapi_extra=extra,
-    )
+def _add_lists(routes: Routes, services: Services) -> None:
     async def deepl_languages(request: Request) -> JSONResponse:
         """List source or target languages."""
-        asked = await _type_in(request)
-        return JSONResponse(_TYPES[asked](await services.catalog.translator_cards()))
+        list_languages = _TYPES[await _type_in(request)]
+        return JSONResponse(list_languages(await services.catalog.translator_cards()))
 
-    @routes.get("/usage", responses=PROTOCOL.responses(DeepLUsage, OF_ANY_KEY), dependencies=doors)
     async def deepl_usage() -> JSONResponse:
-        """Tell how much of its month the key has used."""
-        usage = written(await services.quota.usage(current_account().key))
+        """Return how much of its month the key has used."""
+        usage = usage_body(await services.quota.usage(current_account().key))
         has_limit = usage["character_limit"] is not None
         return JSONResponse(usage if has_limit else {**usage, "character_limit": _UNLIMITED})
 
-    @routes.get(
-        "/glossary-language-pairs",
-        responses=PROTOCOL.responses(LanguagePairs, OF_ANY_KEY),
-        dependencies=doors,
-    )
     async def glossary_language_pairs() -> JSONResponse:
         """List the pairs of languages that a glossary may have."""
         found = pairs(await services.catalog.translator_cards())
         listed = [{"source_lang": pair.source, "target_lang": pair.target} for pair in found]
         return JSONResponse({"supported_languages": listed})
+
+    listed, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
+    extra = {"parameters": [_TYPE]}
+    routes.add("GET", "/languages", deepl_languages, listed, statuses, extra=extra)
+    routes.add("GET", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY)
+    place = "/glossary-language-pairs"
+    routes.add("GET", place, glossary_language_pairs, LanguagePairs, OF_ANY_KEY)
 
 
 async def _type_in(request: Request) -> str:

@@ -11,11 +11,9 @@ from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from serving.access.account import current_account
-from serving.api.deepl.answers import Translations
-from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, source_name
-from serving.api.http.bodies import NoOpValues, RequestBody
+from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
+from serving.api.http.bodies import NoOpValues, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import reads_json_or_form
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries import Pair

@@ -14,13 +14,13 @@ from serving.errors import KeyRefused
 
 
 class Gate:
-    """Stands before all work. Without a ring everyone may come in."""
+    """Checks the API keys of requests. Without a key ring every request is admitted."""
 
     def __init__(self, ring: KeyRing | None) -> None:
         self._ring = ring
 
-    def needs_no_body(self, protocol: Protocol, headers: Headers) -> None:
-        """Raise KeyRefused where the headers show no key and the body cannot: it is not read."""
+    def check_headers(self, protocol: Protocol, headers: Headers) -> None:
+        """Raise KeyRefused if the headers show no key and the body cannot; it is not read then."""
         if self._ring and protocol.key_field is None:
             self._key_in(protocol, headers, {})
 
@@ -28,7 +28,7 @@ class Gate:
     def admitted(
         self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
     ) -> Iterator[None]:
-        """Let a request in, and charge its key at the end. Raises KeyRefused and RateExceeded."""
+        """Admit a request, and charge its key at the end. Raises KeyRefused and RateExceeded."""
         if self._ring is None:
             yield
             return
@@ -41,15 +41,15 @@ class Gate:
         finally:
             key.charge(account)
 
-    def door(self, protocol: Protocol) -> Callable[[Request], Awaitable[None]]:
-        """Make a dependency for routes that read no body."""
+    def dependency(self, protocol: Protocol) -> Callable[[Request], Awaitable[None]]:
+        """Return a FastAPI dependency that checks the key of a route without a body."""
 
-        async def show_key(request: Request) -> None:
+        async def check_key(request: Request) -> None:
             if self._ring:
                 key = self._key_in(protocol, request.headers, request.query_params)
                 current_account().key = key.name
 
-        return show_key
+        return check_key
 
     def _key_in(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
         assert self._ring is not None

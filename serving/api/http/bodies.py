@@ -1,53 +1,68 @@
-"""Base classes of request bodies, with the decoding options that all protocols take.
+"""Base classes of request bodies, and readers of their fields from JSON, forms and the query.
 
-Everything that can be wrong with a body becomes a RequestError, which names the field as clients
-write it.
+Any mistake in a body becomes a RequestError, which names the field as clients write it.
 """
 
+import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import parse_qsl
 
+from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError, create_model
+from starlette.exceptions import HTTPException
+from starlette.types import Message
 
-from serving.errors import RequestError
+from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
+from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.options import Option, only_of, options_of
 from serving.parameters import NUM_BEAMS, OPTIONS, BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.decoding import applicable_defaults
+from serving.server_config import TextLimits
 from serving.text.plain_text import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
+Fields = dict[str, Any]
+Pairs = list[tuple[str, str]]
+MAX_BAD_WORDS = 128
+_MAX_BAD_WORD_CHARACTERS = 256
+_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
+_OTHER_BYTES = 65_536
+_MAX_FIELDS = 10_000
 
 
 class FieldsBody(BaseModel):
     """The fields of a request.
 
-    no_op_values: fields that other servers act on and this one does not, each with the values that
-        do nothing.
+    no_op_values: fields that have an effect only on other servers, with the values that change
+        nothing there.
     """
 
     no_op_values: ClassVar[NoOpValues] = {}
 
 
 class RequestBody(FieldsBody):
-    """Makes a job out of the fields of a request."""
+    """The fields of a request that becomes a job."""
 
     @property
     @abstractmethod
     def num_characters(self) -> int:
-        """Return how many characters are to be worked on: what quotas count."""
+        """Return how many characters count against the quota."""
 
     @abstractmethod
     def check(self, max_characters: int) -> None:
-        """Raise RequestError for what is wrong whatever the model. max_characters: of all texts."""
+        """Raise RequestError for errors in any model. max_characters: of all texts."""
 
     def with_defaults(self, generation: Mapping[str, Any]) -> Self:
-        """Take what the model's makers recommend where the client says nothing."""
+        """Return the body with the recommended values of the model where the client gave none."""
         return self
 
     @abstractmethod
     def job(self, request_id: str) -> Any:
-        """Make the job that a pipeline runs. Raises RequestError."""
+        """Return the job that a pipeline runs. Raises RequestError."""
 
 
 Body = TypeVar("Body", bound=RequestBody)
@@ -56,7 +71,7 @@ AnyBody = TypeVar("AnyBody", bound=FieldsBody)
 
 
 def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
-    """Make a body out of the fields that ask for something; null asks for nothing.
+    """Return a body of the fields, without those that are null or change nothing.
 
     Raises RequestError naming the first field that is wrong.
     """
@@ -69,7 +84,7 @@ def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
 
 
 def validated(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
-    """Make what is no job's body out of its fields. Raises RequestError likewise."""
+    """Return a pydantic model of the fields. Raises RequestError naming the first wrong field."""
     try:
         return cls.model_validate(fields)
     except ValidationError as error:
@@ -79,7 +94,7 @@ def validated(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
 def _request_error(error: ValidationError) -> RequestError:
     problems = error.errors(include_url=False, include_context=False)
     first = problems[0]
-    # Of a union pydantic names the branch too ("q.str"): the field is what the client wrote.
+    # Of a union pydantic also names the branch ("q.str"); the client wrote the first name.
     field = str(first["loc"][0]) if first["loc"] else "body"
     messages = [p["msg"] for p in problems if p["loc"][:1] == first["loc"][:1]]
     inner = f"{first['loc'][-1]} " if len(first["loc"]) > 1 else ""
@@ -91,13 +106,10 @@ def _request_error(error: ValidationError) -> RequestError:
     return RequestError(field, first["input"], message)
 
 
-MAX_BAD_WORDS = 128
-_MAX_BAD_WORD_CHARACTERS = 256
-
-
 def option_field(option: Option, may_be_null: bool = False, **schema: Any) -> Any:
-    """Make the field of a body for an option, described as that is declared; what `schema` says of
-    its values in JSON Schema wins. Values are checked where parameters are made.
+    """Return the field of a body for a decoding option, with its description and JSON schema.
+
+    schema: replaces parts of the option's schema. Values are checked where parameters are made.
     """
     default = None if may_be_null else option.default
     needs = f" Needs {option.needs}." if option.needs else ""
@@ -119,9 +131,10 @@ else:
 
 
 class DecodingFields(_DeclaredFields):
-    """Holds them at defaults that change nothing; models may have others, see `with_defaults`.
+    """All decoding options, at defaults that change nothing.
 
-    Fields that this file asks for by name, or that may be null here, stand here once more.
+    The fields below are declared again because this file uses them by name, or because they may be
+    null here.
     """
 
     temperature: float | None = option_field(OPTIONS["temperature"], may_be_null=True)
@@ -132,7 +145,7 @@ class DecodingFields(_DeclaredFields):
     timeout_seconds: float | None = None
 
     def with_defaults(self, generation: Mapping[str, Any]) -> Self:
-        """Take what the model's makers recommend where the client says nothing."""
+        """Return the body with the recommended values of the model where the client gave none."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         update = applicable_defaults(generation, given, **self._search_asked())
         known = {*type(self).model_fields}
@@ -150,8 +163,9 @@ class DecodingFields(_DeclaredFields):
         return SamplingParams(**only_of(SamplingParams, dict(self)) | adapted)
 
     def beam(self, width: int | None, num_hypotheses: int) -> BeamParams | None:
-        """Make the parameters of a search so wide. Raises RequestError for fields that do nothing
-        without a width.
+        """Return the parameters of a beam search; None without a width.
+
+        Raises RequestError for fields that need a beam search if there is none.
         """
         given = only_of(BeamParams, dict(self))
         if width is not None:
@@ -166,10 +180,125 @@ class DecodingFields(_DeclaredFields):
         return ProcessorParams(**only_of(ProcessorParams, dict(self)))
 
     def banned(self) -> tuple[str, ...]:
-        """List the bad words. Raises RequestError for what is no word."""
+        """Return the bad words. Raises RequestError for an empty one."""
         if len(self.bad_words) > MAX_BAD_WORDS or not all(map(str.strip, self.bad_words)):
             message = f"must be at most {MAX_BAD_WORDS} texts, none empty"
             raise RequestError("bad_words", self.bad_words, message)
         for word in self.bad_words:
             check_text("bad_words", word, _MAX_BAD_WORD_CHARACTERS)
         return tuple(self.bad_words)
+
+
+@dataclass(frozen=True)
+class FieldReader:
+    """How the fields of a request are read. media_types: of its bodies, for OpenAPI."""
+
+    media_types: tuple[str, ...]
+    read: Callable[[Request], Awaitable[Fields]]
+
+
+async def _json_fields(request: Request) -> Fields:
+    return _parsed_json(await request.body())
+
+
+async def _all_fields(repeated: str, request: Request) -> Fields:
+    """Read body and query together; the body wins."""
+    content_type = _media_type(request)
+    pairs = request.query_params.multi_items()
+    if content_type == URL_ENCODED:
+        return _gathered([*pairs, *_parsed_form(await request.body())], repeated)
+    if content_type == MULTIPART:
+        return _gathered([*pairs, *await _parsed_multipart(request)], repeated)
+    fields = _gathered(pairs, repeated)
+    body = await request.body()
+    return {**fields, **_parsed_json(body)} if body else fields
+
+
+async def _json_or_form_fields(lists: frozenset[str], request: Request) -> Fields:
+    """Read JSON or a form, in which the fields `lists` are lists, even if given once."""
+    content_type = _media_type(request)
+    if content_type in ("", JSON):
+        return _parsed_json(await request.body())
+    if content_type != URL_ENCODED:
+        raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
+    pairs = _parsed_form(await request.body())
+    found = {name: [value for key, value in pairs if key == name] for name, _ in pairs}
+    return {name: found[name] if name in lists else found[name][-1] for name in found}
+
+
+def _parsed_json(body: bytes) -> Fields:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError("body", body, f"is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RequestError("body", value, "must be a JSON object")
+    return value
+
+
+READS_JSON = FieldReader((JSON,), _json_fields)
+
+
+def reads_json_or_form(*lists: str) -> FieldReader:
+    """Return a reader of JSON and URL-encoded forms. lists: fields that a form may repeat."""
+    return FieldReader((JSON, URL_ENCODED), partial(_json_or_form_fields, frozenset(lists)))
+
+
+def reads_all(repeated: str) -> FieldReader:
+    """Return a reader of JSON, forms and the query. repeated: a field that may be given often."""
+    return FieldReader((JSON, URL_ENCODED, MULTIPART), partial(_all_fields, repeated))
+
+
+def limited(request: Request, limits: TextLimits) -> Request:
+    """Return the request with a body that raises an error if it is too large or cut short."""
+    return limited_to(limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES, request)
+
+
+def limited_to(max_bytes: int, request: Request) -> Request:
+    """Return the request likewise, with a limit in bytes."""
+    num_bytes = 0
+
+    async def receive() -> Message:
+        nonlocal num_bytes
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > max_bytes:
+            raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
+        return message
+
+    return Request(request.scope, receive)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _parsed_form(body: bytes) -> Pairs:
+    """Read a URL-encoded form, which may hold UTF-8, as of `curl -d q=é`."""
+    try:
+        return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        message = f"is not a form in UTF-8 of at most {_MAX_FIELDS} fields"
+        raise RequestError("body", body, message) from None
+
+
+async def _parsed_multipart(request: Request) -> Pairs:
+    """Read a multipart form without its files."""
+    try:
+        async with request.form(max_fields=_MAX_FIELDS) as form:
+            return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    except HTTPException as error:  # Starlette raises it for any mistake in a form
+        content_type = request.headers["content-type"]
+        raise RequestError(
+            "body", content_type, f"is not a form in parts: {error.detail}"
+        ) from None
+
+
+def _gathered(pairs: Pairs, repeated: str) -> Fields:
+    fields: Fields = dict(pairs)
+    values = [value for name, value in pairs if name == repeated]
+    if len(values) > 1:
+        fields[repeated] = values
+    return fields

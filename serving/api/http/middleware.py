@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,14 +18,14 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.access.account import Account, accounted
-from serving.api.http.error_responses import (
+from serving.api.http.protocol import (
     ENDS,
-    Asked,
     Report,
-    asked,
+    RequestInfo,
+    current_request,
     log_failure,
+    path_of,
 )
-from serving.api.http.protocol import path_of
 from serving.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
@@ -33,19 +33,15 @@ _MAX_TRACE_CHARACTERS = 128
 _CLOSED_BY_CLIENT = 499  # nginx's own: it went away before its answer began
 
 
-class Answer(Protocol):
-    status: int | None
-
-
 class AccessLog:
-    """Follows requests; without a place to write to it only keeps their accounts."""
+    """Keeps the account of each request, and writes a line of it unless `write` is None."""
 
     def __init__(self, write: Callable[[str], None] | None) -> None:
         self._write = write
 
     @contextmanager
-    def line(self, asked: Asked, scope: Scope, answer: Answer) -> Iterator[None]:
-        """Keep the account of a request, and write its line at the end."""
+    def line(self, request: RequestInfo, scope: Scope, answer: "_Answer") -> Iterator[None]:
+        """Keep the account of a request until the block ends, then write its line."""
         started = time.perf_counter()
         with accounted() as account:
             try:
@@ -53,17 +49,19 @@ class AccessLog:
             finally:
                 if self._write:
                     seconds = time.perf_counter() - started
-                    self._write(_line(asked, scope, answer.status, account, seconds))
+                    self._write(_line(request, scope, answer.status, account, seconds))
 
 
-def _line(asked: Asked, scope: Scope, status: int | None, account: Account, seconds: float) -> str:
+def _line(
+    request: RequestInfo, scope: Scope, status: int | None, account: Account, seconds: float
+) -> str:
     fields: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "request_id": asked.request_id,
+        "request_id": request.request_id,
         "client": (scope.get("client") or ("",))[0],
         "key": account.key,
-        "method": asked.method,
-        "path": asked.path[:_MAX_PATH_CHARACTERS],
+        "method": request.method,
+        "path": request.path[:_MAX_PATH_CHARACTERS],
         "protocol": account.protocol,
         "model": account.model,
         "status": status or _CLOSED_BY_CLIENT,
@@ -105,8 +103,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         answer = _Answer(scope, send)
-        it = Asked(answer.request_id, scope["method"], path_of(scope))
-        with _in_context(it), self._access.line(it, scope, answer), self._traced(scope, answer):
+        request = RequestInfo(answer.request_id, scope["method"], path_of(scope))
+        with (
+            _in_context(request),
+            self._access.line(request, scope, answer),
+            self._traced(scope, answer),
+        ):
             try:
                 await self._app(scope, receive, answer.send)
             except ENDS:
@@ -122,8 +124,8 @@ class Guard:
     def _traced(self, scope: Scope, answer: "_Answer") -> AbstractContextManager[None]:
         if self._tracing is None:
             return nullcontext()
-        asked_by = Headers(scope=scope)
-        return self._tracing.request(scope["method"], path_of(scope), asked_by, answer)
+        headers = Headers(scope=scope)
+        return self._tracing.request(scope["method"], path_of(scope), headers, answer)
 
 
 class _Answer:
@@ -148,12 +150,12 @@ class _Answer:
 
 
 @contextmanager
-def _in_context(request: Asked) -> Iterator[None]:
-    token = asked.set(request)
+def _in_context(request: RequestInfo) -> Iterator[None]:
+    token = current_request.set(request)
     try:
         yield
     finally:
-        asked.reset(token)
+        current_request.reset(token)
 
 
 class Heads:

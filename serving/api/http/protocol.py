@@ -1,39 +1,95 @@
-"""What defines a protocol: its paths, the shape of its errors, and its names for fields.
+"""What defines a protocol: its paths, its names for fields, and how it reports errors.
 
-Each route knows its protocol, so that errors of handlers, middleware and streams get the right
-shape without looking at paths.
+Each route knows its protocol, so that errors of handlers, middleware and streams are reported
+without looking at paths. The status of each error is in one place.
 """
 
+import asyncio
+import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.error_responses import message_of, status_of
 from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
-from serving.errors import RequestError
+from serving.errors import (
+    AttendantError,
+    DeadlineExceeded,
+    DocumentNotFound,
+    DocumentNotReady,
+    DocumentsFull,
+    EngineStopped,
+    GlossaryNotFound,
+    KeyRefused,
+    ModelNotFound,
+    NoSuchObject,
+    OutOfMemory,
+    Overloaded,
+    QuotaExceeded,
+    RateExceeded,
+    RequestError,
+    StorageError,
+    TooLarge,
+    WrongMediaType,
+)
 
+logger = logging.getLogger(__name__)
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
+# Returns the status and the body that report an error, as the protocol of the request has them.
+Report = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
+
+# The first class that matches counts.
+_STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
+    ((ModelNotFound, GlossaryNotFound, DocumentNotFound, NoSuchObject), 404),
+    (TooLarge, 413),
+    (WrongMediaType, 415),
+    (RequestError, 400),
+    (KeyRefused, 401),
+    ((RateExceeded, QuotaExceeded, Overloaded), 429),
+    (DeadlineExceeded, 504),
+    ((EngineStopped, OutOfMemory, StorageError, DocumentNotReady, DocumentsFull), 503),
+)
+_RETRY_AFTER_503_SECONDS = 5.0
+# With a 429: a smaller request would be refused too. HAProxy in front then refuses similar
+# requests by itself for a moment: see deployments/haproxy.frontend.
+REFUSES_ALL = "Attendant-Refuses-All"
+# What ends a task, a generator or the process on purpose: never an error to answer with.
+ENDS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+
+
+@dataclass(frozen=True)
+class RequestInfo:
+    """What logs name a request by; without the query, which may hold text of a user."""
+
+    request_id: str
+    method: str
+    path: str
+
+
+current_request: ContextVar[RequestInfo] = ContextVar("current_request")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Holds what one protocol says in its own way.
+    """What is particular to one protocol.
 
-    name: the label of its requests in the metrics.
+    name: label of its requests in the metrics.
     prefix: the beginning of its paths, without a slash at its end; empty at the root.
-    error_shape: makes the body of an error out of its status and the error.
-    error_type: the type of these bodies, for the OpenAPI document.
-    field_names: from what pipelines and engine call a field to what its clients do. It is the only
-        place where a field of an error changes its name: bodies name their own fields as clients
-        write them, and what is beneath the API has its own words.
-    key_scheme: what stands before a key in the `Authorization` header.
+    error_shape: makes the body of an error out of the status and the error.
+    error_type: type of these bodies, for the OpenAPI document.
+    field_names: from the fields of pipelines and engine to those of clients. Only here does a field
+        of an error change its name: bodies use the names of clients.
+    key_scheme: stands before a key in the `Authorization` header.
     key_field: the field that may hold the key instead, if there is one.
-    statuses: of errors for which its clients expect another one than `status_of` has.
+    statuses: of errors for which its clients expect another status than `status_of`.
     """
 
     name: str
@@ -47,12 +103,12 @@ class Protocol:
 
     @property
     def key_place(self) -> str:
-        """Tell clients where to show their key."""
+        """Return how clients send their key."""
         field_too = f", or the field {self.key_field}" if self.key_field else ""
         return f"Authorization: {self.key_scheme} KEY{field_too}"
 
     def report(self, error: BaseException) -> tuple[int, dict[str, Any]]:
-        """Make status and body of the answer to an error, its field called as clients call it."""
+        """Return the status and the body that report an error, in the client's words."""
         own = (status for cls, status in self.statuses.items() if isinstance(error, cls))
         status = next(own, status_of(error))
         if isinstance(error, RequestError) and error.field in self.field_names:
@@ -60,16 +116,16 @@ class Protocol:
         return status, self.error_shape(status, error)
 
     def owns(self, path: str) -> bool:
-        """Check that `path` lies beneath the prefix."""
+        """Return whether `path` is below the prefix."""
         return not self.prefix or path.startswith(self.prefix + "/")
 
     def router(self, tag: str) -> APIRouter:
-        """Make a router beneath the prefix, whose routes carry this protocol."""
+        """Return a router for the prefix whose routes know this protocol."""
         return APIRouter(prefix=self.prefix, tags=[tag], route_class=self.route_class)
 
     @property
     def route_class(self) -> type["ProtocolRoute"]:
-        """Make a class of routes that carry this protocol, as FastAPI wants it."""
+        """Return a FastAPI route class that knows this protocol."""
         return type("ProtocolRoute", (ProtocolRoute,), {"protocol": self})
 
     def responses(self, answer: Any, statuses: Sequence[int]) -> Responses:
@@ -77,22 +133,22 @@ class Protocol:
         return responses(answer, self.error_type, statuses)
 
     def refusal(self, status: int) -> Responses:
-        """Describe a route that refuses whoever comes, for OpenAPI."""
+        """Describe a route that refuses all requests, for OpenAPI."""
         described = responses(None, self.error_type, (status, *OF_ANY_ROUTE))
         del described[200]
         return described
 
 
 class ProtocolRoute(APIRoute):
-    """Carries the protocol that it is a route of."""
+    """A route of one protocol."""
 
     protocol: Protocol
 
 
 def protocol_at(scope: Scope, protocols: Sequence[Protocol]) -> Protocol:
-    """Return the protocol of the route that was found, be it for another method.
+    """Return the protocol of the matched route, even if its method does not match.
 
-    Where no route was, the protocol with the longest prefix of the path answers.
+    Without a route it is the protocol with the longest prefix of the path.
     """
     route = scope.get("route")
     if isinstance(route, ProtocolRoute):
@@ -102,7 +158,7 @@ def protocol_at(scope: Scope, protocols: Sequence[Protocol]) -> Protocol:
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path as the routes know it, without what a server in front has put before it."""
+    """Return the path without the prefix that a proxy has added."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
@@ -113,3 +169,66 @@ class PlainError(TypedDict):
 
 def plain_error(status: int, error: BaseException) -> dict[str, Any]:
     return {"error": message_of(error)}
+
+
+def status_of(error: BaseException) -> int:
+    """Return the status of an error where a protocol has none of its own."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for cls, status in _STATUS if isinstance(error, cls)), 500)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message that the client gets. Our own bugs go to the log, not to the client."""
+    if isinstance(error, HTTPException):
+        return str(error.detail)
+    if isinstance(error, StorageError):
+        return "the server cannot use its state now"
+    if isinstance(error, AttendantError):
+        return str(error).encode(errors="backslashreplace").decode()
+    return "internal error"
+
+
+def log_failure(error: BaseException) -> None:
+    """Log an error of the server with its traceback and the id that the client got."""
+    if status_of(error) == 500 or isinstance(error, StorageError):
+        request = current_request.get()
+        names = (request.request_id, request.method, request.path)
+        logger.error("request %s failed: %s %r: %r", *names, error, exc_info=error)
+
+
+def install_error_handlers(app: FastAPI, report: Report) -> None:
+    """Answer the errors that have a status; middleware.Guard answers all others."""
+
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        log_failure(error)
+        status, body = report(request.scope, error)
+        return JSONResponse(body, status, headers=_headers_of(error, status))
+
+    for cls in (AttendantError, HTTPException):
+        app.add_exception_handler(cls, answer)
+
+
+def _headers_of(error: Exception, status: int) -> dict[str, str]:
+    if isinstance(error, HTTPException):
+        # Routing sets only `Allow`; what answers GET answers HEAD too.
+        allowed = {"GET": "GET, HEAD"}
+        return {name: allowed.get(value, value) for name, value in (error.headers or {}).items()}
+    if isinstance(error, KeyRefused) and status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    headers: dict[str, str] = {}
+    if isinstance(error, QuotaExceeded):  # OpenAI's clients: it is days, not seconds
+        headers["X-Should-Retry"] = "false"
+    if isinstance(error, Overloaded) and error.is_for_all:
+        headers[REFUSES_ALL] = "1"
+    default = None
+    if isinstance(error, EngineStopped | OutOfMemory | StorageError):
+        default = _RETRY_AFTER_503_SECONDS
+    seconds: float | None = getattr(error, "retry_after_seconds", default)
+    return headers if seconds is None else headers | _retry_after(seconds)
+
+
+def _retry_after(seconds: float) -> dict[str, str]:
+    """Return headers with whole seconds, and with milliseconds, which OpenAI's clients read too."""
+    milliseconds = max(100, math.ceil(seconds * 1000))
+    return {"Retry-After": str(math.ceil(milliseconds / 1000)), "Retry-After-Ms": str(milliseconds)}

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from serving.api.http.error_responses import ENDS, log_failure
 from serving.api.http.openapi import EVENTS
-from serving.api.http.protocol import Protocol
+from serving.api.http.protocol import ENDS, Protocol, log_failure
 from serving.metrics import Outcome, Tracked, outcome_of
 
 PING_SECONDS = 10.0
@@ -45,7 +44,9 @@ class EventStream(StreamingResponse):
 
 @asynccontextmanager
 async def _pinging(send: Send) -> AsyncIterator[Send]:
-    """Give what sends an answer; between its parts, if they are long in coming, there are pings."""
+    """Return what sends an answer; between its parts, if they are long in coming, there are
+    pings.
+    """
     loop = asyncio.get_running_loop()
     has_begun = False
     sent_at = loop.time()

@@ -18,8 +18,7 @@ from starlette.responses import StreamingResponse
 
 from serving.access.account import current_account
 from serving.api.http.authentication import Gate
-from serving.api.http.bodies import AnyBody, parse
-from serving.api.http.fields import Fields, limited_to
+from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
@@ -45,6 +44,13 @@ File = Annotated[
 ]
 
 
+# How OpenAPI describes an answer that is a translated document.
+RESULT = {
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    "description": "The translated document.",
+}
+
+
 @asynccontextmanager
 async def uploaded(
     request: Request,
@@ -62,7 +68,7 @@ async def uploaded(
     gate = Gate(services.keys)
     async with AsyncExitStack() as resources:
         resources.enter_context(services.metrics.track(protocol.name))
-        gate.needs_no_body(protocol, request.headers)
+        gate.check_headers(protocol, request.headers)
         max_mib = services.document_limits.max_mib if max_mib is None else max_mib
         max_bytes = max_mib * 2**20 + _OTHER_BYTES
         fields = await resources.enter_async_context(_form(limited_to(max_bytes, request)))
@@ -104,12 +110,13 @@ def file_response(
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(_chunks(path, before_last), media_type=media_type, headers=headers)
+    return StreamingResponse(chunks_of(path, before_last), media_type=media_type, headers=headers)
 
 
-async def _chunks(
-    path: Path, before_last: Callable[[], Awaitable[None]] | None
+async def chunks_of(
+    path: Path, before_last: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncGenerator[bytes, None]:
+    """Read a file piece by piece. before_last: called before the last byte is yielded."""
     with open(path, "rb") as file:
         last = b""
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from serving.api.http.bodies import FieldsBody
-from serving.api.http.endpoint import Question
-from serving.api.http.fields import reads_all
+from serving.api.http.bodies import FieldsBody, reads_all
+from serving.api.http.endpoint import SimpleEndpoint
 from serving.api.http.services import Services
 from serving.api.libretranslate.protocol import PROTOCOL, DetectedLanguage
 from serving.documents.formats.registry import FORMATS
@@ -43,7 +42,7 @@ async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:
     return [first, *others][:_MOST_GUESSES]
 
 
-DETECT = Question(
+DETECT = SimpleEndpoint(
     protocol=PROTOCOL,
     path="/detect",
     name="detect",

@@ -26,9 +26,8 @@ from serving.api.http.attention_fields import (
     described_maps,
     queries_of,
 )
-from serving.api.http.bodies import DecodingFields, RequestBody, option_field
+from serving.api.http.bodies import DecodingFields, RequestBody, option_field, reads_all
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.fields import reads_all
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of

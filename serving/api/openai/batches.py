@@ -5,29 +5,24 @@ room.
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
 from serving.access.account import accounted, current_account
-from serving.api.http.authentication import Gate
-from serving.api.http.bodies import FieldsBody
-from serving.api.http.endpoint import Endpoint, Question
-from serving.api.http.error_responses import ENDS, asked, log_failure
-from serving.api.http.error_responses import Asked as AskedOverHTTP
-from serving.api.http.fields import READS_JSON
+from serving.api.http.bodies import READS_JSON, FieldsBody
+from serving.api.http.endpoint import Endpoint, Routes, SimpleEndpoint
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
+from serving.api.http.protocol import ENDS, RequestInfo, current_request, log_failure
 from serving.api.http.services import Services
-from serving.api.http.uploads import File, uploaded
-from serving.api.openai.answers import Batch, BatchList, Deleted, FileList, FileObject
-from serving.api.openai.embeddings import EMBEDDINGS
-from serving.api.openai.protocol import PROTOCOL
+from serving.api.http.uploads import File, chunks_of, uploaded
+from serving.api.openai.encoders import EMBEDDINGS
+from serving.api.openai.protocol import PROTOCOL, Batch, BatchList, Deleted, FileList, FileObject
 from serving.api.openai.routes import ENDPOINTS
 from serving.errors import (
     EngineStopped,
@@ -43,7 +38,6 @@ from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
 from serving.jobs.table import FileRecord, State
 
-_CHUNK_BYTES = 2**18
 _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")
 _PATHS: dict[str, Endpoint[Any, Any]] = {
@@ -80,147 +74,109 @@ def batches_of(services: Services) -> Batches:
     return Batches(services.jobs, BatchLines(services, _PATHS))
 
 
-async def _create(batches: Batches, _: Services, body: BatchBody) -> dict[str, Any]:
-    return _batch(await batches.create(_owner(), body.endpoint, body.input_file_id, body.metadata))
-
-
-def _creating(batches: Batches) -> Question[BatchBody]:
-    return Question(
-        protocol=PROTOCOL,
-        path="/batches",
-        name="create_batch",
-        description="Have the requests of a file answered, after everybody who waits.",
-        body=BatchBody,
-        reader=READS_JSON,
-        answer=partial(_create, batches),
-        answer_type=Batch,
-        example={
-            "input_file_id": "file-abc",
-            "endpoint": "/v1/chat/completions",
-            "completion_window": WINDOW,
-        },
-    )
-
-
 def router(services: Services, batches: Batches) -> APIRouter:
-    routes = PROTOCOL.router("OpenAI")
-    with_key = [Depends(Gate(services.keys).door(PROTOCOL))]
-    _add_files(routes, services, batches, with_key)
-    _creating(batches).add_to(routes, services)
-    _add_batches(routes, batches, with_key)
-    return routes
+    routes = Routes(PROTOCOL, services, "OpenAI")
+    _add_files(routes, services, batches)
+    _add_batches(routes, services, batches)
+    return routes.router
 
 
-def _add_files(
-    routes: APIRouter, services: Services, batches: Batches, with_key: Sequence[Any]
-) -> None:
-    @routes.post(
-        "/files",
-        responses=PROTOCOL.responses(FileObject, OF_A_BODY),
-        openapi_extra=described_body(BatchFileBody, MULTIPART, example={"purpose": INPUT_PURPOSE}),
-    )
+def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
     async def upload(request: Request) -> JSONResponse:
         """Keep a file of requests, one JSON object a line, for 30 days."""
         async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
             return JSONResponse(_file(await batches.add_file(_owner(), name, body.file.file)))
 
-    @routes.get(
-        "/files", responses=PROTOCOL.responses(FileList, _OF_AN_OBJECT), dependencies=with_key
-    )
     async def files(request: Request) -> JSONResponse:
         """List files, the newest first, or with `order=asc` last; `after` and `limit` page."""
-        asked = _asked(request, "after", "limit", "order", "purpose")
+        query = _query(request, "after", "limit", "order", "purpose")
         found = await batches.files(_owner())
-        if purpose := asked.get("purpose"):
+        if purpose := query.get("purpose"):
             found = [record for record in found if record.purpose == purpose]
-        if (order := asked.get("order", "desc")) not in _ORDERS:
+        if (order := query.get("order", "desc")) not in _ORDERS:
             raise RequestError("order", order, f"must be {' or '.join(_ORDERS)}")
-        return JSONResponse(_page(asked, found if order == "desc" else found[::-1], _file))
+        return JSONResponse(_page(query, found if order == "desc" else found[::-1], _file))
 
-    @routes.get(
-        "/files/{file_id}",
-        responses=PROTOCOL.responses(FileObject, OF_A_MODEL),
-        dependencies=with_key,
-    )
     async def file(file_id: str) -> JSONResponse:
         """Describe a file."""
         return JSONResponse(_file(await batches.file(_owner(), file_id)))
 
-    @routes.get(
-        "/files/{file_id}/content",
-        responses=PROTOCOL.responses(None, OF_A_MODEL),
-        dependencies=with_key,
-    )
     async def content(file_id: str) -> StreamingResponse:
         """Return what is in a file."""
         path = await batches.content(_owner(), file_id)
-        return StreamingResponse(_sent(path), media_type="application/jsonl")
+        return StreamingResponse(chunks_of(path), media_type="application/jsonl")
 
-    @routes.delete(
-        "/files/{file_id}",
-        responses=PROTOCOL.responses(Deleted, _OF_AN_OBJECT),
-        dependencies=with_key,
-    )
     async def delete(file_id: str) -> JSONResponse:
         """Forget a file."""
         await batches.delete_file(_owner(), file_id)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
+    body = described_body(BatchFileBody, MULTIPART, example={"purpose": INPUT_PURPOSE})
+    routes.add("POST", "/files", upload, FileObject, OF_A_BODY, extra=body, needs_key=False)
+    routes.add("GET", "/files", files, FileList, _OF_AN_OBJECT)
+    routes.add("GET", "/files/{file_id}", file, FileObject, OF_A_MODEL)
+    routes.add("GET", "/files/{file_id}/content", content, None, OF_A_MODEL)
+    routes.add("DELETE", "/files/{file_id}", delete, Deleted, _OF_AN_OBJECT)
 
-def _add_batches(routes: APIRouter, batches: Batches, with_key: Sequence[Any]) -> None:
-    @routes.get(
-        "/batches", responses=PROTOCOL.responses(BatchList, _OF_AN_OBJECT), dependencies=with_key
-    )
+
+def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
+    async def create(_: Services, body: BatchBody) -> dict[str, Any]:
+        arguments = (body.endpoint, body.input_file_id, body.metadata)
+        return _batch(await batches.create(_owner(), *arguments))
+
     async def listed(request: Request) -> JSONResponse:
         """List batches, the newest first; `after` and `limit` page."""
-        asked = _asked(request, "after", "limit")
-        return JSONResponse(_page(asked, await batches.batches(_owner()), _batch))
+        query = _query(request, "after", "limit")
+        return JSONResponse(_page(query, await batches.batches(_owner()), _batch))
 
-    @routes.get(
-        "/batches/{batch_id}",
-        responses=PROTOCOL.responses(Batch, OF_A_MODEL),
-        dependencies=with_key,
-    )
     async def batch(batch_id: str) -> JSONResponse:
         """Return how far a batch is."""
         return JSONResponse(_batch(await batches.batch(_owner(), batch_id)))
 
-    @routes.post(
-        "/batches/{batch_id}/cancel",
-        responses=PROTOCOL.responses(Batch, _OF_AN_OBJECT),
-        dependencies=with_key,
-    )
     async def cancel(batch_id: str) -> JSONResponse:
         """Have a batch end with what is done."""
         return JSONResponse(_batch(await batches.cancel(_owner(), batch_id)))
+
+    SimpleEndpoint(
+        protocol=PROTOCOL,
+        path="/batches",
+        name="create_batch",
+        description="Have the requests of a file answered, after everybody who waits.",
+        body=BatchBody,
+        reader=READS_JSON,
+        answer=create,
+        answer_type=Batch,
+        example={
+            "input_file_id": "file-abc",
+            "endpoint": "/v1/chat/completions",
+            "completion_window": WINDOW,
+        },
+    ).add_to(routes.router, services)
+    routes.add("GET", "/batches", listed, BatchList, _OF_AN_OBJECT)
+    routes.add("GET", "/batches/{batch_id}", batch, Batch, OF_A_MODEL)
+    routes.add("POST", "/batches/{batch_id}/cancel", cancel, Batch, _OF_AN_OBJECT)
 
 
 def _owner() -> str:
     return current_account().key
 
 
-async def _sent(path: Path) -> AsyncGenerator[bytes, None]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+def _query(request: Request, *known: str) -> dict[str, str]:
+    """Return the fields of the query. Raises RequestError for unknown ones."""
+    query = dict(request.query_params)
+    for name in query.keys() - known:
+        raise RequestError(name, query[name], "is not supported here")
+    return query
 
 
-def _asked(request: Request, *known: str) -> dict[str, str]:
-    """Return what is asked of a list. Raises RequestError for what it does not know."""
-    asked = dict(request.query_params)
-    for name in asked.keys() - known:
-        raise RequestError(name, asked[name], "is not supported here")
-    return asked
-
-
-def _page(asked: Mapping[str, str], records: Sequence[Record], described: Any) -> dict[str, Any]:
-    """Cut a page out of a list. Raises RequestError for a limit that is none."""
-    limit = asked.get("limit", str(_MOST_LISTED))
+def _page(query: Mapping[str, str], records: Sequence[Record], described: Any) -> dict[str, Any]:
+    """Return one page of a list. Raises RequestError for a wrong limit."""
+    limit = query.get("limit", str(_MOST_LISTED))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:6]) <= 10_000):
         raise RequestError("limit", limit, "must be between 1 and 10000")
     ids = [record.id for record in records]
-    after = asked.get("after")
+    after = query.get("after")
     start = ids.index(after) + 1 if after in ids else 0
     page = records[start : start + int(limit)]
     return {
@@ -288,7 +244,7 @@ class BatchLines:
     async def __call__(self, line: BatchRequest) -> tuple[int, Any]:
         """Return the status and the JSON of an answer."""
         endpoint = self._endpoints[line.endpoint]
-        token = asked.set(AskedOverHTTP(line.id, "POST", line.endpoint))
+        token = current_request.set(RequestInfo(line.id, "POST", line.endpoint))
         try:
             while True:
                 try:
@@ -301,7 +257,7 @@ class BatchLines:
                         return endpoint.protocol.report(error)
                     await asyncio.sleep(seconds)
         finally:
-            asked.reset(token)
+            current_request.reset(token)
 
     async def _answer(self, endpoint: Endpoint[Any, Any], line: BatchRequest) -> Any:
         services = self._services

@@ -1,12 +1,15 @@
 """Gives errors the shape that OpenAI's clients expect."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, NotRequired
 
-from serving.api.http.error_responses import message_of
-from serving.api.http.protocol import Protocol
-from serving.api.openai.answers import OpenAIError
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
+
+from serving.api.http.attention_fields import AttentionMapBody
+from serving.api.http.protocol import Protocol, message_of
+from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError
+from serving.request import FinishReason
 
 _TYPES = {
     404: "not_found_error",
@@ -14,11 +17,15 @@ _TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
+
+
 _CODES_OF = (
     (ModelNotFound, "model_not_found"),
     (KeyRefused, "invalid_api_key"),
     (QuotaExceeded, "insufficient_quota"),
 )
+
+
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 
@@ -31,5 +38,329 @@ def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
     }
 
 
+class OpenAIErrorBody(TypedDict):
+    """Reports an error. param: the field that is wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIError(TypedDict):
+    error: OpenAIErrorBody
+
+
 PROTOCOL = Protocol("openai", "/v1", _error_shape, OpenAIError)
+
+
 AT_THE_ROOT = replace(PROTOCOL, prefix="")
+
+
+class Usage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Logprobs(TypedDict):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(TypedDict):
+    """One choice. score: of a hypothesis of a beam search. attention: if asked for."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: FinishReason | None
+    score: NotRequired[float]
+    attention: NotRequired[list[AttentionMapBody]]
+
+
+class Completion(TypedDict):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class ChatToken(TypedDict):
+    token: str
+    logprob: float | None
+    bytes: list[int]
+
+
+class ChatTokenAmongOthers(ChatToken):
+    top_logprobs: list[ChatToken]
+
+
+class ChatLogprobs(TypedDict):
+    content: list[ChatTokenAmongOthers]
+    refusal: None
+
+
+class CalledFunction(TypedDict):
+    name: str
+    arguments: str
+
+
+class CallOfTool(TypedDict):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AssistantMessage(TypedDict):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    tool_calls: NotRequired[list[CallOfTool]]
+
+
+class ChatChoice(TypedDict):
+    """One choice. score: of a hypothesis of a beam search. attention: if asked for."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: FinishReason | Literal["tool_calls"] | None
+    score: NotRequired[float]
+    attention: NotRequired[list[AttentionMapBody]]
+
+
+class ChatCompletion(TypedDict):
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str | None
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Plan(TypedDict):
+    """Describes how many engines of how many threads run in each replica, and how that was
+    chosen.
+    """
+
+    engines: int
+    threads: int
+    chosen: str
+
+
+class EncoderBody(TypedDict):
+    """Describes what a model makes of a text that only encodes: an embedding of so many dimensions,
+    or scores of these labels. activation: how they came from logits. separator: ids between two
+    texts, null if it reads but one. prompts: what is put before a text, by name.
+    """
+
+    dimension: int | None
+    is_normalised: bool
+    labels: list[str]
+    activation: Activation
+    separator: list[int] | None
+    prompts: dict[str, str]
+    default_prompt: str | None
+
+
+class ModelBody(TypedDict):
+    """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
+    a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
+    max_source_tokens: of one sentence. attention: kinds of it that requests may ask for, each with
+    its layers and heads. encoder: null of models that decode. card: what its makers say of it, in
+    Markdown; not in lists.
+    """
+
+    id: str
+    root: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    task: Task
+    source_languages: list[str]
+    target_languages: list[str]
+    max_model_len: int
+    max_source_tokens: int | None
+    precision: Precision
+    architecture: str
+    system_fingerprint: str | None
+    has_chat_template: bool
+    generation: dict[str, Any]
+    attention: dict[str, AttentionShape]
+    plan: Plan | None
+    encoder: EncoderBody | None
+    card: NotRequired[str]
+
+
+class ModelList(TypedDict):
+    object: Literal["list"]
+    data: list[ModelBody]
+
+
+class Tokenized(TypedDict):
+    """The tokens of a text, as vLLM has them. token_strs: null unless they were asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(TypedDict):
+    prompt: str
+
+
+class FileObject(TypedDict):
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: str
+    status: Literal["processed"]
+
+
+class FileList(TypedDict):
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class Deleted(TypedDict):
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchProblem(TypedDict):
+    code: str
+    message: str
+    param: str | None
+    line: int | None
+
+
+class BatchProblems(TypedDict):
+    object: Literal["list"]
+    data: list[BatchProblem]
+
+
+class BatchCounts(TypedDict):
+    total: int
+    completed: int
+    failed: int
+
+
+class Batch(TypedDict):
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchProblems | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    in_progress_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: BatchCounts
+    metadata: dict[str, str] | None
+
+
+class BatchList(TypedDict):
+    object: Literal["list"]
+    data: list[Batch]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class EncodingUsage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(TypedDict):
+    """One embedding: numbers, or with `encoding_format` base64 their bytes."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingList(TypedDict):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EncodingUsage
+
+
+class Class(TypedDict):
+    """The likeliest label of a text, and the score of each in the order of `labels`, which
+    `/v1/models` lists.
+    """
+
+    index: int
+    label: str
+    probs: list[float]
+    num_classes: int
+
+
+class Classes(TypedDict):
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[Class]
+    usage: Usage
+
+
+class RankedText(TypedDict):
+    text: str
+
+
+class Ranked(TypedDict):
+    """One document. index: its place in the request."""
+
+    index: int
+    relevance_score: float
+    document: NotRequired[RankedText]
+
+
+class Ranking(TypedDict):
+    id: str
+    object: Literal["list"]
+    model: str
+    results: list[Ranked]
+    usage: EncodingUsage
+
+
+class PairScoreBody(TypedDict):
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class PairScores(TypedDict):
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[PairScoreBody]
+    usage: Usage

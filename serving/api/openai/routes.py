@@ -5,24 +5,35 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from serving.api.http.authentication import Gate
-from serving.api.http.endpoint import Endpoint
-from serving.api.http.fields import READS_JSON
+from serving.api.http.bodies import READS_JSON
+from serving.api.http.endpoint import Endpoint, Routes
 from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
 from serving.api.http.services import Services
 from serving.api.http.usage import add_usage
 from serving.api.openai import chat, completion_body
-from serving.api.openai.answers import ChatCompletion, Completion, ModelBody, ModelList
 from serving.api.openai.chat import ChatBody
-from serving.api.openai.classify import CLASSIFY, CLASSIFY_AT_THE_ROOT
 from serving.api.openai.completion_body import CompletionBody
-from serving.api.openai.embeddings import EMBEDDINGS
+from serving.api.openai.encoders import (
+    CLASSIFY,
+    CLASSIFY_AT_THE_ROOT,
+    EMBEDDINGS,
+    RERANK,
+    RERANK_AT_THE_ROOT,
+    RERANK_V2,
+    SCORE,
+)
 from serving.api.openai.models import card_of, generator
-from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL
-from serving.api.openai.rerank import RERANK, RERANK_AT_THE_ROOT, RERANK_V2, SCORE
+from serving.api.openai.protocol import (
+    AT_THE_ROOT,
+    PROTOCOL,
+    ChatCompletion,
+    Completion,
+    ModelBody,
+    ModelList,
+)
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
 from serving.pipelines.cards import ModelCard
 
@@ -66,46 +77,33 @@ ENDPOINTS = (_COMPLETIONS, _CHATS, *_ENCODER_ENDPOINTS)
 
 
 def router(services: Services) -> APIRouter:
-    routes = PROTOCOL.router("OpenAI")
+    """Return all routes but those of files and batches."""
     started = int(time.time())
-    with_key = [Depends(Gate(services.keys).door(PROTOCOL))]
-    _COMPLETIONS.add_to(routes, services)
-    _CHATS.add_to(routes, services)
-    add_usage(routes, PROTOCOL, services)
 
-    @routes.get(
-        "/models", responses=PROTOCOL.responses(ModelList, OF_A_LIST), dependencies=with_key
-    )
     async def models() -> JSONResponse:
         """List the models that are served here."""
         found = [_described(model.card, started) for model in await services.catalog.models()]
         return JSONResponse({"object": "list", "data": found})
 
-    @routes.get(
-        "/models/{name:path}",
-        responses=PROTOCOL.responses(ModelBody, OF_A_MODEL),
-        dependencies=with_key,
-    )
     async def model(name: str) -> JSONResponse:
         """Describe one model; of one that translates the name may end with a language."""
         card = await card_of(services.catalog, name)
         return JSONResponse({**_described(card, started), "card": card.text})
 
-    whole = APIRouter()
-    whole.include_router(routes)
-    _add_encoder_routes(whole, services)
-    return whole
-
-
-def _add_encoder_routes(routes: APIRouter, services: Services) -> None:
-    """Add the routes of models that only encode; `/openapi.json` describes those beneath `/v1`."""
-    beneath, aliases = PROTOCOL.router("OpenAI"), AT_THE_ROOT.router("OpenAI")
+    routes, aliases = Routes(PROTOCOL, services, "OpenAI"), AT_THE_ROOT.router("OpenAI")
+    _COMPLETIONS.add_to(routes.router, services)
+    _CHATS.add_to(routes.router, services)
+    add_usage(routes, services, "openai_usage")
+    routes.add("GET", "/models", models, ModelList, OF_A_LIST)
+    routes.add("GET", "/models/{name:path}", model, ModelBody, OF_A_MODEL)
     for endpoint in _ENCODER_ENDPOINTS:
-        endpoint.add_to(beneath, services)
+        endpoint.add_to(routes.router, services)
     for alias in _ALIASES:
         alias.add_to(aliases, services)
-    routes.include_router(beneath)
-    routes.include_router(aliases, include_in_schema=False)
+    whole = APIRouter()
+    whole.include_router(routes.router)
+    whole.include_router(aliases, include_in_schema=False)
+    return whole
 
 
 def _described(card: ModelCard, created: int) -> dict[str, Any]:

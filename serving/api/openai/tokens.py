@@ -8,14 +8,12 @@ from typing import Any, Self
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field, model_validator
 
-from serving.api.http.bodies import FieldsBody
-from serving.api.http.endpoint import Question
-from serving.api.http.fields import READS_JSON
+from serving.api.http.bodies import READS_JSON, FieldsBody
+from serving.api.http.endpoint import SimpleEndpoint
 from serving.api.http.services import Services
-from serving.api.openai.answers import Detokenized, Tokenized
 from serving.api.openai.chat import ChatFields, ChatMessage
 from serving.api.openai.models import card_of
-from serving.api.openai.protocol import AT_THE_ROOT
+from serving.api.openai.protocol import AT_THE_ROOT, Detokenized, Tokenized
 from serving.errors import RequestError
 from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
 from serving.text.plain_text import check_texts
@@ -83,7 +81,7 @@ async def _detokenize(services: Services, body: DetokenizeBody) -> dict[str, Any
     return {"prompt": await model.run(DetokenizeJob(tuple(body.tokens)))}
 
 
-_TOKENIZE = Question(
+_TOKENIZE = SimpleEndpoint(
     protocol=AT_THE_ROOT,
     path="/tokenize",
     name="tokenize",
@@ -94,7 +92,7 @@ _TOKENIZE = Question(
     answer_type=Tokenized,
     example={"model": "llama-en", "prompt": "It was"},
 )
-_DETOKENIZE = Question(
+_DETOKENIZE = SimpleEndpoint(
     protocol=AT_THE_ROOT,
     path="/detokenize",
     name="detokenize",
@@ -105,11 +103,11 @@ _DETOKENIZE = Question(
     answer_type=Detokenized,
     example={"model": "llama-en", "tokens": [100, 200]},
 )
-QUESTIONS = (_TOKENIZE, _DETOKENIZE)
+ENDPOINTS = (_TOKENIZE, _DETOKENIZE)
 
 
 def router(services: Services) -> APIRouter:
     routes = AT_THE_ROOT.router("OpenAI")
-    for question in QUESTIONS:
-        question.add_to(routes, services)
+    for endpoint in ENDPOINTS:
+        endpoint.add_to(routes, services)
     return routes

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.api.http.error_responses import REFUSES_ALL
+from serving.api.http.protocol import REFUSES_ALL
 from serving.deployments.environment import free_ports
 from serving.deployments.haproxy import haproxy
 from serving.deployments.haproxy_config import Front, Served

@@ -9,11 +9,9 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
-from serving.api.http.bodies import NoOpValues, RequestBody
+from serving.api.http.bodies import NoOpValues, RequestBody, reads_all
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.error_responses import install_error_handlers, message_of
-from serving.api.http.fields import reads_all
-from serving.api.http.protocol import Protocol, protocol_at
+from serving.api.http.protocol import Protocol, install_error_handlers, message_of, protocol_at
 from serving.api.http.services import Services
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator

@@ -10,9 +10,8 @@ from fastapi import FastAPI
 from starlette.types import Scope
 
 from serving.api.application import ENDPOINTS
-from serving.api.http.error_responses import install_error_handlers
 from serving.api.http.middleware import AccessLog, Guard
-from serving.api.http.protocol import Protocol, protocol_at
+from serving.api.http.protocol import Protocol, install_error_handlers, protocol_at
 from serving.errors import ModelNotFound, RequestError, TooLarge
 
 

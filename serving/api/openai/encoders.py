@@ -1,0 +1,396 @@
+"""Serves rankings by a model that reads a question and a document together: `POST /v1/rerank`, in
+the shape of Cohere, Jina and vLLM, and vLLM's `POST /v1/score`.
+"""
+
+import asyncio
+import base64
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.api.http.bodies import READS_JSON, RequestBody
+from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.openapi import JSON
+from serving.api.http.services import Services
+from serving.api.openai.protocol import (
+    AT_THE_ROOT,
+    PROTOCOL,
+    Classes,
+    EmbeddingList,
+    PairScores,
+    Ranking,
+)
+from serving.bundle.manifest import Task
+from serving.errors import RequestError, TooLarge
+from serving.parameters import TokenIds
+from serving.pipelines.catalog import Model
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.jobs import EncodeJob, Encodings, Input, Pair
+from serving.text.plain_text import check_texts
+
+
+class Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str
+
+
+_ALL_THAT_IS_READ = -1
+
+
+class EncodingBody(RequestBody):
+    """Holds them. truncate_prompt_tokens: longer inputs are cut to so many tokens, special ones
+    included; -1 cuts them to what the model reads, and without it they are refused. priority: lower
+    comes first. user: is not used.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    model: str
+    truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_IS_READ)] | None = None
+    user: str | None = None
+    priority: int = 0
+    timeout_seconds: float | None = None
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[Input, ...]:
+        """List what is encoded. Raises RequestError."""
+
+    @property
+    def num_characters(self) -> int:
+        """Count the characters of texts, and of those in token ids the tokens."""
+        return sum(map(len, self.inputs))
+
+    def job(self, request_id: str) -> EncodeJob:
+        decoding = Decoding(priority=self.priority, timeout_seconds=self.timeout_seconds)
+        return EncodeJob(request_id, self.inputs, decoding, self._max_tokens())
+
+    def _max_tokens(self) -> int | None:
+        asked = self.truncate_prompt_tokens
+        if asked == 0:
+            message = "must be at least 1, or -1 for all that the model reads"
+            raise RequestError("truncate_prompt_tokens", asked, message)
+        return 0 if asked == _ALL_THAT_IS_READ else asked
+
+
+class RerankBody(EncodingBody):
+    """The body. documents: texts, or objects with a text. top_n: of so many of the best is
+    told; 0 means of all. return_documents: with their texts.
+    """
+
+    query: str
+    documents: Annotated[list[str | Document], Field(fail_fast=True)]
+    top_n: Annotated[int, Field(ge=0)] = 0
+    return_documents: bool = True
+
+    @property
+    def texts(self) -> list[str]:
+        return [each if isinstance(each, str) else each.text for each in self.documents]
+
+    @property
+    def inputs(self) -> tuple[Pair, ...]:
+        return tuple(Pair(self.query, text) for text in self.texts)
+
+    def check(self, max_characters: int) -> None:
+        if not self.documents:
+            raise RequestError("documents", self.documents, "must not be empty")
+        check_texts("query", [self.query], max_characters)
+        check_texts("documents", self.texts, max_characters)
+        check_size("documents", self.inputs, max_characters)
+
+
+_ONE_ERROR = Field(fail_fast=True)  # not one for each of ten thousand
+
+
+Texts = Annotated[list[str], _ONE_ERROR]
+
+
+class PairsBody(EncodingBody):
+    """The body of `POST /v1/score`: lists of the same length, or one text and a list."""
+
+    text_1: str | Texts
+    text_2: str | Texts
+
+    @property
+    def inputs(self) -> tuple[Pair, ...]:
+        seconds = [self.text_2] if isinstance(self.text_2, str) else self.text_2
+        if not seconds:
+            raise RequestError("text_2", seconds, "must not be empty")
+        firsts = [self.text_1] * len(seconds) if isinstance(self.text_1, str) else self.text_1
+        if len(firsts) != len(seconds):
+            message = f"must be as many as text_1 has, {len(firsts)}"
+            raise RequestError("text_2", f"{len(seconds)} texts", message)
+        return tuple(map(Pair, firsts, seconds))
+
+    def check(self, max_characters: int) -> None:
+        check_texts("text_1", {pair.first for pair in self.inputs}, max_characters)
+        check_texts("text_2", [pair.second for pair in self.inputs], max_characters)
+        check_size("text_2", self.inputs, max_characters)
+
+
+async def _reranker(services: Services, body: EncodingBody) -> Model:
+    model = await services.catalog.named(body.model, Task.CLASSIFY)
+    encoder = model.card.encoder
+    assert encoder is not None
+    if len(encoder.labels) > 1 or encoder.separator is None:
+        message = f"gives {len(encoder.labels)} labels to a text; it does not score pairs of texts"
+        raise RequestError("model", body.model, message)
+    return model
+
+
+async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
+    found = await call.model.run(call.job)
+    scores, texts = found.values[:, 0].tolist(), call.body.texts
+    best_first = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
+    results: list[dict[str, Any]] = [
+        {"index": index, "relevance_score": scores[index]}
+        for index in best_first[: call.body.top_n or None]
+    ]
+    if call.body.return_documents:
+        for result in results:
+            result["document"] = {"text": texts[result["index"]]}
+    head = {"id": call.job.request_id, "object": "list", "model": call.model.card.name}
+    return JSONResponse({**head, "results": results, "usage": usage(found.num_tokens_in_all)})
+
+
+async def _score(call: Call[PairsBody, Model]) -> JSONResponse:
+    found = await call.model.run(call.job)
+    data = [
+        {"index": index, "object": "score", "score": score}
+        for index, score in enumerate(found.values[:, 0].tolist())
+    ]
+    head = {"id": call.job.request_id, "object": "list", "created": int(time.time())}
+    used = {**usage(found.num_tokens_in_all), "completion_tokens": 0}
+    return JSONResponse({**head, "model": call.model.card.name, "data": data, "usage": used})
+
+
+def field_names(inputs: str) -> dict[str, str]:
+    """Return what clients call what pipelines do, of bodies whose texts are in the field
+    `inputs`.
+    """
+    return {"inputs": inputs, "source_ids": inputs, "max_tokens": "truncate_prompt_tokens"}
+
+
+_NAMES = field_names("documents")
+
+
+def check_size(field: str, inputs: Sequence[Input], max_characters: int) -> None:
+    """Raise TooLarge for more than any request may carry; the question counts with each text."""
+    size = sum(map(len, inputs))
+    if size > max_characters:
+        message = f"must be at most {max_characters} characters or tokens in all"
+        raise TooLarge(field, f"{size} of them", message)
+
+
+def usage(num_tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+
+
+RERANK = Endpoint(
+    protocol=replace(PROTOCOL, field_names=_NAMES),
+    path="/rerank",
+    name="rerank",
+    description=(
+        "Order documents by how well they answer a question, the best first."
+        " As at `/rerank` and `/v2/rerank`."
+    ),
+    body=RerankBody,
+    reader=READS_JSON,
+    find_model=_reranker,
+    answer=_rank,
+    answer_type=Ranking,
+    example={
+        "model": "reranker",
+        "query": "What do dogs eat?",
+        "documents": ["Dogs eat meat.", "Snow is white."],
+    },
+    id_prefix="rerank-",
+)
+
+
+RERANK_AT_THE_ROOT = replace(RERANK, protocol=replace(AT_THE_ROOT, field_names=_NAMES))
+
+
+RERANK_V2 = replace(RERANK_AT_THE_ROOT, path="/v2/rerank")  # as Cohere's newer clients ask
+
+
+SCORE = Endpoint(
+    protocol=replace(PROTOCOL, field_names=field_names("text_2")),
+    path="/score",
+    name="score_pairs",
+    description="Score pairs of texts: how well the second answers the first.",
+    body=PairsBody,
+    reader=READS_JSON,
+    find_model=_reranker,
+    answer=_score,
+    answer_type=PairScores,
+    example={
+        "model": "reranker",
+        "text_1": "What do dogs eat?",
+        "text_2": ["Dogs eat meat.", "Snow is white."],
+    },
+    id_prefix="score-",
+)
+
+
+Ids = Annotated[list[int], _ONE_ERROR]
+
+
+Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
+
+
+class ClassifyBody(EncodingBody):
+    """The body. input: texts, or token ids as they are."""
+
+    input: Given
+
+    @property
+    def inputs(self) -> tuple[str | TokenIds, ...]:
+        return listed(self.input)
+
+    def check(self, max_characters: int) -> None:
+        check_inputs("input", self.inputs, max_characters)
+
+
+async def _classifier(services: Services, body: ClassifyBody) -> Model:
+    return await services.catalog.named(body.model, Task.CLASSIFY)
+
+
+async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
+    found, card = await call.model.run(call.job), call.model.card
+    assert card.encoder is not None
+    labels = card.encoder.labels
+    data = [
+        {
+            "index": index,
+            "label": labels[int(scores.argmax())],
+            "probs": scores.tolist(),
+            "num_classes": len(labels),
+        }
+        for index, scores in enumerate(found.values)
+    ]
+    head = {"id": call.job.request_id, "object": "list", "created": int(time.time())}
+    used = {**usage(found.num_tokens_in_all), "completion_tokens": 0}
+    return JSONResponse({**head, "model": card.name, "data": data, "usage": used})
+
+
+def listed(given: Given) -> tuple[str | TokenIds, ...]:
+    """Return texts, or token ids, as a tuple of them."""
+    is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
+    several: Any = [given] if is_one else given
+    return tuple(each if isinstance(each, str) else tuple(each) for each in several)
+
+
+def check_inputs(field: str, inputs: Sequence[str | TokenIds], max_characters: int) -> None:
+    """Raise RequestError where one is empty, or where there are none or too many."""
+    if not inputs or not all(inputs):
+        index = next((index for index, each in enumerate(inputs) if not each), None)
+        message = "must not be empty" if index is None else f"number {index} is empty"
+        raise RequestError(field, inputs, message)
+    check_texts(field, [each for each in inputs if isinstance(each, str)], max_characters)
+    check_size(field, inputs, max_characters)
+
+
+CLASSIFY = Endpoint(
+    protocol=replace(PROTOCOL, field_names=field_names("input")),
+    path="/classify",
+    name="classify",
+    description=(
+        "Return the likeliest label of one text or of several, and all probabilities."
+        " As at `/classify`."
+    ),
+    body=ClassifyBody,
+    reader=READS_JSON,
+    find_model=_classifier,
+    answer=_answer_classes,
+    answer_type=Classes,
+    example={"model": "sentiment", "input": ["A wonderful film.", "I left before the end."]},
+    id_prefix="classify-",
+)
+
+
+CLASSIFY_AT_THE_ROOT = replace(
+    CLASSIFY, protocol=replace(AT_THE_ROOT, field_names=field_names("input"))
+)
+
+
+MAX_INPUTS = 2048  # of one request, as OpenAI has it: an answer holds so many vectors
+
+
+Format = Literal["float", "base64"]
+
+
+class EmbeddingsBody(EncodingBody):
+    """The body. input: texts, or token ids as they are, without special ones around them.
+    encoding_format: base64 is of 32-bit floats, little-endian. dimensions: so many numbers of each
+    embedding, of length 1 again if the model's are. prompt_name: which of the model's prompts comes
+    before each text, as "query"; without it its default, if it has one.
+    """
+
+    input: Given
+    encoding_format: Format = "float"
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    prompt_name: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str | TokenIds, ...]:
+        return listed(self.input)
+
+    def check(self, max_characters: int) -> None:
+        inputs = self.inputs
+        if len(inputs) > MAX_INPUTS:
+            message = f"must be at most {MAX_INPUTS}, there are {len(inputs)}"
+            raise RequestError("input", f"{len(inputs)} inputs", message)
+        check_inputs("input", inputs, max_characters)
+
+    def job(self, request_id: str) -> EncodeJob:
+        job = super().job(request_id)
+        return replace(job, prompt_name=self.prompt_name, dimensions=self.dimensions)
+
+
+async def _embedder(services: Services, body: EmbeddingsBody) -> Model:
+    return await services.catalog.named(body.model, Task.EMBED)
+
+
+async def _answer_embeddings(call: Call[EmbeddingsBody, Model]) -> Response:
+    found = await call.model.run(call.job)
+    # Thousands of numbers take a while to write; others go on meanwhile.
+    name, form = call.model.card.name, call.body.encoding_format
+    written = await asyncio.to_thread(_written, name, form, found)
+    return Response(written, media_type=JSON)
+
+
+def _written(model: str, form: Format, found: Encodings) -> str:
+    rows: Any = found.values.tolist() if form == "float" else map(_base64, found.values)
+    data = [
+        {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
+    ]
+    used = usage(found.num_tokens_in_all)
+    body = {"object": "list", "data": data, "model": model, "usage": used}
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def _base64(row: Any) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+EMBEDDINGS = Endpoint(
+    protocol=replace(PROTOCOL, field_names=field_names("input")),
+    path="/embeddings",
+    name="embeddings",
+    description="Return the embedding of one text or of several.",
+    body=EmbeddingsBody,
+    reader=READS_JSON,
+    find_model=_embedder,
+    answer=_answer_embeddings,
+    answer_type=EmbeddingList,
+    example={"model": "all-minilm", "input": ["A dog runs.", "Un chien court."]},
+    id_prefix="embd-",
+)
