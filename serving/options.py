@@ -58,35 +58,31 @@ class Integers:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Say the same in keywords of JSON Schema."""
+        """Return the same in keywords of JSON Schema."""
         return {"minimum": self.low, "maximum": self.high}
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Allows finite numbers from low to high. An open end does not belong to them."""
+    """Allows finite numbers from low to high. An open low end is not allowed itself."""
 
     low: float
     high: float
     is_low_open: bool = False
-    is_high_open: bool = False
 
     def check(self, field: str, value: object) -> None:
         require_number(field, value, self.low, self.high)
         if self.is_low_open and value == self.low:
             raise RequestError(field, value, f"must be greater than {self.low:g}")
-        if self.is_high_open and value == self.high:
-            raise RequestError(field, value, f"must be less than {self.high:g}")
 
     def __str__(self) -> str:
-        above, below = "above " * self.is_low_open, "below " * self.is_high_open
-        return f"{above}{self.low:g} to {below}{self.high:g}"
+        above = "above " * self.is_low_open
+        return f"{above}{self.low:g} to {self.high:g}"
 
     @property
     def schema(self) -> dict[str, Any]:
         low = "exclusiveMinimum" if self.is_low_open else "minimum"
-        high = "exclusiveMaximum" if self.is_high_open else "maximum"
-        return {low: self.low, high: self.high}
+        return {low: self.low, "maximum": self.high}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ NUM_BEAMS = "num_beams"
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Says how a next token is drawn. The defaults are greedy decoding.
+    """Describes how a next token is drawn. The defaults are greedy decoding.
 
     Filters follow in the order of their fields, each on what the one before has left, as Hugging
     Face's `generate` has them.
@@ -71,19 +71,6 @@ class SamplingParams:
         Numbers(0.0, 1.0, is_low_open=True),
         "Keeps the tokens whose surprisal is nearest to the entropy, until they hold this much"
         " probability (Meister et al. 2023).",
-        needs=TEMPERATURE,
-    )
-    epsilon_cutoff: float = option(
-        0.0,
-        Numbers(0.0, 1.0, is_high_open=True),
-        "Keeps only tokens with at least this probability (Hewitt et al. 2022).",
-        needs=TEMPERATURE,
-    )
-    eta_cutoff: float = option(
-        0.0,
-        Numbers(0.0, 1.0, is_high_open=True),
-        "Keeps only tokens with at least this probability, or with less where the entropy is high:"
-        " at least sqrt(eta_cutoff) * exp(-entropy) (Hewitt et al. 2022).",
         needs=TEMPERATURE,
     )
     seed: int | None = option(
@@ -186,7 +173,7 @@ def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParams:
-    """Says what is done to the scores before a token is chosen; the defaults do nothing.
+    """Describes what is done to the scores before a token is chosen; the defaults do nothing.
 
     logit_bias: added to the scores of these tokens.
     bad_words: sequences of tokens that must not come about.

@@ -50,7 +50,7 @@ def accepted_and_refused(option: Option) -> tuple[list[Any], list[Any]]:
     assert isinstance(values, Numbers)
     inside = [math.nextafter(values.low, math.inf), math.nextafter(values.high, -math.inf)]
     beyond = [math.nextafter(values.low, -math.inf), math.nextafter(values.high, math.inf)]
-    ends = {values.low: values.is_low_open, values.high: values.is_high_open}
+    ends = {values.low: values.is_low_open, values.high: False}
     inside += [end for end, is_open in ends.items() if not is_open]
     beyond += [end for end, is_open in ends.items() if is_open]
     return inside, [*beyond, math.nan, math.inf, "1", True]

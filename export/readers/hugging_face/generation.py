@@ -21,7 +21,8 @@ NAMES = {  # theirs -> ours
     "max_new_tokens": "max_new_tokens",
     "min_new_tokens": "min_tokens",
 }
-OFF = {"min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+OFF = {"min_p": 0.0, "typical_p": 1.0}
+NOT_SAMPLED_BY = ("epsilon_cutoff", "eta_cutoff")  # 0 turns them off; other values get a note
 SAMPLING = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, **OFF}  # generate()'s own defaults
 NEUTRAL: Mapping[str, Any] = {
     "num_beams": 1,
@@ -56,7 +57,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for n
 }
 # Options of generation in `config.json`, which count only if no other file has any.
 KEYS = frozenset(
-    {*NAMES, *SAMPLING, *UNSUPPORTED}
+    {*NAMES, *SAMPLING, *NOT_SAMPLED_BY, *UNSUPPORTED}
     | {"do_sample", "max_length", "min_length", "forced_bos_token_id", "forced_eos_token_id"}
     | {"eos_token_id", "max_time", "renormalize_logits"}
 )
@@ -68,7 +69,7 @@ def generation_defaults(options: Options) -> dict[str, Any]:
     Without `do_sample` the likeliest token is taken, whatever temperature stands there.
     """
     found = {ours: options.get(theirs) for theirs, ours in NAMES.items() if theirs in options}
-    options.use(*SAMPLING)
+    options.use(*SAMPLING, *(name for name in NOT_SAMPLED_BY if not options.values.get(name)))
     if options.flag("do_sample", False):
         found |= {name: options.get(name, default) for name, default in SAMPLING.items()}
     return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}

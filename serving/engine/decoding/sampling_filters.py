@@ -14,7 +14,7 @@ rows there are: no matrix products.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ Condition = Callable[[Array], Array]
 
 
 class FilteredRanking:
-    """Holds the first tokens of a ranking, or, after `cut_typical`, some that follow each other.
+    """The first tokens of a ranking, or, after `cut_typical`, some that follow each other.
 
     Pairs [2, rows] are bounds, the lower first.
 
@@ -37,8 +37,6 @@ class FilteredRanking:
     others: f32 [rows, others], logarithms of weights of all tokens outside, in any order; None
         where they are not known.
     is_certain: bool [rows] or one for all, False where a filter could not tell what it leaves.
-    is_open: bool [rows] or one for all, where a filter could not tell what it leaves but can of a
-        single token: that is a condition. The total is then what was left before.
     conditions: what must hold of a drawn token beside the total's lower bound: functions of ranks,
         i64 [rows], to bool [rows].
     """
@@ -56,7 +54,6 @@ class FilteredRanking:
         np.add(self.sums[:, -1], outside, out=self.total)
         self.others = others
         self.is_certain: Array | np.bool = np.True_
-        self.is_open: Array | np.bool = np.False_
         self.conditions: list[Condition] = []
         self._num_outside = num_outside
         self._row = np.arange(len(logs))
@@ -67,11 +64,6 @@ class FilteredRanking:
         return self.sums[:, -1]
 
     @property
-    def heaviest(self) -> Array:
-        """Weigh the likeliest token that is left, f64 [rows]."""
-        return self.weights.max(axis=1)
-
-    @property
     def mean_log(self) -> Array:
         """Compute the mean logarithm of the weight of a token that is left, f64 [2, rows]."""
         least, most = self.total
@@ -79,7 +71,6 @@ class FilteredRanking:
             bounds, is_known = self._mean_log_bounds(), (least == most) | (least >= self.ranked)
         else:
             bounds, is_known = np.tile(self.certain_mean_log(slice(None)), (2, 1)), least == most
-        is_known = is_known & ~self.is_open
         bounds[0, ~is_known], bounds[1, ~is_known] = -np.inf, 0
         return bounds
 
@@ -127,25 +118,16 @@ class FilteredRanking:
         return ranks
 
     def surely_has(self, ranks: Array) -> Array:
-        """Tell whether the tokens of these ranks are left for certain, bool [rows]."""
+        """Return whether the tokens of these ranks are left for certain, bool [rows]."""
         before = np.where(ranks > 0, self.sums[self._row, ranks - 1], 0)
         return (before < self.total[0]) & (self.weights_of(ranks) > 0)
 
     def cut_lighter(self, least: Array) -> None:
-        """Drop the tokens that weigh less; least: f64 [rows] or bounds, [2, rows], none more than
-        the likeliest weighs.
-        """
-        least = np.atleast_2d(least)
-        if self.conditions:
-            most_asked = least[-1]
-            self.conditions.append(lambda ranks: self.weights_of(ranks) >= most_asked)
-            least = np.where(self.is_open, 0, least)
-        least = least[::-1]  # the upper bound decides about the total's lower one
-        num_lighter = (self.weights[:, ::-1] >= least[:, :, None]).argmax(axis=2)
-        total = np.empty_like(self.total)
-        total[...] = self.sums[self._row, self.sums.shape[1] - 1 - num_lighter]
-        total[0, least[0] <= 0] = np.inf  # all tokens stay, those outside too
-        total[1, num_lighter[-1] == 0] = np.inf  # some outside may stay
+        """Drop the tokens that weigh less than `least`, f64 [rows], which is at most 1."""
+        num_lighter = (self.weights[:, ::-1] >= least[:, None]).argmax(axis=1)
+        total = np.tile(self.sums_of(self.sums.shape[1] - 1 - num_lighter), (2, 1))
+        total[0, least <= 0] = np.inf  # all tokens stay, those outside too
+        total[1, num_lighter == 0] = np.inf  # some outside may stay
         self.lower_total(total)
 
     def lower_total(self, total: Array) -> None:
@@ -159,51 +141,20 @@ def _moment_of(logs: Array) -> Array:
     return moment
 
 
-LEAST_WEIGHT = np.finfo(np.float32).tiny  # stands in for 0 where a logarithm is taken
-
-
-class Left(Protocol):
-    """Tells what is left of rows: f64 [rows], or bounds, [2, rows], the lower first."""
-
-    @property
-    def total(self) -> Array:
-        """Weigh all tokens that are left."""
-
-    @property
-    def heaviest(self) -> Array:
-        """Weigh the likeliest of them."""
-
-    @property
-    def mean_log(self) -> Array:
-        """Compute the mean logarithm of their weights."""
-
-    def cut_lighter(self, least: Array) -> None:
-        """Drop the tokens that weigh less than this, which no heaviest may."""
-
-
 class FilteredWeights:
-    """Holds what filters have left of whole rows: the weights of all tokens, the likeliest at 1.
+    """What filters have left of whole rows: the weights of all tokens, the likeliest at 1.
 
     weights: f32 [rows, tokens], of which those that are dropped become 0.
     """
 
     def __init__(self, weights: Array) -> None:
         self.weights = weights
-        self.heaviest = np.ones(len(weights))
-
-    @property
-    def total(self) -> Array:
-        total: Array = np.einsum("rv->r", self.weights)
-        return total
-
-    @property
-    def mean_log(self) -> Array:
-        logs = np.log(np.maximum(self.weights, LEAST_WEIGHT))
-        mean: Array = np.einsum("rv,rv->r", self.weights, logs) / self.total
-        return mean
 
     def cut_lighter(self, least: Array) -> None:
         self.weights *= self.weights >= least[:, None]
+
+
+Left = FilteredRanking | FilteredWeights
 
 
 def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
@@ -223,22 +174,13 @@ def cut_top_p(ranking: FilteredRanking, top_p: Array) -> None:
 
 
 def cut_min_p(left: Left, min_p: Array) -> None:
-    left.cut_lighter(min_p * left.heaviest)
-
-
-def cut_epsilon(left: Left, epsilon: Array) -> None:
-    left.cut_lighter(np.minimum(epsilon * left.total, left.heaviest))
-
-
-def cut_eta(left: Left, eta: Array) -> None:
-    """Drop by weight: exp(-entropy) is exp(mean_log) / total."""
-    least = np.minimum(eta * left.total, np.sqrt(eta) * np.exp(left.mean_log))
-    left.cut_lighter(np.minimum(least, left.heaviest))
+    """Keep tokens by their weight: the likeliest one weighs 1."""
+    left.cut_lighter(min_p)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Says how a filter is applied.
+    """Describes how a filter is applied.
 
     cut: applies it to what is left.
     needs_ranking: it does not simply drop all lighter tokens, and so acts on a `FilteredRanking`
@@ -259,7 +201,6 @@ def cut_typical(ranking: FilteredRanking, typical_p: Array) -> None:
     ranking.conditions.append(
         lambda ranks: ~is_typical | _stays(ranking, ranks, mean_log, typical_p)
     )
-    ranking.is_open = ranking.is_open | is_typical
 
 
 def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
@@ -280,7 +221,7 @@ def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
 
 
 def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
-    """Tell how far the closest tokens reach that weigh at least so much together."""
+    """Return how far the closest tokens reach that weigh at least so much together."""
     order = distances.argsort(axis=1)
     reached = np.take_along_axis(weights, order, 1).cumsum(axis=1)
     num_closer = np.minimum((reached < limits[:, None]).sum(axis=1), weights.shape[1] - 1)
@@ -290,7 +231,7 @@ def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
 
 
 def _stays(ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: Array) -> Array:
-    """Tell whether these tokens surely stay, bool [rows]: if all that may be closer to the mean,
+    """Return whether these tokens surely stay, bool [rows]: if all that may be closer to the mean,
     which is known between bounds, weigh less than `typical_p` asks for.
     """
     logs, row = ranking.logs, np.arange(len(ranking.logs))
@@ -314,8 +255,6 @@ FILTERS = {
     "top_p": Filter(cut_top_p, needs_ranking=True),
     "min_p": Filter(cut_min_p),
     "typical_p": Filter(cut_typical, needs_ranking=True),
-    "epsilon_cutoff": Filter(cut_epsilon),
-    "eta_cutoff": Filter(cut_eta),
 }
 _NEED_RANKING = np.array([each.needs_ranking for each in FILTERS.values()])
 
@@ -327,6 +266,6 @@ def apply_filters(left: Left, draws: Draws) -> None:
 
 
 def need_ranking(draws: Draws) -> Array:
-    """Tell which rows have filters that act on rankings only, bool [rows]."""
+    """Return which rows have filters that act on rankings only, bool [rows]."""
     needs: Array = draws.is_on[_NEED_RANKING].any(axis=0)
     return needs

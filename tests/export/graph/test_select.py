@@ -22,7 +22,7 @@ from tests.serving.engine.decoding.test_sampling import (
     sampling_params,
 )
 
-HOST_ONLY = {"typical_p", "epsilon_cutoff", "eta_cutoff"}
+HOST_ONLY = {"typical_p"}
 SERVED = [filters for filters in FILTERS if not filters.keys() & HOST_ONLY]
 VOCAB = 600  # more than two blocks
 COUNT = 500

@@ -35,7 +35,7 @@ from tests.serving.imported import many_languages_bundle
 from tests.tiny import tiny_bundle
 
 SAMPLED = ["--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--min-p", "0.01"]
-SAMPLED += ["--typical-p", "0.95", "--epsilon-cutoff", "0.0001", "--eta-cutoff", "0.0003"]
+SAMPLED += ["--typical-p", "0.95"]
 PENALISED = ["--repetition-penalty", "1.2", "--no-repeat-ngram-size", "2", "--min-tokens", "3"]
 
 

@@ -200,14 +200,20 @@ def test_banned_words_of_translators_are_refused(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("is_old", [False, True])
 def test_makers_sampling_is_kept(is_old: bool, folder: Path) -> None:
     sampling = {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "typical_p": 0.9}
-    sampling |= {"epsilon_cutoff": 0.001, "eta_cutoff": 0.002, "repetition_penalty": 1.05}
+    sampling |= {"repetition_penalty": 1.05}
+    off = {"epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
     if is_old:
         (folder / "generation_config.json").unlink()
     file = folder / ("config.json" if is_old else "generation_config.json")
-    change(file, do_sample=True, **sampling)
+    change(file, do_sample=True, **sampling, **off)
     found = read(folder)
     assert found.conventions.generation == sampling
     assert found.notes == ()
+
+
+def test_filters_that_are_not_sampled_by_are_named(folder: Path) -> None:
+    change(folder / "generation_config.json", do_sample=True, eta_cutoff=0.002)
+    assert "eta_cutoff" in "; ".join(read(folder).notes)
 
 
 def test_every_end_of_the_makers_ends_a_text(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
         ("top_p", 0.9),
         ("min_p", 0.1),
         ("typical_p", 0.8),
-        ("epsilon_cutoff", 0.01),
         ("seed", 7),
     ],
 )

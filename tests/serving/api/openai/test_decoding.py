@@ -35,7 +35,6 @@ async def asked(world: World, **fields: Any) -> Any:
         ("top_p", 0.9, "top_p"),
         ("min_p", 0.1, "min_p"),
         ("typical_p", 0.8, "typical_p"),
-        ("epsilon_cutoff", 0.01, "epsilon_cutoff"),
         ("seed", 7, "seed"),
     ],
 )
@@ -225,7 +224,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"min_p": -0.1}, "min_p", "-0.1"),
     ({"min_p": float("nan")}, "min_p", "nan"),
     ({"typical_p": 0}, "typical_p", "0"),
-    ({"epsilon_cutoff": 1}, "epsilon_cutoff", "1"),
+    ({"typical_p": 0}, "typical_p", "0"),
     ({"seed": 2**64}, "seed", str(2**64)),
     ({"repetition_penalty": 0}, "repetition_penalty", "0"),
     ({"presence_penalty": 2.1}, "presence_penalty", "2.1"),

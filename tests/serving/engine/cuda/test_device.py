@@ -40,7 +40,7 @@ ASKS: dict[str, dict[str, Any]] = {
     "forced": {"forced_ids": (30, 31, 32), "logprobs": 2},
     "scored": {"forced_ids": (30, 31, 32, STOP), "max_new_tokens": 0},
     "typical": {"sampling": replace(DRAWN, typical_p=0.8)},
-    "eta": {"sampling": replace(DRAWN, eta_cutoff=0.01), "processors": EDITS},
+    "edited and typical": {"sampling": replace(DRAWN, typical_p=0.9), "processors": EDITS},
 }
 DRAWN_THERE: dict[str, dict[str, Any]] = {
     "drawn": {"sampling": DRAWN},

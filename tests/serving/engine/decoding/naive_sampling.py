@@ -24,11 +24,6 @@ def distribution(logp: Array, params: SamplingParams) -> Array:
         surprisal = -np.log(kept, out=np.full_like(kept, -np.inf), where=kept > 0)
         distance = abs(surprisal - _entropy(kept))
         kept = _normalised(kept * _is_among_first(kept, distance, params.typical_p))
-    if params.epsilon_cutoff:
-        kept = _normalised(kept * (kept >= min(params.epsilon_cutoff, kept.max())))
-    if params.eta_cutoff:
-        least = np.sqrt(params.eta_cutoff) * np.exp(-_entropy(kept))
-        kept = _normalised(kept * (kept >= min(params.eta_cutoff, least, kept.max())))
     return kept
 
 

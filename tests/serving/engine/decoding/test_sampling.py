@@ -31,18 +31,10 @@ FILTERS: list[dict[str, float]] = [
     {"top_p": 0.6, "top_k": 5, "temperature": 3.0},
     {"min_p": 0.1},
     {"min_p": 0.02, "temperature": 1.5},
-    {"epsilon_cutoff": 0.02},
-    {"epsilon_cutoff": 0.004, "temperature": 0.9},
-    {"epsilon_cutoff": 0.9},
-    {"eta_cutoff": 0.01},
-    {"eta_cutoff": 0.0003, "temperature": 1.2},
-    {"eta_cutoff": 0.9},
-    {"eta_cutoff": 0.02, "top_p": 0.95},
-    {"eta_cutoff": 0.05, "typical_p": 0.9},
     {"typical_p": 0.2},
     {"typical_p": 0.6, "temperature": 1.4},
     {"typical_p": 0.95},
-    {"typical_p": 0.9, "epsilon_cutoff": 0.02},
+    {"typical_p": 0.9, "min_p": 0.02},
     {"typical_p": 0.7, "top_p": 0.9, "min_p": 0.01},
     {
         "temperature": 1.2,
@@ -50,8 +42,6 @@ FILTERS: list[dict[str, float]] = [
         "top_p": 0.95,
         "min_p": 0.02,
         "typical_p": 0.9,
-        "epsilon_cutoff": 0.005,
-        "eta_cutoff": 0.008,
     },
 ]
 
@@ -85,10 +75,6 @@ def warped(logp: Array, params: SamplingParams) -> Array:
         warpers.append(hugging_face.MinPLogitsWarper(params.min_p))
     if params.typical_p < 1:
         warpers.append(hugging_face.TypicalLogitsWarper(params.typical_p))
-    if params.epsilon_cutoff:
-        warpers.append(hugging_face.EpsilonLogitsWarper(params.epsilon_cutoff))
-    if params.eta_cutoff:
-        warpers.append(hugging_face.EtaLogitsWarper(params.eta_cutoff))
     scores = torch.from_numpy(logp.astype(np.float64))[None]
     for warper in warpers:
         scores = warper(torch.zeros((1, 1), dtype=torch.long), scores)
@@ -192,8 +178,6 @@ filter_values = st.fixed_dictionaries(
         "top_p": st.floats(0.01, 0.999),
         "min_p": st.floats(1e-4, 0.99),
         "typical_p": st.floats(0.01, 0.999),
-        "epsilon_cutoff": st.floats(1e-5, 0.9),
-        "eta_cutoff": st.floats(1e-5, 0.9),
     },
 )
 
@@ -322,8 +306,6 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
         "top_p": [0.5, 0.9, 1.0],
         "min_p": [0, 0.01],
         "typical_p": [0.5, 0.9, 1.0, 1.0],
-        "epsilon_cutoff": [0, 0.001],
-        "eta_cutoff": [0, 0.001, 0.02],
     }
     chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
     columns = [
