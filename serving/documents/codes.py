@@ -1,4 +1,4 @@
-"""Describes what a text with codes consists of: text, and codes by their numbers."""
+"""What a text with inline codes consists of: text, and codes by their numbers."""
 
 import re
 from collections import deque
@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 
 class Shift(Enum):
-    """Says that text stands above or below the line."""
+    """Whether text is above or below the line."""
 
     SUPERSCRIPT = auto()
     SUBSCRIPT = auto()
@@ -27,10 +27,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """Stands between words by itself.
+    """A code without text, such as a picture.
 
-    parts: no sentence goes across it. is_line_break: it parts sentences only where the next line
-        does not go on with a small letter.
+    parts: sentences end here. is_line_break: sentences end here, unless the next line begins with a
+    small letter.
     """
 
     number: int
@@ -39,10 +39,10 @@ class Single:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Stands in a translation as in the source: H₂O, m², a page's number, the mark of a note.
+class Protected:
+    """What stays in a translation as it is in the source: H₂O, m², a page number, a note mark.
 
-    text: what stands for a word of the sentence; empty if it stands between words.
+    text: what the model reads as a word of the sentence; empty if it is not part of one.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Kept:
     text: str
 
 
-Item = str | Open | Close | Single | Kept
+Item = str | Open | Close | Single | Protected
 
 
 _WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
@@ -62,26 +62,26 @@ _WORD_START = re.compile(r"[^\W_]*")
 _SHIFTED = re.compile(r"\S{1,12}")
 
 
-_MOST_UNIT_LETTERS = 2  # as in km²; what stands above the line after longer words is a note's mark
+_MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
 
 
 _ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
 
 
-def with_kept_words(items: Iterable[Item]) -> list[Item]:
-    """Return the items, with formulas, units and marks of notes as items that are kept whole."""
+def with_protected_words(items: Iterable[Item]) -> list[Item]:
+    """Return the items with formulas, units and note marks as items that stay as they are."""
     ahead = deque(items)
     found: list[Item] = []
     while ahead:
         if _is_shifted(ahead):
-            found += _kept(found, [ahead.popleft() for _ in range(3)], ahead)
+            found += _protected(found, [ahead.popleft() for _ in range(3)], ahead)
         else:
             found.append(ahead.popleft())
     return found
 
 
 def _is_shifted(ahead: "deque[Item]") -> bool:
-    """Check whether short text above or below the line comes next."""
+    """Return whether the next items are short text above or below the line."""
     if len(ahead) < 3 or not isinstance(first := ahead[0], Open) or first.shift is None:
         return False
     text = ahead[1]
@@ -90,19 +90,19 @@ def _is_shifted(ahead: "deque[Item]") -> bool:
     )
 
 
-def _kept(found: list[Item], shifted: list[Item], ahead: "deque[Item]") -> list[Item]:
-    """Return what becomes of shifted text; takes what belongs to its word from both sides."""
+def _protected(found: list[Item], shifted: list[Item], ahead: "deque[Item]") -> list[Item]:
+    """Return the items for shifted text; its word is taken from both sides."""
     opened, text, _ = shifted
     assert isinstance(opened, Open) and isinstance(text, str)
     stem = _last_word(found)
     is_raised = opened.shift is Shift.SUPERSCRIPT
     if is_raised and stem[-1:].isdigit() and _ORDINAL_LETTERS.fullmatch(text):
-        return [text]  # 13th: its letters are others in another language
+        return [text]  # 13th: other languages have other letters
     if stem and (not is_raised or _is_compact(stem, text)):
-        items = (*_taken_end(found, stem), *shifted, *_taken_rest(ahead))
-        return [Kept(opened.number, items, _read(items))]
+        items = (*_take_end(found, stem), *shifted, *_take_rest(ahead))
+        return [Protected(opened.number, items, _read(items))]
     if stem or not any(map(str.isalpha, text)):
-        return [Kept(opened.number, tuple(shifted), "")]
+        return [Protected(opened.number, tuple(shifted), "")]
     return shifted
 
 
@@ -113,13 +113,13 @@ def _last_word(found: Sequence[Item]) -> str:
 
 
 def _is_compact(stem: str, raised: str) -> bool:
-    """Check whether a word is a symbol, as km, 10, CO or mc are."""
+    """Return whether a word is a symbol such as km, 10, CO or mc."""
     letters = sum(map(str.isalpha, stem))
     has_form = letters <= _MOST_UNIT_LETTERS or any(map(str.isdigit, stem)) or stem[1:].isupper()
     return stem[-1].isalnum() and (has_form or raised[0] in "+-−–")
 
 
-def _taken_end(found: list[Item], stem: str) -> list[Item]:
+def _take_end(found: list[Item], stem: str) -> list[Item]:
     last = found.pop()
     assert isinstance(last, str)
     if rest := last[: len(last) - len(stem)]:
@@ -127,8 +127,8 @@ def _taken_end(found: list[Item], stem: str) -> list[Item]:
     return [stem]
 
 
-def _taken_rest(ahead: "deque[Item]") -> list[Item]:
-    """Take what the word goes on with, which may have shifted text again."""
+def _take_rest(ahead: "deque[Item]") -> list[Item]:
+    """Take the rest of the word, which may have shifted text again."""
     taken: list[Item] = []
     while ahead:
         if _is_shifted(ahead):

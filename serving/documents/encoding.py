@@ -1,4 +1,4 @@
-"""Reads plain text files in whatever encoding they are, and writes them in it again."""
+"""Read text files in any encoding, and write them in the same one."""
 
 import codecs
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving.errors import RequestError
 
-# Where files say what they are written in.
+# Where files declare their encoding.
 _XML = r"<\?xml\s[^<>]{{0,200}}?\bencoding\s*=\s*[\"'](?P<{}>[\w.:-]+)"
 
 
@@ -37,7 +37,7 @@ _BYTE_ORDER_MARKS = (
 )
 
 
-# What is meant where an older standard is named, as the Encoding Standard of the WHATWG has it.
+# The encodings that these names mean on the web (Encoding Standard of the WHATWG).
 _MEANT = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -55,7 +55,7 @@ _MEANT = {
 _UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac_roman"}
 
 
-# Names of codecs that are no encodings of files, or whose text could not name them.
+# Codecs that are not encodings of files, or in which a declaration could not be read.
 _NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
 
 
@@ -73,9 +73,10 @@ _OWN_LANGUAGE_BONUS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """Holds the text of a file. line_end: what its line feeds stand for.
+    """The text of a file.
 
-    mark: the byte order mark before it. declaration: finds where the text names its encoding.
+    line_end: what a line feed is written as. mark: the byte order mark.
+    declaration: matches where the text names its encoding.
     """
 
     text: str
@@ -85,13 +86,15 @@ class TextFile:
     declaration: re.Pattern[str] | None = None
 
     def with_line_feeds(self) -> "TextFile":
-        """Return the same with line feeds alone, which are written as the line ends there were."""
+        """Return the file with line feeds only; `write` restores its line ends."""
         if "\r\n" not in self.text:
             return self
         return replace(self, text=self.text.replace("\r\n", "\n"), line_end="\r\n")
 
     def write(self, text: str, target: Path) -> None:
-        """Write in the same encoding; what that cannot hold in UTF-8, and declare so."""
+        """Write a text in the same encoding. If that has not all characters, write and declare
+        UTF-8.
+        """
         text = text.replace("\n", self.line_end)
         try:
             data = text.encode(self.encoding)
@@ -106,10 +109,10 @@ class TextFile:
 def read_text(
     path: Path, language: str | None = None, declaration: re.Pattern[str] | None = None
 ) -> TextFile:
-    """Read a file of text. Raises RequestError for what is no text.
+    """Read a text file. Raises RequestError if it is not text.
 
-    language: of the text, if it is known. declaration: finds where the text names its encoding,
-    as `charset` or `xml`.
+    language: of the text, if it is known. declaration: matches where the text names its encoding,
+    in the group `charset` or `xml`.
     """
     data = path.read_bytes()
     mark, encoding = _by_mark(data)
@@ -135,7 +138,7 @@ def _by_mark(data: bytes) -> tuple[bytes, str | None]:
 
 
 def _declared(data: bytes, declaration: re.Pattern[str] | None) -> str | None:
-    """Return the encoding that a file names, if its bytes are text in it."""
+    """Return the declared encoding if the file can be read in it."""
     if declaration is None:
         return None
     head = data[:_DECLARED_WITHIN].decode("latin-1")
@@ -147,25 +150,25 @@ def _declared(data: bytes, declaration: re.Pattern[str] | None) -> str | None:
 
 
 def _names(text: str, declaration: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Yield where names of encodings are; comments are found too, without any."""
+    """Yield the places of encoding names. Comments match too, without a name."""
     for found in declaration.finditer(text, 0, _DECLARED_WITHIN):
         if group := next((name for name, value in found.groupdict().items() if value), None):
             yield found.span(group)
 
 
 def _codec(name: str) -> str | None:
-    """Return Python's name for an encoding of files, or None."""
+    """Return Python's name of an encoding; None if it is not one of files."""
     name = _UNKNOWN_TO_PYTHON.get(name.lower(), name)
     try:
         codec = codecs.lookup(name).name
-        b"a".decode(codec)  # a LookupError where it is no encoding of text
+        b"a".decode(codec)  # raises LookupError if it is no text encoding
     except (LookupError, ValueError):
         return None
     return None if _NO_ENCODINGS.search(codec) else codec
 
 
 def _is_of_bytes(codec: str) -> bool:
-    """Check that in this encoding nearly every byte is a character: it reads whatever there is."""
+    """Return whether nearly every byte is a character, so that the encoding reads any file."""
     return sum(len(bytes([each]).decode(codec, "ignore")) for each in range(0xA1, 0x100)) > 80
 
 
@@ -181,7 +184,7 @@ def _reads(data: bytes, encoding: str) -> bool:
 
 
 def _guessed(data: bytes, language: str | None) -> str | None:
-    """Guess UTF-8 or another Unicode where it fits, else by what the language's letters are."""
+    """Guess a Unicode encoding if it fits, else one by the language's letters."""
     if (unicode := _unicode(data)) is not None:
         return unicode
     if b"\x1b$" in data and data.isascii() and _reads(data, "iso2022_jp"):
@@ -190,7 +193,7 @@ def _guessed(data: bytes, language: str | None) -> str | None:
 
 
 def _likeliest(data: bytes, language: str | None) -> str | None:
-    """Return the encoding in which the fewest characters are strange to a language that has it."""
+    """Return the encoding with the fewest characters that its languages do not use."""
     texts: dict[str, str | None] = {}
     best, least = None, 1.0
     for candidate in candidates(language):
@@ -205,7 +208,7 @@ def _likeliest(data: bytes, language: str | None) -> str | None:
 
 
 def _unicode(data: bytes) -> str | None:
-    """Return the form of Unicode that bytes without a mark are in, UTF-16 by where zeros are."""
+    """Return the Unicode encoding of bytes without a mark; UTF-16 is recognized by its zeros."""
     even, odd = data[::2].count(0), data[1::2].count(0)
     if (even == 0) != (odd == 0) and len(data) % 2 == 0:
         encoding = "utf-16-le" if even == 0 else "utf-16-be"
@@ -218,7 +221,7 @@ def _unicode(data: bytes) -> str | None:
 
 
 def _beyond_ascii(data: bytes, encoding: str) -> str | None:
-    """Return some of a text's words that are not in ASCII, or None if it is not in the encoding."""
+    """Return some words with characters beyond ASCII; None if the data is not in the encoding."""
     if not _reads(data, encoding):
         return None
     words: list[str] = []
@@ -232,7 +235,7 @@ def _beyond_ascii(data: bytes, encoding: str) -> str | None:
 
 
 def _redeclared(text: str, declaration: re.Pattern[str] | None) -> str:
-    """Let a text say that it is in UTF-8 wherever it names another encoding."""
+    """Return the text with UTF-8 in the place of other declared encodings."""
     if declaration is None:
         return text
     parts, end = [], 0
@@ -292,8 +295,8 @@ _ALPHABETS = (
 )
 
 
-# languages, their encodings, the character set of which these hold more, and the first bytes there
-# of punctuation and of the characters in common use
+# languages, their encodings, a smaller character set of these, and its first bytes of punctuation
+# and of common characters
 _CHARACTER_SETS = (
     ("ko", ("cp949",), "euc_kr", (0xA1, 0xA3, *range(0xB0, 0xC9))),
     ("ja", ("cp932", "euc_jp"), "euc_jp", (0xA1, 0xA3, 0xA4, 0xA5, *range(0xB0, 0xD0))),
@@ -308,18 +311,18 @@ _DOS = frozenset({"cp737", "cp850", "cp852", "cp857", "cp866"})
 _EUROPEAN = "".join(letters for _, encodings, letters in _ALPHABETS if encodings is _WESTERN)
 
 
-_JOINING = frozenset("’‘'–—…·\xad\xa0")  # what stands between letters
+_JOINING = frozenset("’‘'–—…·\xad\xa0")  # stand between letters
 
 
 _SIGNS = _JOINING | frozenset("“”„‚«»‹›•°§©®™€£¥¢¡¿†‡‰±×÷²³¹µ¶ªº¼½¾№")
 
 
-_RAISED = frozenset("¹²³")  # after a letter in units alone
+_RAISED = frozenset("¹²³")  # follow letters only in units
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An encoding that texts of some languages are in. has: whether they have a character."""
+    """An encoding of some languages. has: returns whether they use a character."""
 
     languages: frozenset[str]
     encoding: str
@@ -334,7 +337,7 @@ class Candidate:
         return (language or "").lower().replace("_", "-").partition("-")[0] in self.languages
 
     def strangeness(self, text: str) -> float:
-        """Return which part of the characters beyond ASCII is strange to these languages there."""
+        """Return the share of the characters beyond ASCII that these languages do not use so."""
         padded = f" {text} "
         places = zip(padded[:-2], text, padded[2:], strict=True)
         fits = [self._fits(*place) for place in places if place[1] > "\x7f"]
@@ -345,23 +348,23 @@ class Candidate:
             return character in _SIGNS and _is_sign_there(before, character, after)
         if character.isupper() and before.islower():
             return False
-        if self.is_latin:  # which writes ASCII between
+        if self.is_latin:  # has ASCII letters too
             return not (_is_letter_beyond_ascii(before) and _is_letter_beyond_ascii(after))
         return not any(each.isascii() and each.isalpha() for each in before + after)
 
 
 def candidates(language: str | None) -> list[Candidate]:
-    """Return the encodings that a text may be in, those of its language first."""
+    """Return possible encodings of a text, those of its language first."""
     return sorted(_candidates(), key=lambda each: (not each.is_of(language), each.is_of_dos))
 
 
 def _candidates() -> Iterator[Candidate]:
     for languages, own, base, rows in _CHARACTER_SETS:
-        yield from _of(languages, own, _in_rows(base, rows))
+        yield from _of(languages, own, _has_in_rows(base, rows))
     for languages, encodings, letters in _ALPHABETS:
         has = frozenset(letters).__contains__
         yield from _of(languages, encodings, has, is_latin=letters[0] < "\u0250")
-    # Texts of these languages quote names of their neighbours.
+    # Texts of these languages have names of neighbouring ones.
     western = [names for names, encodings, _ in _ALPHABETS if encodings is _WESTERN]
     yield from _of(
         " ".join([*western, "en id ms tl sw"]),
@@ -377,7 +380,7 @@ def _of(
     return (Candidate(frozenset(names.split()), each, has, is_latin) for each in encodings)
 
 
-def _in_rows(base: str, rows: tuple[int, ...]) -> Callable[[str], bool]:
+def _has_in_rows(base: str, rows: tuple[int, ...]) -> Callable[[str], bool]:
     def has(character: str) -> bool:
         written = character.encode(base, "ignore")
         return len(written) > 1 and written[0] in rows

@@ -1,8 +1,7 @@
-"""Turns text with codes between its words into XML fragments, and their translations into text with
-codes again.
+"""Turn text with inline codes into XML fragments, and their translations into text with codes.
 
-A code is what a format has there: a change of font, a link, a picture. Here it is a number; what it
-stands for is the format's.
+A code is anything in a text that is not text: a change of font, a link, a picture. A fragment has
+only the numbers of codes; the format knows what they mean.
 """
 
 import re
@@ -15,19 +14,19 @@ from xml.sax.saxutils import escape
 
 from lxml import etree
 
-from serving.documents.codes import Close, Item, Kept, Open, Single, with_kept_words
+from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
 from serving.text.markup.readers import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import wrapped_breaks
 
-# What XML cannot hold, whatever it stands for in its format.
+# Characters that XML cannot have.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-PARTING_TAG = "br"
+SENTENCE_END_TAG = "br"
 
 
-KEPT_TAG = "k"
+PROTECTED_TAG = "k"
 
 
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
@@ -42,7 +41,7 @@ _LINE_MARK = re.compile(LINE_MARK)
 _SIGNS = re.compile(r"[^\w\s]{1,3}")
 
 
-_LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts with spaces between words
+_LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts that have spaces between words
 
 
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
@@ -53,9 +52,8 @@ _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPH
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What is translated as one, and what stands around it and stays where it is.
-
-    before, after: codes and white space.
+    """A text that is translated at once, and the codes and white space before and after it, which
+    stay.
     """
 
     before: tuple[Item, ...]
@@ -71,10 +69,11 @@ class Fragment:
         return "".join(map(_written, self.core))
 
     def restored(self, translation: str) -> list[Item]:
-        """Return the items of a translation of `xml`. All codes are there, once; pairs are where
-        the translation has them.
+        """Return the items of a translation of `xml`.
+
+        Each code is in them once; pairs of codes are where the translation has them.
         """
-        singles = {item.number: item for item in self.core if isinstance(item, Single | Kept)}
+        singles = {item.number: item for item in self.core if isinstance(item, Single | Protected)}
         pairs = {item.number for item in self.core if isinstance(item, Open)}
         missing = dict.fromkeys(sorted(pairs))
         forms = self._own_forms()
@@ -95,8 +94,9 @@ class Fragment:
         return [*self.before, *_expanded(items), *self.after]
 
     def _own_forms(self) -> dict[str, str]:
-        """Return the words that the source writes with hyphens or spaces of its own kind, by how
-        they are read: where a translation has the same word, it is written so.
+        """Return the words with special hyphens or spaces by their plain forms.
+
+        The same words in a translation are written in the same way.
         """
         texts = (item for item in self.core if isinstance(item, str))
         words = (word for text in texts for word in _WORD.findall(text))
@@ -104,16 +104,16 @@ class Fragment:
 
 
 def fragment_of(items: Sequence[Item]) -> Fragment:
-    """Cut off what need not go through a translation: codes at the ends, pairs around all."""
-    core = _with_lines_joined(_with_kept_joined(with_kept_words(_joined(items))))
+    """Return the fragment of items, without codes at the ends and pairs around all of it."""
+    core = _with_lines_joined(_with_protected_joined(with_protected_words(_joined(items))))
     core = [*_with_line_marks(core)]
     before: list[Item] = []
     after: list[Item] = []
     while core:
         first, last = core[0], core[-1]
-        if _is_still(first):
+        if _is_outside_text(first):
             before.append(core.pop(0))
-        elif _is_still(last):
+        elif _is_outside_text(last):
             after.append(core.pop())
         elif isinstance(first, Open) and last == Close(first.number):
             before.append(core.pop(0))
@@ -126,7 +126,7 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
 
 
 def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
-    """Let sentences go across line breaks within them."""
+    """Return the items with line breaks within sentences marked as such."""
     places = [place for place, item in enumerate(items) if _is_line_break(item)]
     ends = [-1, *places, len(items)]
     lines = ["".join(map(_plain, items[start + 1 : end])) for start, end in pairwise(ends)]
@@ -138,42 +138,42 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
     return joined
 
 
-def _with_kept_joined(items: Iterable[Item]) -> list[Item]:
-    """Keep kept words as one that have signs alone between them, as in Ctrl+C and %d/%d."""
+def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
+    """Join protected words with only signs between them, as in Ctrl+C and %d/%d."""
     joined: list[Item] = []
     for item in items:
-        if isinstance(item, Kept) and item.text:
+        if isinstance(item, Protected) and item.text:
             parts: list[Item] = [item]
             if joined and isinstance(joined[-1], str) and _SIGNS.fullmatch(joined[-1]):
                 parts = [joined[-1], item]
             place = len(joined) - len(parts)
             first = joined[place] if place >= 0 else None
-            if isinstance(first, Kept) and first.text:
+            if isinstance(first, Protected) and first.text:
                 item = _as_one([first, *parts])
                 del joined[place:]
         joined.append(item)
     return joined
 
 
-def _as_one(items: Sequence[Item]) -> Kept:
-    """Return kept words, and what is between them, as one that has the number of the first."""
-    numbers = [item.number for item in items if isinstance(item, Kept)]
-    return Kept(numbers[0], tuple(_expanded(items)), "".join(map(_plain, items)))
+def _as_one(items: Sequence[Item]) -> Protected:
+    """Return several protected words as one, with the number of the first."""
+    numbers = [item.number for item in items if isinstance(item, Protected)]
+    return Protected(numbers[0], tuple(_expanded(items)), "".join(map(_plain, items)))
 
 
 def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
-    """Keep the marks of lists at the beginning of lines out of their sentences."""
+    """Yield items with list marks at the beginnings of lines as protected items."""
     begins, number = True, 0
     for item in items:
         if isinstance(item, str):
             if begins and (found := _LINE_MARK.match(item)):
                 number -= 1
-                yield Kept(number, (found.group(),), "")
+                yield Protected(number, (found.group(),), "")
                 item = item[found.end() :]
             begins = begins and not item.strip()
         elif isinstance(item, Single) and item.parts:
             begins = True
-        elif isinstance(item, Kept):
+        elif isinstance(item, Protected):
             begins = False
         yield item
 
@@ -183,25 +183,25 @@ def _is_line_break(item: Item) -> bool:
 
 
 def _plain(item: Item) -> str:
-    """Return an item as text of one line; what parts sentences is a tab there."""
+    """Return an item as text of one line, with a tab where sentences end."""
     match item:
         case str():
             return " ".join(item.splitlines())
-        case Kept(text=text):
+        case Protected(text=text):
             return text
         case Single(parts=True):
             return "\t"
     return ""
 
 
-def _is_still(item: Item) -> bool:
-    if isinstance(item, Kept):
+def _is_outside_text(item: Item) -> bool:
+    if isinstance(item, Protected):
         return not item.text
     return not item.strip() if isinstance(item, str) else isinstance(item, Single)
 
 
 def _take_blank(core: list[Item], place: int) -> list[Item]:
-    """Take the white space from one end of the text."""
+    """Remove the white space at one end of the text, and return it."""
     if not core or not isinstance(text := core[place], str):
         return []
     stripped = text.lstrip() if place == 0 else text.rstrip()
@@ -211,7 +211,7 @@ def _take_blank(core: list[Item], place: int) -> list[Item]:
 
 
 def _joined(items: Iterable[Item]) -> list[Item]:
-    """Make one text of neighbouring ones."""
+    """Join neighbouring texts."""
     joined: list[Item] = []
     for item in items:
         if isinstance(item, str) and joined and isinstance(joined[-1], str):
@@ -227,12 +227,14 @@ def _written(item: Item) -> str:
             return f'<g id="{number}">'
         case Close():
             return "</g>"
-        case Kept(number, _, text):
+        case Protected(number, _, text):
             return (
-                f'<{KEPT_TAG} id="{number}">{_text(text)}</{KEPT_TAG}>' if text else _single(number)
+                f'<{PROTECTED_TAG} id="{number}">{_text(text)}</{PROTECTED_TAG}>'
+                if text
+                else _single(number)
             )
         case Single(number, parts=True):
-            return f'<{PARTING_TAG} id="{number}"/>'
+            return f'<{SENTENCE_END_TAG} id="{number}"/>'
         case Single(number, is_line_break=True):
             return f" {_single(number)} "
         case Single(number):
@@ -249,7 +251,7 @@ def _text(text: str) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return a text as a model knows its words."""
+    """Return a text as models were trained to read it."""
     return _WITHIN_WORD.sub("", text).replace(NO_BREAK_HYPHEN, "-")
 
 
@@ -276,8 +278,8 @@ def _items_of(element: etree._Element) -> Iterator[Item]:
 
 
 def _words_among(items: Sequence[Item]) -> set[int]:
-    """Return the numbers of the codes that stand as words do: after a space, and before one or
-    before punctuation.
+    """Return the numbers of the codes that are used like words: after a space, and before a space
+    or punctuation.
     """
     return {
         item.number
@@ -290,7 +292,7 @@ def _words_among(items: Sequence[Item]) -> set[int]:
 
 
 def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
-    """Return the items of a translation with spaces around codes that stand as words do."""
+    """Add spaces around codes that are used like words."""
     spaced: list[Item] = []
     for item, (before, after) in zip(items, _edges(items), strict=True):
         is_word = isinstance(item, Single) and item.number in words
@@ -306,9 +308,7 @@ def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
 
 
 def _edges(items: Sequence[Item]) -> list[tuple[str, str]]:
-    """Return for each item the last character of the text before it, and the first of the text
-    after it; a space where there is none.
-    """
+    """Return for each item the nearest character before and after it; a space if there is none."""
 
     def nearest(items: Iterable[Item], end: int) -> Iterator[str]:
         character = " "
@@ -323,7 +323,7 @@ def _edges(items: Sequence[Item]) -> list[tuple[str, str]]:
 
 
 def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> Iterator[Item]:
-    """Yield items with the spaces that the core has at joined lines, not those that were given."""
+    """Yield items with the source's spaces at joined lines instead of the added ones."""
     own = {
         item.number: (_is_space(before, -1), _is_space(after, 0))
         for before, item, after in _with_neighbours(core)
@@ -341,7 +341,7 @@ def _with_own_spaces_at_lines(items: Sequence[Item], core: Sequence[Item]) -> It
 
 
 def _with_neighbours(items: Sequence[Item]) -> Iterator[tuple[Item, Item, Item]]:
-    """Yield each item between those beside it; at the ends with an empty text."""
+    """Yield each item between its neighbours; at the ends they are empty texts."""
     return zip(["", *items], items, [*items[1:], ""], strict=False)
 
 
@@ -354,22 +354,22 @@ def _is_joined_line(item: Item) -> bool:
 
 
 def _expanded(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield items with what is kept in pieces again."""
+    """Yield items, with the parts of protected ones."""
     for item in items:
-        yield from item.items if isinstance(item, Kept) else (item,)
+        yield from item.items if isinstance(item, Protected) else (item,)
 
 
-# How fragments are marked up: codes never part sentences, but for line breaks.
+# How fragments are marked up: only line breaks end sentences, other codes do not.
 MARKUP = Markup(
     MarkupKind.XML,
-    splitting_tags=frozenset({PARTING_TAG}),
-    ignore_tags=frozenset({KEPT_TAG}),
+    splitting_tags=frozenset({SENTENCE_END_TAG}),
+    ignore_tags=frozenset({PROTECTED_TAG}),
     outline_detection=False,
 )
 
 
 class Document(Protocol):
-    """The fragments of a document in the order of its text, in XML that `MARKUP` describes.
+    """A document: its fragments in their order, in XML that `MARKUP` describes.
 
     Reading the same file again gives the same fragments.
     """
@@ -378,7 +378,7 @@ class Document(Protocol):
     def fragments(self) -> Sequence[str]: ...
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        """Write the document, once, with a translation of each fragment.
+        """Write the document with a translation of each fragment. May be called once.
 
-        language: what they are translated into, for formats that say so.
+        language: of the translations, for formats that declare it.
         """

@@ -1,7 +1,7 @@
-"""Finds the stretches of a plain file that are translated, and puts translations in their places.
+"""Find the texts of a plain file, and write the file with translations in their places.
 
-All between them stays as it is, to the character. Marks within a stretch, as `<b>` or `**`, are
-codes that come back as they were written.
+Everything between them stays as it is. Marks within a text, such as `<b>` or `**`, are codes that
+are written back unchanged.
 """
 
 import re
@@ -11,27 +11,28 @@ from enum import Enum, auto
 from itertools import islice
 from pathlib import Path
 
-from serving.documents.codes import Close, Item, Kept, Open, Shift, Single
+from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
 from serving.documents.encoding import TextFile
 from serving.documents.fragment import Fragment, fragment_of
 
-_DEEPEST_PAIR = 100  # marks within more stand by themselves
+_DEEPEST_PAIR = 100  # marks nested deeper are single
 
 
 class Role(Enum):
     OPENS = auto()
     CLOSES = auto()
     STANDS = auto()
-    PARTS = auto()  # stands by itself, and no sentence goes across it
-    LINE_BREAK = auto()  # parts sentences, unless the next line goes on with a small letter
+    SENTENCE_END = auto()  # single, and ends a sentence
+    LINE_BREAK = auto()  # ends a sentence, unless the next line begins with a small letter
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Describes what is no text. name: what opens is closed by the next of the same name.
+    """A part of a text that is not words. name: an opening mark is closed by the next of the same
+    name.
 
-    shift: of what opens text above or below the line. shown: what a mark by itself stands for in a
-    sentence. character: what it is within a word.
+    shift: of marks around text above or below the line. shown: what a single mark means as a word
+    of the sentence. character: the character that it means within a word.
     """
 
     raw: str
@@ -46,10 +47,9 @@ SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 
 
 class Span:
-    """Holds a stretch of a file and what its codes stand for.
+    """A text of a file, and what its codes stand for.
 
-    pieces: its text, as it is meant, and its marks, as they are written.
-    written: makes of a text what stands for it in the file.
+    pieces: unescaped text, and marks as they are in the file. written: escapes a text for the file.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Span:
         )
 
     def _text(self, text: str) -> str:
-        """Write text, and characters that the file writes as marks as it does."""
+        """Escape text; write characters as the marks that the source has for them."""
         pattern = "|".join(map(re.escape, filter(None, self._characters))) or r"(?!)"
         parts = re.split(f"({pattern})", text)
         return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
@@ -89,18 +89,18 @@ class Span:
             if piece.character:
                 items.append(piece.character)
             elif piece.shown.strip() and isinstance(item, Single):
-                items.append(Kept(item.number, (item,), piece.shown))
+                items.append(Protected(item.number, (item,), piece.shown))
             else:
                 items.append(item)
         return items
 
 
 def _single(number: int, mark: Mark) -> Single:
-    return Single(number, mark.role is Role.PARTS, mark.role is Role.LINE_BREAK)
+    return Single(number, mark.role is Role.SENTENCE_END, mark.role is Role.LINE_BREAK)
 
 
 def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Open | Close]:
-    """Find which mark closes which; what is left open, or was never opened, is in no pair."""
+    """Return opening and closing marks by their places. Marks without a partner are in no pair."""
     opened: list[tuple[str, int]] = []
     pairs: dict[int, Open | Close] = {}
     for place, piece in enumerate(pieces):
@@ -123,7 +123,7 @@ def _shift_of(piece: str | Mark) -> Shift | None:
 
 
 def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> str:
-    """Return the text with a translation in the place of each span; spans are in their order."""
+    """Return the text with translations in the places of the spans, which are in order."""
     parts: list[str] = []
     end = 0
     for span, translation in zip(spans, translations, strict=True):
@@ -132,11 +132,11 @@ def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> s
     return "".join([*parts, text[end:]])
 
 
-Edit = tuple[int, int, str]  # the text between two places, and what takes its place
+Edit = tuple[int, int, str]  # start, end, replacement
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits made; those of one place come in their order."""
+    """Return a text with edits made; those of one place are made in their order."""
     parts: list[str] = []
     end = 0
     for start, stop, new in sorted(edits, key=lambda edit: edit[:2]):
@@ -146,7 +146,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 
 
 class PlainDocument:
-    """Holds the stretches with words of a file, in their order."""
+    """A text file and its spans with words."""
 
     def __init__(self, file: TextFile, spans: Iterable[Span]) -> None:
         self._file = file
@@ -161,12 +161,11 @@ class PlainDocument:
 
 
 class LayeredDocument:
-    """Holds the stretches with words of a file, some of which stand within marks of others, as what
-    an attribute of a tag says.
+    """A text file with texts inside the marks of other texts, as in attributes of tags.
 
-    layers: each finds stretches that are not within each other; those of the first are translated
-        first. What they are then must not change which the others find, or their fragments.
-    in_language: lets a text say which language it is in.
+    layers: functions that find spans, which must not overlap. The spans of the first layer are
+    replaced first; that must not change what the next layers find.
+    in_language: declares the language in the text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Finds what is no language in short texts: tags, and marks that programs fill in."""
+"""Find tags and placeholders in short texts."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,14 +36,14 @@ _SHORT = r"%L?\d{1,2}(?![\d$]) | %[A-Za-z](?![A-Za-z])"  # %1, of Qt; %B, of dat
 _NAMED = r"%[A-Za-z_][\w.-]+%(?![\w%]) | (?<![\w%:@/])(?: %[a-z]\w{2,} | [:@][a-z_]\w*:? )"
 _FLAGS = r"-+\#0I'"
 _IN_FORMAT = _pattern(f"{_printf(_FLAGS + ' ')} | {_SHORT}")
-# In a text that is not known to be a format, a sign after a number is a percentage.
+# Outside of formats, a sign after a number is a percentage.
 _IN_TEXT = _pattern(
     rf"{_NAMED} | (?<!\d)(?: {_printf(_FLAGS)} | {_SHORT} | (?<!\d\s)%[ ][dfsu](?!\w) )"
 )
-CODE = "\ufdd0"  # no character of any text
+CODE = "\ufdd0"  # a noncharacter, so in no text
 _KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
-# How programs lay texts out: lines, columns, and options before what is said of them. White space
-# is tried once a run of it.
+# Layout by programs: lines, columns, and options before their descriptions. The lookbehinds try a
+# run of white space only once.
 _LAYOUT = re.compile(
     r"(?P<line>(?<![ \t])[ \t]*\n\s*)"
     r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
@@ -52,9 +52,9 @@ _LAYOUT = re.compile(
 
 
 def pieces_of(text: str, is_format: bool = False) -> Iterator[str | Mark]:
-    """Yield a text as its words and its marks.
+    """Yield the words and the marks of a text.
 
-    is_format: every percent sign in it begins a mark, as in C's `printf`.
+    is_format: every percent sign begins a mark, as in C's `printf`.
     """
     end = 0
     for found in (_IN_FORMAT if is_format else _IN_TEXT).finditer(text):
@@ -65,7 +65,7 @@ def pieces_of(text: str, is_format: bool = False) -> Iterator[str | Mark]:
 
 
 def word_mark(raw: str, shown: str = "") -> Mark:
-    """Return a mark that stands for a word of the sentence, as a placeholder does."""
+    """Return a mark that is a word of the sentence, as a placeholder is."""
     return Mark(raw, shown=shown or raw)
 
 
@@ -84,7 +84,9 @@ def _mark(found: re.Match[str]) -> Mark | str:
 
 
 def _entity(raw: str) -> Mark | str:
-    """Return the mark of a character; a control character is none of a text, and stands."""
+    """Return the mark of an entity; its character is part of the text unless it is a control
+    character.
+    """
     character = unescape(raw)
     if character == raw:
         return raw
@@ -95,42 +97,42 @@ def _entity(raw: str) -> Mark | str:
 def message_pieces(
     text: str, is_format: bool = False, codes: Iterable[Mark] = ()
 ) -> Iterator[str | Mark]:
-    """Yield a message of a program as its words and its marks: lines and ICU's branches too.
+    """Yield the words and the marks of a program's message, also of its lines and ICU branches.
 
-    codes: marks that are known already; for each there is a `CODE` in the text.
+    codes: known marks; the text has a `CODE` in the place of each.
     """
     part: list[str | Mark] = []
     for piece in _message_pieces(text, is_format, iter(codes)):
         part.append(piece)
-        if isinstance(piece, Mark) and piece.role in (Role.PARTS, Role.LINE_BREAK):
+        if isinstance(piece, Mark) and piece.role in (Role.SENTENCE_END, Role.LINE_BREAK):
             yield from _with_words_or_apart(part)
             part = []
     yield from _with_words_or_apart(part)
 
 
 def _with_words_or_apart(part: Sequence[str | Mark]) -> Iterator[str | Mark]:
-    """Let what stands alone without a word, as a full stop after a branch, be no text."""
+    """Yield the pieces of a sentence. Without a letter in it its text becomes marks."""
     if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in part):
         yield from part
         return
     for piece in part:
-        yield Mark(piece, Role.PARTS) if isinstance(piece, str) and piece else piece
+        yield Mark(piece, Role.SENTENCE_END) if isinstance(piece, str) and piece else piece
 
 
 def _message_pieces(
     text: str, is_format: bool, waiting: Iterator[Mark], has_number: bool = False
 ) -> Iterator[str | Mark]:
-    """has_number: a "#" in this text stands for a number."""
+    """Yield pieces as `message_pieces`. has_number: "#" stands for a number."""
     start = 0
     for argument in arguments(text):
         yield from _text_pieces(text[start : argument.span.start], is_format, waiting, has_number)
         start = argument.span.start
         for branch in argument.branches:
-            yield Mark(text[start : branch.start], Role.PARTS)
+            yield Mark(text[start : branch.start], Role.SENTENCE_END)
             inner, counts = text[branch.start : branch.end], has_number or argument.has_number
             yield from _message_pieces(inner, is_format, waiting, counts)
             start = branch.end
-        yield Mark(text[start : argument.span.end], Role.PARTS)
+        yield Mark(text[start : argument.span.end], Role.SENTENCE_END)
         start = argument.span.end
     yield from _text_pieces(text[start:], is_format, waiting, has_number)
 
@@ -163,11 +165,11 @@ def _laid_out(text: str, is_format: bool) -> Iterator[str | Mark]:
 def _role_of_layout(found: re.Match[str]) -> Role:
     if found["option"] and not found["gap"]:
         return Role.STANDS
-    return Role.LINE_BREAK if found.group().count("\n") == 1 else Role.PARTS
+    return Role.LINE_BREAK if found.group().count("\n") == 1 else Role.SENTENCE_END
 
 
 def tag_mark(raw: str) -> Mark:
-    """Return the mark that a tag is, as it is written; comments and the like stand alone."""
+    """Return the mark of a tag; comments and the like are single marks."""
     if not raw.lstrip("</")[:1].isalpha() or raw.endswith("/>"):
         return Mark(raw)
     role = Role.CLOSES if raw.startswith("</") else Role.OPENS

@@ -1,4 +1,6 @@
-"""Finds elements in the text of well-formed XML, all else of which stays to the character."""
+"""Parse XML of unknown origin safely, and find the elements in its text, so that all else stays as
+it is.
+"""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ _CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 @dataclass(eq=False)
 class XmlElement:
-    """Holds an element and the places of its tags. name: without the namespace's prefix."""
+    """An element and the places of its tags in the text. name: without its prefix."""
 
     prefix: str
     name: str
@@ -47,7 +49,7 @@ class XmlElement:
     @cached_property
     def attributes(self) -> dict[str, str]:
         own = self.tag[len(self.prefix) + len(self.name) + 1 :]
-        return {name: meant(one or other) for name, one, other in _ATTRIBUTE.findall(own)}
+        return {name: unescape_text(one or other) for name, one, other in _ATTRIBUTE.findall(own)}
 
     @property
     def is_empty(self) -> bool:
@@ -58,19 +60,19 @@ class XmlElement:
         return f"</{self.prefix}{self.name}>"
 
     def child(self, name: str) -> "XmlElement | None":
-        """Return the first child of a name, of the same namespace as this element."""
+        """Return the first child of a name with the same namespace prefix."""
         own = (each for each in self.children if each.prefix == self.prefix)
         return next((each for each in own if each.name == name), None)
 
     def walk(self) -> Iterator["XmlElement"]:
-        """Yield it and all elements within, in the order of the text."""
+        """Yield the element and all its descendants in document order."""
         waiting = [self]
         while waiting:
             yield (element := waiting.pop())
             waiting += reversed(element.children)
 
     def inherited(self, attribute: str) -> str | None:
-        """Return an attribute of it, or of the nearest element around it that has one."""
+        """Return an attribute of the element or of its nearest ancestor that has it."""
         element: XmlElement | None = self
         while element is not None:
             if (value := element.attributes.get(attribute)) is not None:
@@ -79,7 +81,7 @@ class XmlElement:
         return None
 
     def with_attributes(self, changes: dict[str, str | None]) -> str:
-        """Return its first tag with attributes changed or added; None takes one away."""
+        """Return the start tag with changed or added attributes; None removes one."""
         tag = self.tag
         for name, value in changes.items():
             written = "" if value is None else f" {name}={quoteattr(value)}"
@@ -90,7 +92,7 @@ class XmlElement:
 
 
 def root_of(text: str) -> XmlElement:
-    """Return the elements of a document that a parser found well-formed, without a DTD."""
+    """Return the root element of a well-formed document without a DTD."""
     document = XmlElement("", "", "", 0, 0, None)
     current = document
     for token in _TOKEN.finditer(text):
@@ -114,8 +116,8 @@ def root_of(text: str) -> XmlElement:
     return root
 
 
-def meant(written: str) -> str:
-    """Return what text or an attribute means, which has no elements in it."""
+def unescape_text(written: str) -> str:
+    """Return the unescaped text of content without elements, or of an attribute."""
     if "<" not in written:
         return _unescaped(written)
     parts = enumerate(_CDATA.split(written))
@@ -123,8 +125,8 @@ def meant(written: str) -> str:
 
 
 def text_within(written: str) -> str:
-    """Return the text of content with elements in it."""
-    return meant(_TOKEN.sub(lambda token: token["other"] or "", written))
+    """Return the text of content with elements."""
+    return unescape_text(_TOKEN.sub(lambda token: token["other"] or "", written))
 
 
 def _unescaped(text: str) -> str:
@@ -137,15 +139,15 @@ def _unescaped(text: str) -> str:
 
 
 def is_cdata(written: str) -> bool:
-    """Check that text is in CDATA sections alone."""
+    """Return whether all text is in CDATA sections."""
     return "<![CDATA[" in written and not _CDATA.sub("", written).strip()
 
 
-def written_as_cdata(text: str) -> str:
+def cdata_of(text: str) -> str:
     return f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
 
 
-def written_as_text(text: str) -> str:
+def escape_text(text: str) -> str:
     return escape(text).replace("\r", "&#13;")
 
 
@@ -153,7 +155,9 @@ SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 
 
 def parse_xml(data: bytes, name: str) -> etree._ElementTree:
-    """Parse a whole document. Raises RequestError naming the part that cannot be taken."""
+    """Parse a document. Raises RequestError with the name of the part; entities and document types
+    are refused.
+    """
     parser = etree.XMLParser(resolve_entities=False, no_network=True, strip_cdata=False)
     try:
         tree = etree.ElementTree(etree.fromstring(data, parser))
@@ -166,8 +170,8 @@ def parse_xml(data: bytes, name: str) -> etree._ElementTree:
     return tree
 
 
-def written_xml(tree: etree._ElementTree) -> bytes:
-    """Write a document with the declaration that it had."""
+def xml_bytes(tree: etree._ElementTree) -> bytes:
+    """Return the document with its original declaration."""
     document: Any = tree.docinfo
     write: Any = etree.tostring
     encoding, standalone = document.encoding or "UTF-8", document.standalone or None
@@ -175,8 +179,8 @@ def written_xml(tree: etree._ElementTree) -> bytes:
     return written
 
 
-def space_kept(element: etree._Element, text: str, marks_space: bool = True) -> None:
-    """Give an element a text whose spaces count also at its ends. marks_space: it has to say so."""
+def set_text(element: etree._Element, text: str, marks_space: bool = True) -> None:
+    """Set the text of an element. marks_space: spaces at its ends need `xml:space`."""
     element.text = text
     if marks_space and text != text.strip():
         element.set(SPACE, "preserve")

@@ -1,4 +1,4 @@
-"""Reads the lines of a batch's file: one request each, as JSON."""
+"""The lines of a batch's file: one request each, as JSON."""
 
 import json
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ class Line:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the requests of a file whose lines are all right."""
+    """Yield the requests of a checked file."""
     for number, text in _texts(path):
         value = json.loads(text)
         yield Line(number, value["custom_id"], value["body"])
 
 
 def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
-    """Return what is wrong with the lines of a file, and how many there are."""
+    """Return the problems of the lines of a file, and the number of lines."""
     problems: list[dict[str, Any]] = []
     seen: set[str] = set()
     count = 0
@@ -48,7 +48,7 @@ def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
 
 
 def _texts(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, numbered from 1."""
+    """Yield the lines that are not blank, with their numbers."""
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
             if text.strip():

@@ -1,7 +1,7 @@
-"""Reads and writes .html: text between blocks, and what attributes say to readers, is translated;
-all else stays to the character.
+"""Read and write .html: the text between blocks and the attributes that readers see are translated.
 
-HTML is taken as leniently as browsers take it: nothing needs to be closed.
+Everything else stays as it is. HTML is read as leniently as browsers do: nothing needs to be
+closed.
 """
 
 import re
@@ -18,7 +18,7 @@ from serving.documents.spans import SHIFT_TAGS, LayeredDocument, Mark, Role, Spa
 
 Written = Callable[[str], str]
 
-# What readers are shown or told of an element. HTML's standard calls these translatable.
+# Attributes that readers see or hear; the HTML standard calls them translatable.
 _SHOWN = names(
     "alt aria-description aria-label aria-placeholder aria-roledescription aria-valuetext"
     " placeholder title"
@@ -34,10 +34,10 @@ _META = names(
     "description og:description og:image:alt og:title twitter:description twitter:image:alt"
     " twitter:title"
 )
-_LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tried once a run of spaces
+_LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tries a run of spaces only once
 _SPACES = " \t\n\r\f"
 _ESCAPED = frozenset("&<> \t\n\r")
-# Elements that stand in a text as marks, besides those that hold words of it.
+# Elements that are marks within a text, besides those with words.
 _WITHIN_TEXT = names("math object script svg template textarea")
 _WITH_WORDS = INLINE - names("rp rt")
 _TAG = re.compile(r"<[^>]*>")
@@ -46,15 +46,15 @@ _REFERENCE = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
 
 
 def read(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
+    """Read an HTML page. Raises RequestError."""
     file = read_text(path, language, HTML_DECLARATION)
     layers = (partial(attribute_spans, file.encoding), partial(text_spans, file.encoding))
     return LayeredDocument(file, layers, _in_language)
 
 
 def attribute_spans(encoding: str, text: str) -> Iterator[Span]:
-    """Yield what the attributes of a page say to readers."""
-    written = partial(_written, encoding)
+    """Yield the attributes of a page that readers see or hear."""
+    written = partial(_escaped, encoding)
     page = Page(text)
     for place, (token, state) in enumerate(zip(page.tokens, page.states(), strict=True)):
         if not state.has_attributes:
@@ -79,7 +79,7 @@ def _is_shown(tag: str, name: str, values: Mapping[str, str]) -> bool:
 
 
 def _in_quotes(written: Written, quote: str, text: str) -> str:
-    """Write a text as the value of an attribute, within quotes or without any."""
+    """Escape a text as the value of an attribute with these quotes, or without quotes."""
     ends = _ENDS_OF_VALUES[quote]
     value = "".join(f"&#{ord(each)};" if each in ends else each for each in written(text))
     return value.replace("&#34;", "&quot;")
@@ -87,7 +87,7 @@ def _in_quotes(written: Written, quote: str, text: str) -> str:
 
 @dataclass
 class _Open:
-    """Holds the stretch that is being read: its pieces, and where each is in the page."""
+    """The text that is being read: its pieces, and their places in the page."""
 
     pieces: list[str | Mark] = field(default_factory=list)
     start: int = 0
@@ -101,11 +101,11 @@ class _Open:
 
 
 def text_spans(encoding: str, text: str) -> Iterator[Span]:
-    """Yield what stands between the blocks of a page."""
-    written = partial(_written, encoding)
+    """Yield the texts between the blocks of a page."""
+    written = partial(_escaped, encoding)
     page = Page(text)
     held = _Open()
-    whole = 0  # up to which token an element stays as it is
+    whole = 0  # the token after an element that stays as it is
     for place, (token, state) in enumerate(zip(page.tokens, page.states(), strict=True)):
         if place < whole:
             continue
@@ -122,7 +122,7 @@ def text_spans(encoding: str, text: str) -> Iterator[Span]:
 
 
 def _piece(token: Token, state: State, raw: str) -> str | Mark | None:
-    """Return what a token is within a text; None if it parts texts."""
+    """Return a token as a piece of text; None if it ends the text."""
     if not (state.is_translated or state.whole):
         return None
     if token.kind is Kind.TEXT:
@@ -142,7 +142,7 @@ def _piece(token: Token, state: State, raw: str) -> str | Mark | None:
 
 
 def _span(held: _Open, text: str, written: Written) -> Span:
-    """Make a span without the white space around it, which is how the page is laid out."""
+    """Return a span without the white space at its ends, which is only layout."""
     pieces, start, end = held.pieces, held.start, held.end
     if isinstance(first := pieces[0], str):
         start += len(first) - len(first.lstrip(_SPACES))
@@ -156,7 +156,7 @@ def _span(held: _Open, text: str, written: Written) -> Span:
 
 
 def _references(pieces: Sequence[str | Mark]) -> dict[str, str]:
-    """Return how a text writes characters that it does not write as they are."""
+    """Return the character references of a text by their characters."""
     raws = (raw for p in pieces if isinstance(p, str) for raw in _REFERENCE.findall(p))
     found = {unescape(raw): raw for raw in raws}
     return {
@@ -170,13 +170,13 @@ def _with_references(references: Mapping[str, str], written: Written, text: str)
     return "".join(references.get(each) or written(each) for each in text)
 
 
-def _written(encoding: str, text: str) -> str:
-    """Write a text as HTML, with references for what the page's encoding does not hold."""
+def _escaped(encoding: str, text: str) -> str:
+    """Escape a text as HTML, with references for characters that the page's encoding lacks."""
     return escape(text, quote=False).encode(encoding, "xmlcharrefreplace").decode(encoding)
 
 
 def _in_language(text: str, language: str) -> str:
-    """Let the page say that it is in a language."""
+    """Declare the language of the page in its `html` tag."""
     page = Page(text)
     for place, token in enumerate(page.tokens):
         if token.kind is Kind.START and token.name == "html":

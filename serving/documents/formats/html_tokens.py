@@ -1,4 +1,4 @@
-"""Reads HTML as tokens, as leniently as browsers do, and says which of them are translated."""
+"""Split HTML into tokens, as leniently as browsers do, and find which of them are translated."""
 
 import re
 from collections import Counter
@@ -14,22 +14,22 @@ def names(words: str) -> frozenset[str]:
 
 
 VOID = names("area base br col embed hr img input link meta param source track wbr")
-# Elements within a text; all others part texts.
+# Elements within a text; all others end it.
 INLINE = names(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img input ins kbd label mark q"
     " rp rt ruby s samp small span strike strong sub sup svg time tt u var wbr"
 )
-# Elements whose content is no language whatever they say, and if they say nothing.
+# Elements whose content is never translated, and those where it is only if they ask for it.
 _NEVER_LANGUAGE = names("iframe math object script style svg template")
 _LEFT_ALONE = names("code kbd pre rp rt samp textarea var")
-# What the start of an element closes that has no end tag.
+# The open elements that a start tag closes.
 _CLOSED_BY = {
     **{name: names(name) for name in ("li", "option", "tr")},
     **{name: names("dt dd") for name in ("dt", "dd")},
     **{name: names("td th") for name in ("td", "th")},
     "tr": names("tr td th"),
 }
-_ONLY_TEXT = names("iframe noframes script style textarea title xmp")  # holds no tags
+_ONLY_TEXT = names("iframe noframes script style textarea title xmp")  # contain no tags
 _MARK = re.compile(
     r"<!--(?:>|->|.*?(?:-->|--!>|\Z))|<\?(?:php|=).*?(?:\?>|\Z)|<%.{0,2000}?%>|<[!?][^>]*(?:>|\Z)"
     r"|</[^A-Za-z][^>]*(?:>|\Z)|</(?P<end>[A-Za-z][^\s/>]*)[^>]*>"
@@ -54,19 +54,19 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Holds a piece of a page. name: of a tag. says: whether its element is to be translated."""
+    """A piece of a page. name: of a tag. translate: whether its element asks to be translated."""
 
     kind: Kind
     start: int
     name: str = ""
-    says: bool | None = None
+    translate: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Holds an attribute's value as it is meant, and where it is in the page.
+    """An unescaped attribute value and its place in the page.
 
-    quote: how it is quoted, if it is.
+    quote: the quotes around it; empty if there are none.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Attribute:
 
 
 def _tokens(text: str) -> Iterator[Token]:
-    """Yield tokens as the HTML standard, 13.2.5, finds them; what a program fills in is another."""
+    """Yield tokens as in the HTML standard, 13.2.5; marks of template engines are tokens too."""
     place = 0
     while place < len(text):
         mark = text.find("<", place)
@@ -92,7 +92,9 @@ def _tokens(text: str) -> Iterator[Token]:
                 yield Token(Kind.TEXT, place)
                 place = _end_of(name, text, place)
         elif mark >= 0:
-            is_tag = _TAG_NAME.match(text, mark) is not None  # it never ends: nobody is shown it
+            is_tag = (
+                _TAG_NAME.match(text, mark) is not None
+            )  # it never ends, so browsers do not show it
             yield Token(Kind.OTHER if is_tag else Kind.TEXT, mark, "!" * is_tag)
             place = len(text) if is_tag else mark + 1
 
@@ -107,7 +109,7 @@ def _token(found: "re.Match[str]") -> Token:
     attributes = {key.lower(): value for key, value in reversed([*_values(found["attributes"])])}
     is_empty = found.group().endswith("/>") and name not in VOID
     kind = Kind.OTHER if is_empty else Kind.START
-    return Token(kind, place, name, _says(attributes))
+    return Token(kind, place, name, _translate_attribute(attributes))
 
 
 def _values(attributes: str) -> Iterator[tuple[str, str]]:
@@ -121,7 +123,7 @@ def _end_of(name: str, text: str, place: int) -> int:
     return found.start() if found else len(text)
 
 
-def _says(attributes: Mapping[str, str]) -> bool | None:
+def _translate_attribute(attributes: Mapping[str, str]) -> bool | None:
     said = attributes.get("translate")
     if said == "no" or "notranslate" in attributes.get("class", "").split():
         return False
@@ -130,10 +132,9 @@ def _says(attributes: Mapping[str, str]) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Says of a token whether it is translated, and whether its tag's attributes are.
+    """Whether a token is translated, and whether the attributes of its tag are.
 
-    whole: up to which token its element stays as it is, with nothing to translate in it; 0 if it
-        is no such element.
+    whole: the place after an element without anything to translate; 0 for other tokens.
     """
 
     is_translated: bool
@@ -142,7 +143,7 @@ class State:
 
 
 class Page:
-    """Holds the tokens of a page."""
+    """The tokens of a page."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -158,9 +159,9 @@ class Page:
     def states(self) -> list[State]:
         """Return the state of each token."""
         stops = _stops(self.tokens)
-        wanted = [0, *accumulate(token.says is True for token in self.tokens)]
+        wanted = [0, *accumulate(token.translate is True for token in self.tokens)]
         states: list[State] = []
-        within: list[tuple[int, bool]] = []  # up to which token, and whether that is translated
+        within: list[tuple[int, bool]] = []  # the token after it, and whether it is translated
         for place, token in enumerate(self.tokens):
             while within and within[-1][0] <= place:
                 within.pop()
@@ -168,7 +169,7 @@ class Page:
             if token.kind is not Kind.START:
                 states.append(State(outer))
                 continue
-            has_attributes = outer if token.says is None else token.says
+            has_attributes = outer if token.translate is None else token.translate
             inner = _is_content_translated(token, outer)
             stop = stops.get(place, place + 1)
             is_whole = outer and not inner and wanted[stop] == wanted[place + 1]
@@ -179,13 +180,13 @@ class Page:
         return states
 
     def attributes(self, place: int) -> Iterator[Attribute]:
-        """Yield the attributes with a value of a start tag."""
+        """Yield the attributes of a start tag that have a value."""
         raw, start = self.raw(place), self.tokens[place].start
         tag = _TAG_NAME.match(raw)
         end = tag.end() if tag else 0
         for found in _ATTRIBUTE.finditer(raw, end):
             if not raw[end : found.start()].isspace():
-                return  # quotes that are not in pairs
+                return  # unpaired quotes
             end = found.end()
             group = next((each for each in _QUOTES if found[each] is not None), None)
             if group is None:
@@ -199,13 +200,13 @@ class Page:
 def _is_content_translated(token: Token, outer: bool) -> bool:
     if token.name in _NEVER_LANGUAGE:
         return False
-    if token.says is not None:
-        return token.says
+    if token.translate is not None:
+        return token.translate
     return outer and token.name not in _LEFT_ALONE
 
 
 def _stops(tokens: Sequence[Token]) -> dict[int, int]:
-    """Return for each token that starts an element which token is the first after it."""
+    """Return for each start tag the place of the token after its element."""
     stops: dict[int, int] = {}
     opened: list[int] = []
     num_open: Counter[str] = Counter()

@@ -1,8 +1,8 @@
-"""Reads and writes .md: paragraphs, headings, lists, tables, HTML, what pictures and links are said
-to be, and the front matter's title. Code, directives, formulas and links' targets stay; a
-paragraph's lines become one, but where it breaks lines itself.
+"""Read and write .md: paragraphs, headings, lists, tables, HTML, the texts of pictures and links,
+and titles of the front matter.
 
-Read again, a translation has the structure of its source.
+Code, directives, formulas and link targets stay. The lines of a paragraph become one, except at
+hard breaks. A translation has the same structure as its source.
 """
 
 import re
@@ -17,10 +17,10 @@ from serving.documents.formats.markdown_blocks import (
     TITLE,
     HtmlBlock,
     Label,
+    NotAsParsed,
     Page,
     Reader,
     TextBlock,
-    Unread,
     front_matter_spans,
 )
 from serving.documents.fragment import Document
@@ -29,13 +29,13 @@ from serving.documents.spans import LayeredDocument, Span
 _TITLE_AT_END = re.compile(rf"\s(?P<title>{TITLE})\s*\)?[ \t]*\Z")
 _REFERENCE = re.compile(rf"[ \t>]*\[[^\[\]]+\]:[ \t]*(?:<[^<>]*>|\S+)[ \t]+{TITLE}[ \t]*\Z")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#+|~$^={}:!-])")
-_IN_TITLES = str.maketrans('`"[]{}', "''()()")  # what would end them
+_IN_TITLES = str.maketrans('`"[]{}', "''()()")  # would end titles
 _NUMBER_OF_LIST = re.compile(r"^(\d+)([.)])", re.MULTILINE)
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def read(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
+    """Read a Markdown file. Raises RequestError."""
     return LayeredDocument(read_text(path, language).with_line_feeds(), (_label_spans, _text_spans))
 
 
@@ -46,17 +46,17 @@ def _text_spans(text: str) -> Iterator[Span]:
             if not _begins_with_inline_tag(text, block):
                 yield from _html_spans(text, block, text_spans)
             continue
-        with suppress(Unread):
+        with suppress(NotAsParsed):
             yield _TextSpan(block, page)
 
 
 class _TextSpan(Span):
-    """Holds the text of a block. What would change the structure of a translation is escaped; if
-    that does not do, the text stays as it is.
+    """The text of a block. Characters that would change the structure are escaped; if that does not
+    help, the text is not translated.
     """
 
     def __init__(self, block: TextBlock, page: Page) -> None:
-        """Raises Unread."""
+        """Raises NotAsParsed."""
         self._block, self._page = block, page
         self._escapes = False
         super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
@@ -72,8 +72,9 @@ class _TextSpan(Span):
         return self._block.raw
 
     def _may_be_code(self) -> bool:
-        """Return whether a first line is indented as code and a later one is not: parsers that know
-        no definitions take the first for code, so that the lines must not be joined.
+        """Return whether the first line is indented as code and a later one is not.
+
+        Parsers without definition lists would read the first line as code, so the lines stay apart.
         """
         text, start = self._page.text, self._block.start
         indentation = text[text.rfind("\n", 0, start) + 1 : start]
@@ -90,7 +91,7 @@ class _TextSpan(Span):
 
 
 def _label_spans(text: str) -> Iterator[Span]:
-    """Yield what is said of the page, and, within the marks of texts, of pictures and links."""
+    """Yield front matter, and the texts of pictures and links within the marks of other texts."""
     yield from front_matter_spans(text)
     page = Page(text)
     spans = [
@@ -102,7 +103,7 @@ def _label_spans(text: str) -> Iterator[Span]:
         if isinstance(block, HtmlBlock):
             spans += _html_spans(text, block, attribute_spans)
         else:
-            with suppress(Unread):
+            with suppress(NotAsParsed):
                 spans += _spans_of_labels(text, block, block.read())
     yield from sorted((span for span in spans if span), key=lambda span: span.start)
 
@@ -124,20 +125,20 @@ def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[Sp
 
 
 def _picture_span(start: int, label: Label) -> Span | None:
-    """Return the text that stands for a picture."""
+    """Return the alternative text of a picture."""
     if not label.children:
         return None
     begin = start + len("![")
     reader = Reader(label.raw[len("![") :], "\n")
-    with suppress(Unread):
+    with suppress(NotAsParsed):
         reader.read_all(label.children)
-        if label.raw[len("![") + reader.place :] not in ("]", "][]"):  # found by its own text
+        if label.raw[len("![") + reader.place :] not in ("]", "][]"):  # a reference by its own text
             return Span(begin, begin + reader.place, reader.pieces)
     return None
 
 
 def _title_span(end: int, raw: str) -> Span | None:
-    """Return the title of a link. end: where what is written of it ends."""
+    """Return the title of a link. end: the end of its mark."""
     found = _TITLE_AT_END.search(raw)
     if found is None:
         return None
@@ -152,8 +153,9 @@ def _title_span(end: int, raw: str) -> Span | None:
 
 
 def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
-    """Check whether the block is one only because a tag is alone in its first line: such lines
-    must not be joined.
+    """Return whether the block is HTML only because its first line is a single inline tag.
+
+    The lines of such a block stay apart.
     """
     tokens = html_tokens.Page(text[block.start : block.end]).tokens
     return next((each.name in html_tokens.INLINE for each in tokens if each.name), False)

@@ -1,4 +1,4 @@
-"""Finds the blocks with text of a Markdown file, where each is, and what its text consists of."""
+"""Find the blocks of a Markdown file that have text, their places, and the pieces of their text."""
 
 import json
 import re
@@ -44,13 +44,13 @@ _ALERT = re.compile(r"\[![\w-]+\]")
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 
 
-class Unread(Exception):
-    """Says that the text is not as it was parsed; such a block stays as it is."""
+class NotAsParsed(Exception):
+    """Raised when a text is not as it was parsed; its block is not translated."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """Holds an image, the end of a link or a tag, as it is written, and the tokens of an image's
+    """An image, the end of a link or a tag, as it is in the file. children: tokens of an image
     text.
     """
 
@@ -61,9 +61,9 @@ class Label:
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Holds a stretch of text. block: its token. is_cell: of a table.
+    """A text. block: its token. is_cell: it is in a table.
 
-    continued: what new lines begin with.
+    continued: how new lines begin.
     """
 
     start: int
@@ -78,17 +78,17 @@ class TextBlock:
         return found.group() if found else "\n"
 
     def content_of(self, raw: str) -> str:
-        """Return what a parser reads where this is written in the block's place."""
+        """Return what a parser would read for this text in the block's place."""
         content = raw.replace(self.continued, "\n")
         return content.replace("\\|", "|") if self.is_cell else content
 
     @property
     def is_title(self) -> bool:
-        """Say if it is the title of a directive, in whose line it stands."""
+        """Return whether it is the title in the line of a directive."""
         return bool(self.block.meta.get("is_title"))
 
     def read(self) -> "Reader":
-        """Raises Unread."""
+        """Read the pieces of the text. Raises NotAsParsed."""
         reader = Reader(self.block.content, self.continued)
         reader.read_all(self.block.children or ())
         return reader
@@ -101,7 +101,7 @@ class HtmlBlock:
 
 
 class Page:
-    """Holds the text of a Markdown file, parsed."""
+    """The parsed text of a Markdown file."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -125,21 +125,21 @@ class Page:
                     yield HtmlBlock(place, end)
                     place = end
             elif token.type == "inline":
-                found = _stretch(token.content).search(self.text, place)
+                found = _pattern_of(token.content).search(self.text, place)
                 if found is not None:
                     place = found.end()
                     is_cell = previous.tag in ("th", "td")
                     yield TextBlock(found.start(), place, found.group(), token, is_cell)
 
     def lines_without_blocks(self) -> Iterator[tuple[int, str]]:
-        """Yield the lines, with where they begin, in which no block is, as those of references."""
+        """Yield lines outside of blocks with their places, such as link references."""
         taken = {line for each in self._tokens if each.map for line in range(*each.map)}
         for number, start in enumerate(self._lines):
             if number not in taken:
                 yield start, self.text[start : self._line(number + 1)].rstrip("\r\n")
 
     def outline(self, text: str) -> list[str]:
-        """Return what a text is made of: the types of all tokens, without text."""
+        """Return the types of all tokens of a text."""
         tokens = self._parser.parse(text, {**self._environment})
         every = [each for token in tokens for each in (token, *(token.children or ()))]
         return [each.type for each in every if each.type not in ("text", "softbreak")]
@@ -149,21 +149,21 @@ class Page:
 
 
 def _parser() -> MarkdownIt:
-    """Make a parser that leaves escapes and entities apart from text."""
+    """Return a parser that keeps escapes and entities separate from text."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable("text_join")
     return extended(parser)
 
 
-def _stretch(content: str) -> "re.Pattern[str]":
-    """Match a block's content in the file, where lines have the marks of quotes before them."""
+def _pattern_of(content: str) -> "re.Pattern[str]":
+    """Return a pattern of a block's content in the file, where lines may begin with quote marks."""
     lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
     return re.compile(rf"[ \t]*(?:{_LINE_END.pattern})[ \t>]*".join(lines))
 
 
 class Reader:
-    """Reads a block's text as pieces, token by token. continued: what new lines begin with.
+    """Reads the pieces of a text, token by token. continued: how new lines begin.
 
-    labels: images, ends of links and tags among the marks. place: how far the text is read.
+    labels: the images, link ends and tags. place: the end of what is read.
     """
 
     def __init__(self, text: str, continued: str) -> None:
@@ -175,7 +175,7 @@ class Reader:
         self._is_marked = self._is_in_alert_line = False
 
     def read_all(self, tokens: Sequence[Token]) -> None:
-        """Raises Unread."""
+        """Raises NotAsParsed."""
         waiting = iter(tokens)
         for token in waiting:
             self._read(token, waiting)
@@ -219,10 +219,10 @@ class Reader:
             case "em_close" | "strong_close" | "s_close":
                 self._take(re.escape(token.markup), Role.CLOSES, token.tag)
             case _:
-                raise Unread
+                raise NotAsParsed
 
     def _read_link_end(self, text: str) -> None:
-        """Read the end of a link. One that is found by its own text gets that as its label."""
+        """Read the end of a link. A link that is found by its text gets the text as a label."""
         self._take(_LINK_END.pattern, Role.CLOSES, "link")
         self.labels.append(Label(raw := _raw(self.pieces[-1])))
         if raw in ("]", "][]"):
@@ -230,8 +230,8 @@ class Reader:
 
     def _read_soft_break(self) -> None:
         self._match(_SOFT_BREAK)
-        if self._is_in_alert_line:  # with a title of its own
-            self.pieces.append(Mark(self._continued, Role.PARTS))
+        if self._is_in_alert_line:  # which may have a title
+            self.pieces.append(Mark(self._continued, Role.SENTENCE_END))
             self._is_in_alert_line = False
         else:
             self.pieces.append(" ")
@@ -241,9 +241,9 @@ class Reader:
         raw = self._broken(token.content)
         role = Role.STANDS
         if _ALERT.match(raw):
-            role = Role.PARTS
+            role = Role.SENTENCE_END
             self._is_in_alert_line = "\n" not in raw
-        if raw == "==":  # around marked text
+        if raw == "==":  # highlights text
             self._is_marked = not self._is_marked
             role = Role.OPENS if self._is_marked else Role.CLOSES
         self.pieces.append(Mark(raw, role, raw, shown=raw if token.meta["shown"] else ""))
@@ -259,13 +259,13 @@ class Reader:
         self.pieces.append(Mark(self._broken(raw), role, name))
 
     def _broken(self, raw: str) -> str:
-        """Write the lines of a mark as they are in the file."""
+        """Return a mark with the line beginnings of the file."""
         return raw.replace("\n", self._continued)
 
     def _match(self, pattern: "re.Pattern[str]") -> str:
         found = pattern.match(self._text, self.place)
         if found is None:
-            raise Unread
+            raise NotAsParsed
         self.place = found.end()
         return found.group()
 
@@ -294,18 +294,18 @@ def front_matter_spans(text: str) -> Iterator[Span]:
         start, end = found.span(kind)
         value = _read(found[kind], kind, found["is"] == ":")
         if value is not None and _goes_on_alone(text, found.end()):
-            yield Span(start, end, [value], partial(_written, kind))
+            yield Span(start, end, [value], partial(_quoted, kind))
 
 
 def _goes_on_alone(text: str, end: int) -> bool:
-    """Check that a value does not go on in the next line, indented."""
+    """Return whether a value ends with its line."""
     return re.match(r"\r?\n[ \t]+\S", text[end : end + 200]) is None
 
 
 def _read(raw: str, kind: str, is_yaml: bool) -> str | None:
-    """Return the value that is meant, if it is a text."""
+    """Return the value if it is a text."""
     if kind == "bare" and not is_yaml:
-        return None  # of TOML, no text
+        return None  # not a text in TOML
     quoted = {"double": f'"{raw}"', "single": f"'{raw}'", "bare": raw}[kind]
     try:
         value = yaml.safe_load(quoted)
@@ -314,7 +314,7 @@ def _read(raw: str, kind: str, is_yaml: bool) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _written(kind: str, text: str) -> str:
+def _quoted(kind: str, text: str) -> str:
     if kind == "double":
         return json.dumps(text, ensure_ascii=False)[1:-1]
     if kind == "single":
@@ -323,7 +323,7 @@ def _written(kind: str, text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Check that a text means itself where it stands without quotes."""
+    """Return whether a text needs no quotes in YAML."""
     try:
         return bool(yaml.safe_load(f"a: {text}") == {"a": text})
     except yaml.YAMLError:

@@ -1,8 +1,8 @@
-"""Adds to a Markdown parser what authors write beside CommonMark: directives, alerts, task lists,
-footnotes, definitions, formulas, and what template engines fill in.
+"""Extend a Markdown parser by common syntax outside of CommonMark: directives, alerts, task lists,
+footnotes, definitions, formulas, and marks of template engines.
 
-Its tokens are `directive` and `formula` of blocks, which are kept, and `kept` within text. A title
-that a directive shows is text.
+New block tokens are `directive` and `formula`, which stay as they are; within text `kept` does. The
+title of a directive is text.
 """
 
 import re
@@ -14,7 +14,7 @@ from markdown_it.rules_inline import StateInline
 
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
-# Lines of MkDocs, Docusaurus, Pandoc, MyST, Liquid, Hugo and MDX. title: what is shown of them.
+# Lines of MkDocs, Docusaurus, Pandoc, MyST, Liquid, Hugo and MDX. Groups match their titles.
 _DIRECTIVE = re.compile(
     r"""
     (?: :{3,}\s*\{?[\w-]*\}?\s*(?:\{[^{}]*\}\s*)?(?:\[(?P<label>[^\]]+)\]|(?P<title>[^\s{].*?))?
@@ -29,7 +29,7 @@ _DIRECTIVE = re.compile(
     """,
     re.VERBOSE,
 )
-_OPTION = re.compile(r":[\w-]+:(?:\s.*)?\Z")  # of a directive, beneath it
+_OPTION = re.compile(r":[\w-]+:(?:\s.*)?\Z")  # of a directive, in the line below it
 _INDENTED = re.compile(r"(?:!!!|\?\?\?|===)")
 _FENCE = re.compile(
     r"(?P<fence>`{3,}|~{3,})\s*\{(?:admonition|attention|caution|danger|details|dropdown|error|hint"
@@ -37,7 +37,7 @@ _FENCE = re.compile(
 )
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]+\]:[ \t]*")
 _DEFINITION = re.compile(r":[ \t]+(?=\S)")
-_FORMULA_ENDS = {"$$": "$$", "\\[": "\\]", "{/": "*/}"}  # the last is a comment of MDX
+_FORMULA_ENDS = {"$$": "$$", "\\[": "\\]", "{/": "*/}"}  # the last is an MDX comment
 _MOST_LINES_OF_FORMULA = 200
 
 _KEPT = re.compile(
@@ -63,12 +63,12 @@ def extended(parser: MarkdownIt) -> MarkdownIt:
     block.before("fence", "formula", _formula, _INTERRUPTS)
     block.before("reference", "footnote", _footnote, _INTERRUPTS)
     block.before("reference", "definition", _definition, _INTERRUPTS)
-    inline.before("escape", "kept", _kept)
+    inline.before("escape", "kept", _protected)
     return parser
 
 
 def _line(state: StateBlock, line: int) -> str | None:
-    """Return a line of the block without its indentation; None if it is indented as code."""
+    """Return a line without its indentation; None if it is indented as code."""
     if state.is_code_block(line):
         return None
     return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
@@ -107,7 +107,7 @@ def _after_options(state: StateBlock, line: int, end: int) -> int:
 
 
 def _tokenize_indented(state: StateBlock, start: int, end: int) -> None:
-    """Read what is indented by four more columns."""
+    """Parse lines that are indented by four more columns."""
     state.blkIndent += 4
     state.line = start
     _tokenize(state, start, end)
@@ -115,14 +115,14 @@ def _tokenize_indented(state: StateBlock, start: int, end: int) -> None:
 
 
 def _tokenize(state: StateBlock, start: int, end: int) -> None:
-    """Read lines one level deeper; the parser has a limit of levels."""
+    """Parse lines one level deeper, because the parser has a limit of levels."""
     state.level += 1
     state.md.block.tokenize(state, start, end)
     state.level -= 1
 
 
 def _fenced_directive(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read the text in a fence that is a note or the like of MyST."""
+    """Parse the text in a fence that is a note or the like in MyST."""
     text = _line(state, start)
     found = _FENCE.match(text) if text else None
     if found is None:
@@ -176,7 +176,7 @@ def _footnote(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read the definition of a term, which stands in the line before."""
+    """Parse the definition of the term in the line before."""
     text = _line(state, start)
     found = _DEFINITION.match(text) if text else None
     if found is None or start == 0 or state.isEmpty(start - 1):
@@ -188,7 +188,7 @@ def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _tokenize_first_line_from(state: StateBlock, start: int, end: int, offset: int) -> None:
-    """Read what follows a mark at a line's start, and what is indented below."""
+    """Parse the rest of a line after a mark, and the indented lines below it."""
     old = state.bMarks[start], state.tShift[start], state.sCount[start]
     state.bMarks[start] += state.tShift[start] + offset
     state.tShift[start] = 0
@@ -197,7 +197,7 @@ def _tokenize_first_line_from(state: StateBlock, start: int, end: int, offset: i
     state.bMarks[start], state.tShift[start], state.sCount[start] = old
 
 
-def _kept(state: StateInline, silent: bool) -> bool:
+def _protected(state: StateInline, silent: bool) -> bool:
     src, place = state.src, state.pos
     found = None
     if place == 0:

@@ -1,4 +1,8 @@
-"""Reads and writes .odt: body, tables, notes, frames, headers and footers; fields stay."""
+"""Read and write .odt: body, tables, notes, frames, headers and footers; fields stay.
+
+Paragraphs have text between elements, as in HTML. Some elements are pairs around words, and so are
+two that mark the ends of a range; all others are single codes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -7,7 +11,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.codes import Close, Item, Kept, Open, Single
+from serving.documents.codes import Close, Item, Open, Protected, Single
 from serving.documents.formats.office import (
     OfficeDocument,
     Package,
@@ -44,11 +48,11 @@ Element = etree._Element
 
 @dataclass(frozen=True)
 class OdtGrammar:
-    """Names the elements of paragraphs.
+    """The element names of paragraphs.
 
-    pairs: those around words. inner: of a pair, which of its children the words are in.
-    line_breaks: what parts lines. breaks: what always parts sentences. shown: what programs make,
-        which stands as a word.
+    pairs: elements around words. inner: the child of a pair that has the words.
+    line_breaks: end lines. breaks: always end sentences.
+    shown: have text that programs generate, which is a word of the sentence.
     """
 
     pairs: frozenset[str]
@@ -85,7 +89,7 @@ _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plu
 
 
 def read(path: Path) -> Document:
-    """Raises RequestError."""
+    """Read a text document. Raises RequestError."""
     package = Package(path)
     if "mimetype" not in package.names or package.read("mimetype").strip() != _MEDIA_TYPE:
         raise RequestError("file", path.name, "is not what its name says: no OpenDocument text")
@@ -118,7 +122,7 @@ class _Range:
 
 
 class OdtParagraph:
-    """Holds one paragraph and what its codes stand for."""
+    """A paragraph and what its codes stand for."""
 
     def __init__(self, element: Element, grammar: OdtGrammar) -> None:
         self._element, self._grammar = element, grammar
@@ -127,7 +131,7 @@ class OdtParagraph:
         self.fragment: Fragment = fragment_of(items)
 
     def write(self, translation: str) -> None:
-        """Put a translation of the fragment in the place of the text."""
+        """Replace the text by a translation of the fragment."""
         items = self.fragment.restored(translation)
         self._element.text = None
         for child in [*self._element]:
@@ -163,7 +167,7 @@ class OdtParagraph:
             return
         own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
         shown = "".join(map(str, child.itertext())) if child.tag in grammar.shown else ""
-        yield Kept(number, (own,), shown) if shown.strip() else own
+        yield Protected(number, (own,), shown) if shown.strip() else own
 
     def _fill(self, items: Sequence[Item]) -> None:
         places = [self._element]
@@ -184,10 +188,10 @@ class OdtParagraph:
                 _add(places[-1], code)
 
     def _shell(self, pair: Element) -> tuple[Element, Element]:
-        """Return a pair without its words, and the element that these are in."""
+        """Return a copy of a pair without its words, and the element for the words."""
         shell = deepcopy(pair)
         inside = self._grammar.inside(shell)
-        assert inside is not None  # else it is no pair
+        assert inside is not None  # because it is a pair
         inside.text = None
         for child in [*inside]:
             inside.remove(child)

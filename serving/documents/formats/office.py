@@ -23,7 +23,7 @@ from serving.documents.formats.ranges import fields_of
 from serving.documents.formats.run_pieces import WORD_CHARACTERS, Grammar
 from serving.documents.formats.runs import RunParagraph
 from serving.documents.fragment import Document, Fragment
-from serving.documents.xml import parse_xml, written_xml
+from serving.documents.xml import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
 DOCX_TYPE = "wordprocessingml.document"
@@ -141,7 +141,7 @@ class OfficeDocument:
             for paragraph in part.paragraphs:
                 paragraph.write(next(waiting))
             if part.paragraphs or part.is_changed:
-                changed[part.name] = written_xml(part.tree)
+                changed[part.name] = xml_bytes(part.tree)
         self._package.write(target, changed)
 
 

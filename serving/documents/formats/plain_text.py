@@ -1,8 +1,10 @@
-"""Reads and writes .srt: what is said in each cue is translated; numbers and timings stay.
+"""Read and write .srt and .txt.
 
-It reads what ffmpeg, mpv and VLC read: a cue goes on to the next timing, with or without empty
-lines, and the number before that. A sentence that was broken to fit the screen is translated whole
-and broken again into as many lines; what different speakers say stays apart.
+Numbers and timings of subtitles stay. As in ffmpeg, mpv and VLC a cue ends at the next timing or
+the number before it, with or without empty lines. A sentence that was broken to fit the screen is
+translated at once and broken again; what different speakers say stays apart.
+
+Of a .txt the lines of a wrapped sentence are one text; other lines are separate texts.
 """
 
 import re
@@ -49,7 +51,7 @@ _SOUND = re.compile(rf"{_CODES}(?:\[[^\[\]]*\]|\([^()]*\)){_CODES}")
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
 
 
-_MOST_LINES = 8  # that are translated as one; cues have two or three
+_MOST_LINES = 8  # translated at once; cues have two or three
 
 
 _BETWEEN_TAGS = re.compile(r"> <")
@@ -59,7 +61,7 @@ _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
 class CueLines(Span):
-    """Holds lines of a cue that are one sentence: translated as one, and broken again."""
+    """Lines of a cue with one sentence, which is broken again after translation."""
 
     def __init__(self, start: int, text: str) -> None:
         lines = _LINE_END.split(text)
@@ -70,8 +72,9 @@ class CueLines(Span):
         super().__init__(start, start + len(text), pieces[1:])
 
     def translated(self, translation: str) -> str:
-        """Break the text at the spaces nearest to the shares of it that the lines had; between the
-        end of a tag and the start of the next if all its lines were tagged.
+        """Break the translation at spaces so that lines have the same shares of it as before.
+
+        If all lines were tagged, break it between an end tag and a start tag.
         """
         text = super().translated(translation)
         *shares, whole = accumulate(self._lengths)
@@ -91,7 +94,7 @@ class CueLines(Span):
 
 
 def read_srt(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
+    """Read subtitles. Raises RequestError."""
     file = read_text(path, language)
     lines = [*_LINE.finditer(file.text)]
     if not any(_TIMING.match(line[1]) for line in lines):
@@ -100,7 +103,7 @@ def read_srt(path: Path, language: str | None = None) -> Document:
 
 
 def _cues(lines: Iterable["re.Match[str]"]) -> Iterator[CueLines]:
-    """Yield the sentences of each cue, or what of them is on lines of their own."""
+    """Yield the sentences of each cue, and its separate lines."""
     held: list[re.Match[str]] = []
     has_begun = False
     for line in lines:
@@ -127,14 +130,14 @@ def _sentences(lines: Sequence["re.Match[str]"]) -> Iterator[CueLines]:
 
 
 def _is_apart(line: str, following: str) -> bool:
-    """Return whether a line of a cue does not go on in the next."""
+    """Return whether a line is not continued in the next."""
     if _STARTS.match(following) or _SOUND.fullmatch(line):
         return True
     return ends_sentence(_TAGS.sub("", line), "")
 
 
 def _pieces_of_line(line: str) -> Iterator[str | Mark]:
-    """Keep the dash of a speaker out of what is translated."""
+    """Yield the pieces of a line, with the dash of a speaker as a mark."""
     end = 0
     if found := _SPEAKER.match(line):
         yield from pieces_of(found["codes"])
@@ -149,11 +152,11 @@ _TXT_LINE = re.compile(r"[^\r\n]+")
 _COLUMN = re.compile(r"(?<=\S)( *\t[ \t]*| {3,}\t*)(?=\S)")
 
 
-_LONGEST = 1_000  # characters of a text that still goes on in the next line
+_LONGEST = 1_000  # characters of a text that is joined with the next line
 
 
 def read_txt(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
+    """Read a plain text. Raises RequestError."""
     file = _with_line_feeds(read_text(path, language))
     if "\r" in file.text:
         lines = _TXT_LINE.finditer(file.text)
@@ -162,7 +165,7 @@ def read_txt(path: Path, language: str | None = None) -> Document:
 
 
 def _with_line_feeds(file: TextFile) -> TextFile:
-    """Return the same with line feeds alone if all its lines end alike."""
+    """Return the file with line feeds only if all its lines end in the same way."""
     is_mixed = file.text.count("\n") != file.text.count("\r\n")
     return file if is_mixed else file.with_line_feeds()
 
@@ -180,4 +183,6 @@ def _spans(text: str, language: str) -> Iterator[Span]:
 
 def _span(text: str, start: int, end: int) -> Span:
     pieces = enumerate(_COLUMN.split(text[start:end]))
-    return Span(start, end, [Mark(piece, Role.PARTS) if n % 2 else piece for n, piece in pieces])
+    return Span(
+        start, end, [Mark(piece, Role.SENTENCE_END) if n % 2 else piece for n, piece in pieces]
+    )

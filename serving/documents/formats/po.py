@@ -1,7 +1,7 @@
-"""Reads and writes .po and .pot: messages without a translation and fuzzy ones, plurals too.
+"""Read and write .po and .pot: messages that are untranslated or fuzzy, also plurals.
 
-What is written is fuzzy, as gettext calls a translation that nobody has looked at. All else stays
-to the character; a template's header becomes that of the language.
+Translations are marked as fuzzy, which is gettext's word for unreviewed. Everything else stays as
+it is; the header of a template is completed for the language.
 """
 
 import gettext
@@ -35,15 +35,15 @@ _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """Holds an entry and its messages: the singular, and the plural where it has one."""
+class _UntranslatedEntry:
+    """An entry to translate and its messages: the singular, and the plural if it has one."""
 
     entry: Entry
     messages: tuple[Message, ...]
 
     @property
     def keeps(self) -> dict[str, str]:
-        """Return the translations that stay; none of a fuzzy entry's do."""
+        """Return the translations that stay; a fuzzy entry has none."""
         if "fuzzy" in self.entry.flags:
             return {}
         return {name: each.text for name, each in self.entry.translations.items() if each.text}
@@ -51,14 +51,14 @@ class _Wanted:
 
 @dataclass(frozen=True)
 class PluralForms:
-    """Holds the rule of a language. form_of: a number's form, from 0 to num_forms - 1."""
+    """The plural rule of a language. form_of: returns the form of a number, from 0."""
 
     num_forms: int
     form_of: Callable[[int], int]
     rule: str
 
     def is_of_one(self, form: int) -> bool:
-        """Check that a form is that of the number 1."""
+        """Return whether a form is used for the number 1."""
         return self.form_of(1) == form and self.num_forms > 1
 
     def is_of_few_numbers(self, form: int) -> bool:
@@ -70,7 +70,7 @@ class PoDocument:
         self._file = file
         self._width = width_of(file.text)
         self._header = next((each for each in entries if each.is_header), None)
-        self._wanted = [*map(_wanted, filter(_is_wanted, entries))]
+        self._wanted = [*map(_untranslated_entry, filter(_needs_translation, entries))]
 
     @property
     def fragments(self) -> Sequence[str]:
@@ -110,7 +110,7 @@ class PoDocument:
 
 
 def read(path: Path, language: str | None = None) -> Document:
-    """Raises RequestError."""
+    """Read a PO file. Raises RequestError."""
     file = read_text(path, language, PO_DECLARATION).with_line_feeds()
     try:
         entries = read_entries(file.text)
@@ -121,27 +121,27 @@ def read(path: Path, language: str | None = None) -> Document:
     return PoDocument(file, entries)
 
 
-def _is_wanted(entry: Entry) -> bool:
+def _needs_translation(entry: Entry) -> bool:
     is_whole = all(each.text for each in entry.translations.values())
     return not entry.is_header and (not is_whole or "fuzzy" in entry.flags)
 
 
-def _is_plural(wanted: _Wanted) -> bool:
+def _is_plural(wanted: _UntranslatedEntry) -> bool:
     return wanted.entry.msgid_plural is not None
 
 
-def _wanted(entry: Entry) -> _Wanted:
+def _untranslated_entry(entry: Entry) -> _UntranslatedEntry:
     texts = [entry.msgid] if entry.msgid_plural is None else [entry.msgid, entry.msgid_plural]
-    return _Wanted(entry, tuple(Message(text, entry.flags) for text in texts))
+    return _UntranslatedEntry(entry, tuple(Message(text, entry.flags) for text in texts))
 
 
 def _text(message: Message, translation: str | None) -> str:
-    """Return a message's translation; what has no words stays as it is."""
+    """Return the translation of a message; one without words stays as it is."""
     return message.source if translation is None else message.translated(translation)
 
 
 def _edits(
-    wanted: _Wanted, texts: Sequence[str], forms: PluralForms, width: int | None
+    wanted: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms, width: int | None
 ) -> Iterator[Edit]:
     if not any(message.fragment.has_words for message in wanted.messages):
         return
@@ -152,9 +152,12 @@ def _edits(
     yield from _with_fuzzy(wanted.entry)
 
 
-def _plural_texts(wanted: _Wanted, texts: Sequence[str], forms: PluralForms) -> dict[str, str]:
-    """Return a text for each form of the language: the singular's for 1 alone, unless it says the
-    number as the plural does.
+def _plural_texts(
+    wanted: _UntranslatedEntry, texts: Sequence[str], forms: PluralForms
+) -> dict[str, str]:
+    """Return a text for each plural form.
+
+    The singular is used for the number 1 only, unless it has the same placeholders as the plural.
     """
     one, many = wanted.messages
     says_number = one.placeholders == many.placeholders
@@ -167,7 +170,7 @@ def _plural_texts(wanted: _Wanted, texts: Sequence[str], forms: PluralForms) -> 
 
 
 def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
-    """Mark an entry as fuzzy; the flags stand before what it was before, and after comments."""
+    """Mark an entry as fuzzy, after its comments and before the previous message."""
     if "fuzzy" in entry.flags:
         return
     flags = next((place for place, line in entry.comments if line.startswith("#,")), None)
@@ -190,7 +193,7 @@ def _without_fuzzy(header: Entry) -> Iterator[Edit]:
 def _header_changes(
     fields: dict[str, str], language: str, forms: PluralForms, has_plurals: bool
 ) -> dict[str, str]:
-    """Return the fields that a template leaves open, or that a file needs."""
+    """Return the header fields that a template leaves open or that are missing."""
     done = {
         "PO-Revision-Date": time.strftime("%Y-%m-%d %H:%M+0000", time.gmtime()),
         "Last-Translator": "Automatically generated",
@@ -211,7 +214,7 @@ def _header_changes(
 
 
 def _changed(header: str, changes: dict[str, str]) -> str:
-    """Put fields in the places of those there are, or behind all."""
+    """Return the header with changed fields, and with new ones at its end."""
     left = dict(changes)
     text = _FIELD.sub(
         lambda found: f"{found[1]}: {left.pop(found[1])}" if found[1] in left else found.group(),
@@ -226,11 +229,11 @@ _RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
 _NUMBERS = range(1_000)
 
 
-_OFTEN = 5  # a form of more numbers than these may say them only by a placeholder
+_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 def declared_forms(rule: str) -> PluralForms | None:
-    """Return what a header's `Plural-Forms` says, or None if that makes no sense."""
+    """Return the rule of a header's `Plural-Forms`; None if it is invalid."""
     found = _RULE.match(rule.strip())
     if found is None or not int(found[1]):
         return None
@@ -243,11 +246,11 @@ def declared_forms(rule: str) -> PluralForms | None:
 
 
 def forms_of(language: str) -> PluralForms:
-    """Return the rule of a language; of one that is not known that of English."""
+    """Return the rule of a language; that of English for an unknown one."""
     try:
         rule = str(get_plural(Locale.parse(language, sep="-" if "-" in language else "_")))
     except (UnknownLocaleError, ValueError):
         rule = "nplurals={}; plural={};".format(*DEFAULT_PLURAL)
     forms = declared_forms(rule)
-    assert forms is not None  # of Babel's own rules
+    assert forms is not None  # for Babel's rules are valid
     return forms

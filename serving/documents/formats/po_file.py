@@ -1,4 +1,4 @@
-"""Reads the entries of PO files with their places, and writes texts as these files have them."""
+"""Read the entries of PO files with their places, and format statements for these files."""
 
 import re
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ _ESCAPES = {meaning: f"\\{letter}" for letter, meaning in _MEANINGS.items()} | {
     '"': r"\"",
     "\\": r"\\",
 }
-_MAX_WIDTH = 79  # of lines, as gettext's programs have them
+_MAX_WIDTH = 79  # of lines in gettext's tools
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Holds a text and where its statement is, without the last line's end."""
+    """The text of a statement and its place, without the last line end."""
 
     text: str
     start: int
@@ -30,7 +30,7 @@ class Statement:
 
 @dataclass(slots=True)
 class Entry:
-    """Holds an entry. comments: the places of its lines that begin with `#`, and these lines."""
+    """An entry. comments: its lines that begin with `#`, with their places."""
 
     comments: list[tuple[int, str]]
     statements: dict[str, Statement] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Entry:
 
 
 def read_entries(text: str) -> list[Entry]:
-    """Return the entries that are not obsolete. Raises ValueError saying where a text is none."""
+    """Return the entries that are not obsolete. Raises ValueError naming the wrong line."""
     entries = [*_entries(text)]
     for entry in entries:
         if "msgid" not in entry.statements or not entry.translations:
@@ -91,7 +91,7 @@ def _entries(text: str) -> Iterator[Entry]:
             if entry.statements:
                 yield entry
                 entry = Entry([])
-            # What is obsolete has comments and flags of its own.
+            # Obsolete entries have their own comments and flags.
             if line.startswith("#~"):
                 entry.comments.clear()
             else:
@@ -115,7 +115,7 @@ def _line(text: str, place: int) -> tuple[str, int]:
 
 
 def _unquoted(strings: str) -> str:
-    """Return what quoted strings mean."""
+    """Return the text of quoted strings."""
     joined = "".join(_STRING.findall(strings))
     return _ESCAPE.sub(lambda found: _meaning(found[1]), joined)
 
@@ -129,7 +129,7 @@ def _meaning(escape: str) -> str:
 
 
 def statement(keyword: str, text: str, width: int | None = _MAX_WIDTH) -> str:
-    """Write a statement in lines of at most this width; None is as wide as the text."""
+    """Format a statement in lines of at most this width; None does not wrap."""
     lines = text.splitlines(keepends=True) if "\n" in text else [text]
     quoted = [_escaped(line) for line in lines]
     first = f'{keyword} "{quoted[0]}"'
@@ -144,7 +144,7 @@ def _escaped(text: str) -> str:
 
 
 def _wrapped(line: str, width: int | None) -> Iterator[str]:
-    """Cut a line after spaces so that it fits between quotes."""
+    """Cut a line after spaces to fit between quotes."""
     held = ""
     for word in re.findall(r"[^ ]* *", line) if width else [line]:
         if held and width and len(held) + len(word) + 2 > width:
@@ -156,7 +156,7 @@ def _wrapped(line: str, width: int | None) -> Iterator[str]:
 
 
 def width_of(text: str) -> int | None:
-    """Return the width that a file keeps to, or None for a file whose lines are not wrapped."""
+    """Return the width that a file is wrapped to; None if it is not wrapped."""
     lines = (line for line in text.splitlines() if line.startswith(('"', "msg")) and " " in line)
     longest = max(map(len, lines), default=0)
     return _MAX_WIDTH if longest <= _MAX_WIDTH + 1 else None

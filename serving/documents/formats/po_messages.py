@@ -1,4 +1,4 @@
-"""Holds messages of programs, whose placeholders and accelerators work as before."""
+"""Messages of programs: translations keep their placeholders and accelerators."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ _NUMBERED = frozenset(
 _PRINTF = _NUMBERED | {"python-format", "lua-format", "go-format", "object-pascal-format"}
 
 
-# What takes the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
+# Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
 _ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>](?:%%)?$")
 
 
@@ -32,7 +32,7 @@ class _Order(Enum):
 
 
 class Message:
-    """Holds a message. flags: of its entry, as `c-format`."""
+    """A message. flags: of its entry, such as `c-format`."""
 
     def __init__(self, source: str, flags: Iterable[str]) -> None:
         self.source = source
@@ -55,7 +55,7 @@ class Message:
         return self._accelerator.put(text, self._words(text)) if self._accelerator else text
 
     def _with_arguments_of(self, translation: str) -> Span:
-        """Keep arguments what they are where a translation has them in another order."""
+        """Return a span in which each argument keeps its value if a translation reorders them."""
         items = self.fragment.restored(translation)
         places = [item.number - 1 for item in items if isinstance(item, Single)]
         arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
@@ -94,7 +94,7 @@ def _order(formats: set[str], pieces: Iterable[str | Mark]) -> _Order:
 
 
 def _numbered(arguments: Sequence[str]) -> list[str]:
-    """Number arguments as they came: `%s %*d` is `%1$s %3$*2$d`."""
+    """Number arguments in their original order: `%s %*d` becomes `%1$s %3$*2$d`."""
     number = 0
     numbered: list[str] = []
     for raw in arguments:
@@ -119,7 +119,7 @@ _MARKS = (
 _SHORT_NAME = re.compile(r"\b[A-Z]{1,3}&[A-Z]{1,3}\b")  # AT&T
 
 
-# Where letters are none of the keyboard's: a letter of its own, behind the text.
+# In scripts without an alphabet the letter follows the text: (O).
 _BEHIND = re.compile(r"\(([&_~])([A-Za-z\d])\)")
 
 
@@ -131,7 +131,7 @@ _ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """Holds an accelerator, and where it stands in its text."""
+    """A mark before the letter that opens a menu by keyboard, as in `&Open`, and its place."""
 
     mark: str
     letter: str
@@ -142,9 +142,10 @@ class Accelerator:
         return text[: self.start] + text[self.end :]
 
     def put(self, text: str, words: Iterable[tuple[int, str]]) -> str:
-        """Put it before the same letter of a translation, at a word's start if there is one.
+        """Return a translation with the accelerator before the same letter, at a word's start if
+        possible.
 
-        words: what is no placeholder of the translation, and where it is.
+        words: the texts between the placeholders, and their places.
         """
         if _WITHOUT_ALPHABET.search(text):
             end = len(_ENDING.sub("", text))
@@ -160,9 +161,9 @@ class Accelerator:
 
 
 def accelerator_of(words: Iterable[tuple[int, str]]) -> Accelerator | None:
-    """Return the one accelerator of a text, if it has one and no more.
+    """Return the accelerator of a text; None if there is none or more than one.
 
-    words: what is no placeholder of it, and where it is.
+    words: the texts between the placeholders, and their places.
     """
     found = [each for start, word in words for each in _accelerators(start, word)]
     return found[0] if len(found) == 1 else None

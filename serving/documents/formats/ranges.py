@@ -1,7 +1,9 @@
-"""Finds the fields of WordprocessingML: marks in runs, from `begin` over `separate` to `end`.
+"""Find fields of WordprocessingML, and ranges between two marks of one name, as of a comment or a
+bookmark.
 
-ECMA-376, part 1, 17.16. Programs make what most fields show, as page numbers; what people
-write into a few is language, as the text of a link, and so are headings in a table of contents.
+A field has the marks `begin`, `separate` and `end` in runs (ECMA-376, part 1, 17.16). Programs
+generate what most fields show, as page numbers; of a few it is language, as the text of a link or
+the headings of a table of contents.
 """
 
 import re
@@ -17,7 +19,7 @@ Element = etree._Element
 _WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
 
 
-# A field begins and ends in one of these, outside those within.
+# A field begins and ends in the same one of these.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
 
 
@@ -30,7 +32,7 @@ def shows_language(instruction: str) -> bool:
 
 
 def local_name(element: Element) -> str:
-    """Return the name without its namespace; empty of comments and the like."""
+    """Return the name without its namespace; empty for comments and the like."""
     tag = element.tag
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
@@ -43,7 +45,7 @@ class _Field:
     instruction: str = ""
 
     def take(self, element: Element, kind: str) -> None:
-        """Take an element that stands before what the field shows."""
+        """Read an element before the text that the field shows."""
         if kind == "separate":
             self.separate = element
         else:
@@ -51,7 +53,7 @@ class _Field:
 
     @property
     def language_marks(self) -> tuple[Element, Element] | None:
-        """Return the marks around what it shows, if that is language."""
+        """Return the marks around the text that it shows, if that is language."""
         if self.separate is None or self.end is None or not shows_language(self.instruction):
             return None
         return self.separate, self.end
@@ -65,10 +67,10 @@ class _Field:
 
 @dataclass(frozen=True)
 class Fields:
-    """Holds what belongs to the fields of one part.
+    """The fields of one part of a document.
 
-    machine_made: elements that stay as they are: what programs show, and fields' instructions.
-    language_marks: of fields that show language, the marks `separate` and `end` by `begin`.
+    machine_made: elements that stay: generated text, and instructions of fields.
+    language_marks: by `begin` the marks `separate` and `end` of fields that show language.
     """
 
     machine_made: frozenset[Element] = frozenset()
@@ -79,14 +81,14 @@ NO_FIELDS = Fields()
 
 
 def fields_of(root: Element) -> Fields:
-    """Find the fields that have an end; the marks of others say nothing."""
-    found = [each for each in [*_found(root)] if each.end is not None]
+    """Return the fields that have an end."""
+    found = [each for each in [*_fields_in(root)] if each.end is not None]
     if not found:
         return NO_FIELDS
     begins = {each.begin: each for each in found}
     machine_made: set[Element] = set()
     language: dict[Element, tuple[Element, Element]] = {}
-    ends: list[Element] = []  # up to which nothing is language, of each field that is open
+    ends: list[Element] = []  # the last generated element of each open field
     for element in root.iter():
         if (begun := begins.get(element)) is not None:
             if not ends and begun.language_marks is not None:
@@ -99,8 +101,8 @@ def fields_of(root: Element) -> Fields:
     return Fields(frozenset(machine_made), language)
 
 
-def _found(root: Element) -> Iterator[_Field]:
-    """Yield all fields, those without an end too."""
+def _fields_in(root: Element) -> Iterator[_Field]:
+    """Yield all fields, also those without an end."""
     stories: dict[Element, list[_Field]] = {}
     for element in root.iter("{*}fldChar", "{*}instrText"):
         within = element.iterancestors()
@@ -128,9 +130,7 @@ _IDS = frozenset({"id", "name", "change-id"})
 
 
 class RangeSpan(NamedTuple):
-    """Says where the content of a range lies among elements. stop: where the element after the
-    range is.
-    """
+    """The places of the content of a range. stop: of the element after the range."""
 
     start: int
     end: int
@@ -138,12 +138,13 @@ class RangeSpan(NamedTuple):
 
 
 def find_ranges(elements: Sequence[Element], fields: Fields = NO_FIELDS) -> dict[int, RangeSpan]:
-    """Return the ranges by the place of their first element. They nest: of two that cross, one is
-    left out, and none crosses a field.
+    """Return the ranges by the places of their first elements.
+
+    They nest: of two ranges that cross one is left out, and none crosses a field.
     """
     spans = _field_spans(elements, fields)
     begins = {span.end: begin for begin, span in spans.items()}
-    barriers: list[int] = []  # where the fields begin that are open
+    barriers: list[int] = []  # where the open fields begin
     opened: dict[tuple[str, str], int] = {}
     ranges: dict[int, RangeSpan] = {}
     for place, element in enumerate(elements):
@@ -166,7 +167,7 @@ def find_ranges(elements: Sequence[Element], fields: Fields = NO_FIELDS) -> dict
 
 
 def _closed(opened: dict[tuple[str, str], int], key: tuple[str, str]) -> int:
-    """Return where a range was opened; those opened within it that are still open cross it."""
+    """Return where a range was opened, and drop ranges that cross it."""
     while True:
         last, begin = opened.popitem()
         if last == key:
@@ -186,7 +187,7 @@ def _field_spans(elements: Sequence[Element], fields: Fields) -> dict[int, Range
 
 
 def _mark(element: Element) -> tuple[str, tuple[str, str]] | None:
-    """Return whether a mark starts or ends a range, and by what the two find each other."""
+    """Return whether a mark starts or ends a range, and the key that both marks share."""
     match = _MARK.fullmatch(local_name(element))
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Lists the formats of documents, and finds the one that a file's name says."""
+"""The formats of documents by the extensions of file names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ _OFFICE = "application/vnd.openxmlformats-officedocument."
 
 @dataclass(frozen=True)
 class Format:
-    """Describes a format.
+    """A format of documents.
 
     read: takes a path and the language of the text, if it is known; raises RequestError for a file
-    that is not what its name says. result: the extension of translations, if it is another one.
+    of another format. result: the extension of translations, if it differs.
     """
 
     media_type: str
@@ -55,7 +55,7 @@ FORMATS = {
 
 
 def extension_of(name: str) -> str:
-    """Return the extension of a document's name, one of FORMATS. Raises RequestError."""
+    """Return the extension of a file name, one of FORMATS. Raises RequestError."""
     extension = PurePath(name).suffix.lower().removeprefix(".")
     if extension not in FORMATS:
         known = ", ".join(f".{each}" for each in FORMATS)
@@ -64,7 +64,7 @@ def extension_of(name: str) -> str:
 
 
 def result_name(name: str) -> str:
-    """Return the name of a document's translation. Raises RequestError."""
+    """Return the file name of the translation. Raises RequestError."""
     extension = extension_of(name)
     if (result := FORMATS[extension].result) is None:
         return name
@@ -72,7 +72,7 @@ def result_name(name: str) -> str:
 
 
 def read_document(path: Path, name: str, language: str | None = None) -> Document:
-    """Read the file at a path as what its name says. Raises RequestError.
+    """Read a file in the format of its name. Raises RequestError.
 
     language: of the text, if it is known.
     """

@@ -1,5 +1,5 @@
-"""Reads the children of a paragraph of runs, as Office Open XML writes text, as pieces: text of one
-look, containers and ranges around pieces, and whatever else stands there.
+"""Read the children of a paragraph of Office Open XML as pieces: text with one set of properties,
+containers and ranges around pieces, and other elements.
 """
 
 import re
@@ -19,7 +19,7 @@ from serving.documents.formats.ranges import (
 from serving.documents.fragment import NO_BREAK_HYPHEN, SOFT_HYPHEN
 
 Element = etree._Element
-# Of properties what no reader sees: the language for spelling, and marks of its checks.
+# Invisible properties: the language, and marks of spell checking.
 _UNSEEN_ATTRIBUTES = ("lang", "altLang", "dirty", "err", "smtClean", "noProof")
 _UNSEEN_ELEMENTS = ("lang", "noProof")
 _TABS = re.compile("(\t+)")
@@ -28,16 +28,15 @@ _DEEPEST_RANGE = 20
 
 @dataclass(frozen=True)
 class Grammar:
-    """Names the elements of one format's paragraphs, without their namespace.
+    """The element names of the paragraphs of one format, without their namespace.
 
-    leading, trailing: what stays first, and last, in a paragraph or a container.
-    containers: what holds runs, as links do. inner: of a container, where it holds them, if deeper.
-    fields: containers that show what their instruction makes. field_marks: what fields consist of
-        otherwise, in runs.
-    line_breaks: what parts lines. breaks: what always parts sentences.
-    dropped: what programs write again.
-    characters: elements that stand for a character within a word.
-    marks_space: text says itself that its spaces count.
+    leading, trailing: stay first, and last, in a paragraph or a container.
+    containers: contain runs, as links do. inner: the child of a container with the runs.
+    fields: containers that show generated text. field_marks: other parts of fields, in runs.
+    line_breaks: end lines. breaks: always end sentences.
+    dropped: are generated again by programs.
+    characters: elements that mean a character within a word.
+    marks_space: text needs `xml:space` to keep spaces at its ends.
     """
 
     leading: frozenset[str]
@@ -56,7 +55,7 @@ class Grammar:
     text: str = "t"
 
     def inside(self, container: Element) -> Element | None:
-        """Return the element of a container that holds its runs; None if it has none."""
+        """Return the element of a container that has its runs; None if there is none."""
         name = self.inner.get(local_name(container))
         if name is None:
             return container
@@ -68,7 +67,7 @@ WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 @dataclass(frozen=True)
 class Leaf:
-    """Holds an element that is not divided. run: the one that it is in, if it is in one."""
+    """An element that is not divided. run: the run that it is in, if any."""
 
     element: Element
     run: Element | None = None
@@ -80,7 +79,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Text:
-    """Holds text of a run. look: its properties as they are seen."""
+    """Text of a run. look: its visible properties."""
 
     text: str
     look: str
@@ -89,7 +88,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Other:
-    """Holds elements that move as they are. shown: what a field shows that a program made."""
+    """Elements that move as they are. shown: generated text of a field."""
 
     leaves: tuple[Leaf, ...]
     parts: bool = False
@@ -100,7 +99,7 @@ class Other:
 
 @dataclass(frozen=True)
 class Tab:
-    """Holds tabs, which part what stands in columns. properties: of their run."""
+    """Tabs, which separate columns. properties: of their run."""
 
     text: str
     properties: Element | None
@@ -108,7 +107,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Container:
-    """Holds pieces in an element, which stays around them."""
+    """Pieces in an element."""
 
     shell: Leaf
     content: tuple["Piece", ...]
@@ -116,7 +115,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Range:
-    """Holds pieces between two marks, which stay around them, as those of a comment or a field."""
+    """Pieces between two marks, as those of a comment or a field."""
 
     before: tuple[Leaf, ...]
     content: tuple["Piece", ...]
@@ -133,7 +132,7 @@ class PieceReader:
         self._grammar, self._fields = grammar, fields
 
     def pieces(self, element: Element, depth: int = 0) -> tuple[Piece, ...]:
-        """Return the pieces in an element. depth: how many containers and ranges it is in."""
+        """Return the pieces in an element. depth: number of containers and ranges around it."""
         return self._of_leaves([*self._leaves(element)], depth)
 
     def _leaves(self, element: Element) -> Iterator[Leaf]:
@@ -170,7 +169,7 @@ class PieceReader:
     def _range(self, leaves: Sequence[Leaf], first: int, span: RangeSpan, depth: int) -> Piece:
         start, end = span.start - first, span.end - first
         content = self._of_leaves(leaves[start:end], depth + 1)
-        if not any(texts(content)):
+        if not any(texts_in(content)):
             return Other(
                 (*leaves,), any(isinstance(each, Other) and each.parts for each in content)
             )
@@ -202,17 +201,17 @@ class PieceReader:
         return grammar.inside(element) if leaf.name in grammar.containers else None
 
 
-def texts(pieces: Iterable[Piece]) -> Iterator[Text]:
+def texts_in(pieces: Iterable[Piece]) -> Iterator[Text]:
     """Yield all texts in pieces."""
     for piece in pieces:
         if isinstance(piece, Text):
             yield piece
         elif isinstance(piece, Container | Range):
-            yield from texts(piece.content)
+            yield from texts_in(piece.content)
 
 
 def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
-    """Check whether the reference to a comment follows the end of its range."""
+    """Return whether the reference to a comment follows the end of its range."""
     if span.stop >= len(leaves) or leaves[span.end].name != "commentRangeEnd":
         return False
     following = leaves[span.stop]
@@ -221,7 +220,7 @@ def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
 
 
 def _with_tabs(text: str, look: str, properties: Element | None) -> Iterator[Piece]:
-    """Yield text, and its tabs as pieces that part sentences."""
+    """Yield text, with its tabs as pieces that end sentences."""
     for number, part in enumerate(_TABS.split(text)):
         if number % 2:
             yield Tab(part, properties)
@@ -254,8 +253,8 @@ def _look(properties: Element | None) -> str:
 
 
 def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
-    """Join neighbouring texts of the same look, for programs cut runs wherever something was
-    edited, and what follows each other of a field.
+    """Join neighbouring texts of the same look, because programs split runs at every edit, and
+    neighbouring generated parts of a field.
     """
     merged: list[Piece] = []
     for piece in pieces:

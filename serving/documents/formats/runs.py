@@ -1,9 +1,7 @@
-"""Turns paragraphs of runs, as Office Open XML writes text, into fragments, and puts translations
-into them.
+"""Turn paragraphs of Office Open XML into fragments, and write translations into them.
 
-A run is a stretch of text with one set of properties. What most of a paragraph looks like needs no
-code; what looks otherwise is a pair around its words, and whatever else stands there, a picture or
-a note's mark, a code by itself that moves as it is.
+A run is text with one set of properties. The most common properties of a paragraph need no code;
+text with others is between two codes, and pictures, note marks and the like are single codes.
 """
 
 import re
@@ -13,7 +11,7 @@ from copy import deepcopy
 
 from lxml import etree
 
-from serving.documents.codes import Close, Item, Kept, Open, Shift, Single
+from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
 from serving.documents.formats.ranges import NO_FIELDS, Fields, local_name
 from serving.documents.formats.run_pieces import (
     Container,
@@ -25,17 +23,17 @@ from serving.documents.formats.run_pieces import (
     Range,
     Tab,
     Text,
-    texts,
+    texts_in,
 )
 from serving.documents.fragment import Fragment, fragment_of
-from serving.documents.xml import space_kept
+from serving.documents.xml import set_text
 
 Element = etree._Element
 _SHIFTS = {"superscript": Shift.SUPERSCRIPT, "subscript": Shift.SUBSCRIPT}
 
 
 class RunParagraph:
-    """Holds one paragraph and what its codes stand for. fields: of the part that it is in."""
+    """A paragraph and what its codes stand for. fields: of its part of the document."""
 
     def __init__(self, element: Element, grammar: Grammar, fields: Fields = NO_FIELDS) -> None:
         self._element, self._grammar = element, grammar
@@ -47,7 +45,7 @@ class RunParagraph:
         self.fragment: Fragment = fragment_of([*self._items(pieces)])
 
     def write(self, translation: str) -> None:
-        """Put a translation of the fragment in the place of the runs."""
+        """Replace the runs by a translation of the fragment."""
         items = self.fragment.restored(translation)
         kept = [child for child in self._element if local_name(child) in self._grammar.leading]
         last = [child for child in self._element if local_name(child) in self._grammar.trailing]
@@ -66,7 +64,7 @@ class RunParagraph:
             self._codes[number] = piece
             if isinstance(piece, Other):
                 own = Single(number, piece.parts, piece.is_line_break)
-                yield Kept(number, (own,), piece.shown) if piece.shown.strip() else own
+                yield Protected(number, (own,), piece.shown) if piece.shown.strip() else own
             elif isinstance(piece, Tab):
                 yield Single(number, parts=True)
             elif isinstance(piece, Text):
@@ -98,7 +96,7 @@ class RunParagraph:
                 places.append(self._add_shell(places[-1], code))
 
     def _add_text(self, place: Element, text: str, properties: Element | None) -> None:
-        """Add a run with text, and elements for characters that the paragraph has as elements."""
+        """Add a run with text, and elements for characters that the paragraph had as elements."""
         run = self._new_run(place, properties)
         pattern = "|".join(map(re.escape, self._characters)) or r"(?!)"
         for part in re.split(f"({pattern})", text):
@@ -106,7 +104,7 @@ class RunParagraph:
                 etree.SubElement(run, self._namespace + self._characters[part])
             elif part:
                 child = etree.SubElement(run, self._namespace + self._grammar.text)
-                space_kept(child, part, self._grammar.marks_space)
+                set_text(child, part, self._grammar.marks_space)
 
     def _add_leaves(self, place: Element, leaves: Sequence[Leaf]) -> None:
         """Add elements as they are; those of one run come into one run."""
@@ -123,12 +121,12 @@ class RunParagraph:
             last = leaf
 
     def _add_shell(self, place: Element, container: Container) -> Element:
-        """Add a container without its content, and return the place of that."""
+        """Add a container without its content; return the element for the content."""
         leaf = container.shell
         shell = deepcopy(leaf.element)
         shell.tail = None
         inside = self._grammar.inside(shell)
-        assert inside is not None  # else it is no container
+        assert inside is not None  # because it is a container
         for child in [*inside]:
             if local_name(child) not in self._grammar.leading:
                 inside.remove(child)
@@ -155,7 +153,7 @@ class RunParagraph:
 
 
 def _shift(properties: Element | None) -> Shift | None:
-    """Return whether text of these properties is above or below the line, and half as large."""
+    """Return whether text of these properties is above or below the line."""
     if properties is None:
         return None
     for child in properties:
@@ -168,8 +166,8 @@ def _shift(properties: Element | None) -> Shift | None:
 
 
 def _commonest(pieces: Iterable[Piece]) -> Text | None:
-    """Return a text that looks as most of the paragraph's characters do."""
-    found = [*texts(pieces)]
+    """Return a text with the properties that most characters of the paragraph have."""
+    found = [*texts_in(pieces)]
     lengths: Counter[str] = Counter()
     for text in found:
         lengths[text.look] += len(text.text)

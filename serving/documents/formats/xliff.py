@@ -1,6 +1,7 @@
-"""Reads and writes XLIFF 1.2 and 2.0: sources without a translation get one, with their codes.
+"""Read and write XLIFF 1.2 and 2.0: sources without a translation get one. Everything else stays.
 
-All else stays to the character.
+Codes of 1.2 are `g`, `x`, `bx`, `ex`, `bpt`, `ept`, `ph` and `it`; of 2.0 `pc`, `sc`, `ec`, `ph`
+and `cp`. `mrk`, `sm` and `em` annotate the text within them.
 """
 
 import re
@@ -15,17 +16,17 @@ from serving.documents.spans import Edit, Mark, Role, Span, edited
 from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
 from serving.documents.xml import (
     XmlElement,
+    cdata_of,
+    escape_text,
     is_cdata,
-    meant,
     parse_xml,
     root_of,
     text_within,
-    written_as_cdata,
-    written_as_text,
+    unescape_text,
 )
 from serving.errors import RequestError
 
-# Nobody has translated what has such a state.
+# Units in these states are not translated yet.
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 
 
@@ -33,30 +34,30 @@ _DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
 
 
 class XliffText:
-    """Holds what is translated of an element."""
+    """A text to translate."""
 
     def __init__(self, element: XmlElement, document: str) -> None:
         inner = document[element.inner_start : element.inner_end]
         self._is_cdata = is_cdata(inner)
         if self._is_cdata:
-            pieces: Iterable[str | Mark] = message_pieces(meant(inner))
+            pieces: Iterable[str | Mark] = message_pieces(unescape_text(inner))
             self._span = Span(0, 0, [*pieces])
         else:
-            pieces = _pieces([*_parts(element, document)], element, written_as_text)
-            self._span = Span(0, 0, [*pieces], written_as_text)
+            pieces = _pieces([*_parts(element, document)], element, escape_text)
+            self._span = Span(0, 0, [*pieces], escape_text)
         self.fragment: Fragment = self._span.fragment
 
     def translated(self, translation: str) -> str:
         """Return a translation as XML."""
         text = self._span.translated(translation)
-        return written_as_cdata(text) if self._is_cdata else text
+        return cdata_of(text) if self._is_cdata else text
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """Holds a `trans-unit` of 1.2 or a `segment` of 2.0.
+    """A `trans-unit` of 1.2 or a `segment` of 2.0.
 
-    source: its source, or its `seg-source`. texts: of the source, or of the `mrk` of `seg-source`,
+    source: its source, or its `seg-source`. texts: of the source, or of each `mrk` in `seg-source`,
     by their elements.
     """
 
@@ -85,10 +86,10 @@ class XliffDocument:
 
 
 def read(path: Path) -> Document:
-    """Raises RequestError."""
+    """Read an XLIFF file. Raises RequestError."""
     parse_xml(path.read_bytes(), path.name)
     file = read_text(path, None, XML_DECLARATION).with_line_feeds()
-    parse_xml(_DECLARATION.sub("", file.text).encode(), path.name)  # if read in another encoding
+    parse_xml(_DECLARATION.sub("", file.text).encode(), path.name)  # it may be in another encoding
     root = root_of(file.text)
     if root.name != "xliff" or not root.attributes.get("version", "").startswith(("1.", "2.")):
         raise RequestError("file", path.name, "is not what its name says: no XLIFF 1 or 2")
@@ -119,7 +120,7 @@ def _may_be_translated(element: XmlElement) -> bool:
 
 
 def _is_translated(element: XmlElement, document: str) -> bool:
-    """Check for a translation that somebody has made."""
+    """Return whether the unit has a translation that is not preliminary."""
     target = element.child("target")
     if target is None or not _has_text(target, document):
         return False
@@ -132,7 +133,7 @@ def _has_text(element: XmlElement, document: str) -> bool:
 
 
 def _marks(element: XmlElement) -> list[XmlElement]:
-    """Return the elements that part a text into sentences."""
+    """Return the elements that divide a text into sentences."""
     return [
         each
         for each in element.walk()
@@ -148,7 +149,7 @@ def _untranslated_marks(unit: XmlElement, parted: XmlElement, document: str) -> 
 
 
 def _translated_marks(unit: XmlElement, document: str) -> dict[str, str]:
-    """Return what the `mrk` of a target hold, by their `mid`."""
+    """Return the content of each `mrk` of a target by its `mid`."""
     target = unit.child("target")
     if target is None or not _is_translated(unit, document):
         return {}
@@ -160,7 +161,7 @@ def _translated_marks(unit: XmlElement, document: str) -> dict[str, str]:
 
 
 def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str) -> str:
-    """Return what a target holds: a translation, or one in each `mrk` as `seg-source` has them."""
+    """Return the content of a target: a translation, or one in each `mrk` of `seg-source`."""
     source = unit.source
     if source in made:
         return made[source]
@@ -175,7 +176,7 @@ def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str)
 
 
 def _target_edits(unit: _Unit, inner: str, language: str, document: str) -> Iterator[Edit]:
-    """Yield what changes in a unit; a new target follows the source, as the schemas want it."""
+    """Yield the edits of a unit; a new target follows the source, as the schemas demand."""
     element, target = unit.element, unit.element.child("target")
     is_of_2 = element.name == "segment"
     says: dict[str, str | None] = {}
@@ -201,7 +202,7 @@ def _target_edits(unit: _Unit, inner: str, language: str, document: str) -> Iter
 
 
 def _indent(unit: _Unit, document: str) -> str:
-    """Return the white space before a source, if that begins a line."""
+    """Return the white space before a source that begins a line."""
     before = document[unit.element.start : unit.source.start]
     blank = before[len(before.rstrip()) :]
     return blank if "\n" in blank else ""
@@ -224,23 +225,23 @@ _ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), Role.OPENS) | dict.fromkeys(
 )
 
 
-# Angular's codes, which all are `x`: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
+# Angular has only `x` codes: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
 _NAMED_ROLE = re.compile(r"(START|CLOSE)_([A-Z_]+?)(?:_\d+)?\Z")
 
 
 _BLANK_LINES = re.compile(r"\A\s*\n\s*|(?<!\s)\s*\n\s*\Z")
 
 
-_WRAPPED = re.compile(r"(?<![ \t])[ \t]*\n[ \t]+")  # tried once a run of spaces
+_WRAPPED = re.compile(r"(?<![ \t])[ \t]*\n[ \t]+")  # tries a run of spaces only once
 
 
-_ELEMENT = "element "  # begins the names of marks that are elements' own tags
+_ELEMENT = "element "  # begins the names of marks for tags of elements
 
 
 def _pieces(
     parts: list[str | Mark], element: XmlElement, written: Callable[[str], str]
 ) -> Iterator[str | Mark]:
-    """Yield text and marks; those that open are closed within the same element."""
+    """Yield text and marks; opening marks are closed within the same element."""
     codes = [part for part in parts if isinstance(part, Mark)]
     known = {*map(id, codes)}
     text = "".join(CODE if isinstance(part, Mark) else part.replace(CODE, " ") for part in parts)
@@ -263,12 +264,12 @@ def _pieces(
 
 
 def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
-    """Yield what an element holds: text as it is meant, and codes as they are written."""
+    """Yield the content of an element: unescaped text, and codes as they are."""
     place = element.inner_start
     for child in element.children:
-        if child.start < place:  # within what is protected
+        if child.start < place:  # in protected content
             continue
-        yield meant(document[place : child.start])
+        yield unescape_text(document[place : child.start])
         protected_end = _protected_end(child, element)
         place = protected_end or child.end
         if protected_end:
@@ -282,11 +283,11 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
         else:
             raw = document[child.start : place]
             yield Mark(raw, *_role_of(child), shown=_placeholder(child, raw))
-    yield meant(document[place : element.inner_end])
+    yield unescape_text(document[place : element.inner_end])
 
 
 def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
-    """Return where that ends which a child says is not to be translated; None if it does not."""
+    """Return the end of content that a child protects from translation; None if it does not."""
     said = child.attributes
     is_protected = said.get("translate") == "no" or said.get("its:translate") == "no"
     if child.name == "sm" and is_protected:
@@ -307,13 +308,13 @@ def _role_of(code: XmlElement) -> tuple[Role, str]:
 
 
 def _placeholder(code: XmlElement, raw: str) -> str:
-    """Return the placeholder that a code stands for, if it says so; else an empty text."""
+    """Return the placeholder that a code declares; else an empty text."""
     said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
     shown = next((each.strip() for each in (text_within(raw), *said) if each.strip()), "")
     return shown if is_placeholder(shown) else ""
 
 
 def _key(code: XmlElement) -> str | None:
-    """Return what the two ends of a range have in common."""
+    """Return the key that both ends of a range share."""
     said = code.attributes
     return said.get("startRef") or said.get("rid") or said.get("id")

@@ -1,7 +1,8 @@
-"""Reads and writes .xlsx: cells that hold text, and comments.
+"""Read and write .xlsx: cells with text, and comments.
 
-Formulas, numbers, dates, codes and sheets' names stay; so do the headers of tables, by which
-formulas and other parts name columns, and cells that formulas compare with a text.
+Formulas, numbers, dates, codes and sheet names stay. So do cells whose text other parts of the
+workbook name: tables and pivot tables name columns by their header cells, and Excel repairs a
+workbook where they differ; formulas, lists of choices and filters compare cells with texts.
 """
 
 import re
@@ -29,7 +30,7 @@ from serving.documents.formats.runs import RunParagraph
 from serving.documents.fragment import Document, Fragment
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import message_pieces
-from serving.documents.xml import parse_xml, space_kept
+from serving.documents.xml import parse_xml, set_text
 
 Element = etree._Element
 
@@ -49,22 +50,22 @@ _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
 _GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION)
 
 
-_ESCAPED = re.compile(r"(_x[\da-fA-F]{4}_)")  # a character that XML has not, as _x000D_
+_ESCAPED = re.compile(r"(_x[\da-fA-F]{4}_)")  # escapes a character that XML cannot have
 
 
-# What is written without a space and is no word: SKU-1234, user_id, ann@example.org, camelCase.
+# Codes rather than words: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
 
 
 _NUMBER_WORD = re.compile(r"\d+(?:(?:st|nd|rd|th)|(?:st|nd|rd|th)?(?:-[a-z]{3,})+)")
 
 
-# Excel writes these for programs that do not know threads of comments.
+# Excel adds these comments for programs that cannot read threads.
 _AUTHOR_OF_THREADS = "tc="
 
 
 class PlainText:
-    """Holds a text of one look, which stands in no run."""
+    """A text of a cell or a comment without runs."""
 
     def __init__(self, item: Element, text: Element) -> None:
         self._item, self._text = item, text
@@ -72,14 +73,14 @@ class PlainText:
         self.fragment: Fragment = self._span.fragment
 
     def write(self, translation: str) -> None:
-        space_kept(self._text, self._span.translated(translation))
+        set_text(self._text, self._span.translated(translation))
         for child in [*self._item]:
             if etree.QName(child).localname in _PRONUNCIATION:
                 self._item.remove(child)
 
 
-class Remark:
-    """Holds the text of a comment behind its author's name, with which Excel begins it."""
+class CommentText:
+    """The text of a comment after its author's name, with which Excel begins it."""
 
     def __init__(self, text: Element, author: Element) -> None:
         self._text, self._author = text, author
@@ -94,7 +95,7 @@ class Remark:
 
 
 def read(path: Path) -> Document:
-    """Raises RequestError."""
+    """Read a workbook. Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
     named, quoted = named_cells(package, types), quoted_texts(package, types)
     needs_all = any(named.values())
@@ -113,16 +114,16 @@ def read(path: Path) -> Document:
             _sheet(name, tree, named[name], also_named, items, quoted)
             for name, tree in sheets.items()
         ),
-        *read_parts(package, parts_of(types, _COMMENTS), _remarks),
-        *read_parts(package, parts_of(types, _THREADS), _threaded_remarks),
+        *read_parts(package, parts_of(types, _COMMENTS), _comments),
+        *read_parts(package, parts_of(types, _THREADS), _threaded_comments),
     ]
     return OfficeDocument(package, parts)
 
 
 def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> Iterator[Paragraph]:
-    """Yield the texts of items that have either text or runs, as those of cells have.
+    """Yield the texts of items that have text or runs, as cells do.
 
-    quoted: what formulas compare cells with, in lower case; it stays.
+    quoted: texts in lower case that formulas compare cells with; they stay.
     """
     for item in items:
         text = item.find("{*}t")
@@ -141,14 +142,14 @@ def _is_code(text: str) -> bool:
 def _pieces(text: str) -> Iterator[str | Mark]:
     for part in _ESCAPED.split(text):
         if _ESCAPED.match(part):
-            yield Mark(part, Role.PARTS)
+            yield Mark(part, Role.SENTENCE_END)
         else:
             yield from message_pieces(part)
 
 
 @dataclass(frozen=True)
 class CellRange:
-    """Holds the places of cells in a sheet, from one to another."""
+    """The cells of a sheet between two corners."""
 
     first_column: int
     first_row: int
@@ -170,7 +171,7 @@ class CellRange:
 def _indices_of_named(
     sheets: Mapping[str, etree._ElementTree], named: Mapping[str, Sequence[CellRange]]
 ) -> tuple[set[str], set[str]]:
-    """Return which shared texts named cells alone have, and which of theirs others have too."""
+    """Return the shared texts of named cells only, and those that other cells use too."""
     of_named: set[str] = set()
     of_others: set[str] = set()
     for name, tree in sheets.items():
@@ -197,7 +198,7 @@ def _sheet(
     shared: Sequence[Element],
     quoted: frozenset[str],
 ) -> Part:
-    """Read a sheet; named cells get texts of their own where other cells have the same."""
+    """Read a sheet; named cells get their own copies of texts that other cells use too."""
     cells = [*tree.getroot().iter("{*}c")]
     is_changed = False
     for cell in cells if named else ():
@@ -211,24 +212,24 @@ def _sheet(
 
 def _give_own_text(cell: Element, shared: Element) -> None:
     value = cell.find("{*}v")
-    assert value is not None  # of a cell with a shared text
+    assert value is not None  # because the cell has a shared text
     cell.set("t", "inlineStr")
     own = cell.makeelement(etree.QName(etree.QName(cell).namespace, "is"))
     own.extend(map(deepcopy, shared))
     cell.replace(value, own)
 
 
-def _remarks(root: Element) -> Iterator[Paragraph]:
+def _comments(root: Element) -> Iterator[Paragraph]:
     authors = [(each.text or "").strip() for each in root.iter("{*}author")]
-    for remark in root.iter("{*}comment"):
-        number = remark.get("authorId", "")
+    for comment in root.iter("{*}comment"):
+        number = comment.get("authorId", "")
         author = authors[int(number)] if number.isdecimal() and int(number) < len(authors) else ""
-        text = remark.find("{*}text")
+        text = comment.find("{*}text")
         if text is None or author.startswith(_AUTHOR_OF_THREADS):
             continue
         first = next(iter(text.iterchildren("{*}r")), None)
         if first is not None and author and _text_of(first) == f"{author}:":
-            yield Remark(text, first)
+            yield CommentText(text, first)
         else:
             yield from _texts([text])
 
@@ -237,12 +238,12 @@ def _text_of(element: Element) -> str:
     return "".join(each.text or "" for each in element.iter("{*}t")).strip()
 
 
-def _threaded_remarks(root: Element) -> Iterator[Paragraph]:
-    """Yield comments; those that mention people say at which character they do, and stay."""
-    for remark in root.iter("{*}threadedComment"):
-        text = remark.find("{*}text")
-        if text is not None and remark.find("{*}mentions") is None:
-            yield PlainText(remark, text)
+def _threaded_comments(root: Element) -> Iterator[Paragraph]:
+    """Yield comments. Those that mention people stay, because they name positions in the text."""
+    for comment in root.iter("{*}threadedComment"):
+        text = comment.find("{*}text")
+        if text is not None and comment.find("{*}mentions") is None:
+            yield PlainText(comment, text)
 
 
 SHEETS = "spreadsheetml.worksheet+xml"
@@ -267,7 +268,7 @@ _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
 
 
 def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
-    """Return, by the parts of sheets, where cells are that other parts name."""
+    """Return the cells that other parts name, by the parts of sheets."""
     found: dict[str, list[CellRange]] = {name: [] for name in parts_of(types, SHEETS)}
     for sheet, ranges in found.items():
         for table in _related(package, sheet, "table"):
@@ -283,7 +284,7 @@ def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[Ce
 
 
 def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
-    """Return, in lower case, the texts that formulas, lists of choices and filters name."""
+    """Return the texts in lower case that formulas, lists of choices and filters name."""
     found: set[str] = set()
     for name in parts_of(types, SHEETS):
         sheet = package.read(name).decode(errors="replace")
@@ -295,7 +296,7 @@ def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
 
 
 def _of_table(table: etree._Element) -> Iterator[CellRange]:
-    """Yield a table's header, and its row of totals."""
+    """Yield the header and the totals row of a table."""
     whole = _range(table.get("ref", ""))
     if whole is None:
         return
@@ -322,7 +323,7 @@ def _related(package: Package, part: str, kind: str) -> list[str]:
 
 
 def _relations(package: Package, part: str) -> dict[str, tuple[str, str]]:
-    """Return the kinds and the parts that a part refers to, by its names for them."""
+    """Return the kinds and names of the parts that a part refers to, by their ids."""
     folder = dirname(part)
     name = join(folder, "_rels", part.rpartition("/")[2] + ".rels")
     if name not in package.names:
@@ -343,7 +344,7 @@ def _range(reference: str) -> CellRange | None:
 
 
 def _place(cell: str) -> tuple[int, int] | None:
-    """Return a cell's column and row, which both begin with 1."""
+    """Return the column and row of a cell, from 1."""
     found = _CELL.match(cell)
     if found is None:
         return None
