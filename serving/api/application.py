@@ -95,14 +95,14 @@ _POLICY = "; ".join(
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
-    "Cache-Control": "no-cache",  # kept, and asked for again by its ETag
+    "Cache-Control": "no-cache",  # cached, and validated by its ETag
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
 
 
 class _Page(StaticFiles):
-    """Sends files with the headers of the page; Starlette gives them ETags and answers 304."""
+    """Static files with the headers of the page."""
 
     def file_response(self, full_path: str | PathLike[str], *args: Any, **options: Any) -> Response:
         response = super().file_response(full_path, *args, **options)
@@ -115,7 +115,7 @@ def add_page(app: FastAPI) -> None:
 
     @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
-        """Return the page; what belongs to it is beneath `/page`."""
+        """Return the page; its files are below `/page`."""
         return await page.get_response("index.html", request.scope)
 
     app.mount("/page", page)

@@ -1,6 +1,6 @@
-"""Answers those who run the server: is it alive, is it ready, how is it doing.
+"""Routes for operators: liveness, readiness and metrics.
 
-Those among them with a key of their own change which models it has.
+Operators with a key of their own may load and unload models.
 """
 
 from pathlib import Path
@@ -26,8 +26,8 @@ class Status(TypedDict):
 
 
 class LoadBody(BaseModel):
-    """Names what is to be loaded. bundle: a folder on the server's machine, by its absolute path.
-    group: the one that is to serve it; without it the first.
+    """The model to load. bundle: absolute path of a folder on the server's machine. group: the
+    worker group; the first by default.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -71,7 +71,7 @@ def router(services: Services) -> APIRouter:
 
 
 def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) -> None:
-    """Add what the front lets through at the port for operations only, so no document lists it."""
+    """Add routes that are open only at the operations port, so OpenAPI does not list them."""
     loader = operators.loader
     with_key = [Depends(Gate(operators.keys).dependency(PROTOCOL))]
 
@@ -84,6 +84,6 @@ def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) ->
 
     @routes.delete("/models/{name:path}", dependencies=with_key, include_in_schema=False)
     async def unload(name: str) -> JSONResponse:
-        """Take a model out of all replicas; requests in progress end as they would have."""
+        """Remove a model from all replicas; requests in progress are still answered."""
         await loader.unload(name)
         return JSONResponse({"model": name})

@@ -25,7 +25,7 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import PairScore, ScoreJob, SentenceAttention
 from serving.text.plain_text import check_texts
 
-# From what the engine and the pipelines call fields to what clients of this protocol do.
+# The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {
     "forced_ids": "translations",
     "attention_queries": "return_attention",
@@ -35,10 +35,9 @@ FIELD_NAMES = {
 
 
 class ScoreBody(RequestBody):
-    """Holds sources and translations. q and translations are lists of the same length; or q is one
-    text, which all translations are of. Each is one sentence, or a few: texts are not split.
-    source and target: languages. return_attention, attention_heads: report of each pair what
-    `POST /translate` reports of sentences.
+    """Sources and translations. q and translations: lists of the same length, or one source with
+    several translations. Each is one sentence, or a few: texts are not split. source, target:
+    languages. return_attention, attention_heads: as in `POST /translate`, for each pair.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -103,7 +102,7 @@ class Scores(TypedDict):
 
 
 def described_score(score: PairScore) -> dict[str, Any]:
-    """Write out a score; the last token, without text, is the end of the sentence."""
+    """Return the JSON of a score; the last token, without text, is the end of the sentence."""
     attention: dict[str, Any] = {}
     if score.attention is not None:
         attention = {"attention": asdict(score.attention)}

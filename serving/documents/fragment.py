@@ -104,7 +104,7 @@ class Fragment:
 
 
 def fragment_of(items: Sequence[Item]) -> Fragment:
-    """Return the fragment of items, without codes at the ends and pairs around all of it."""
+    """Return the fragment of items, without codes at its ends and pairs that enclose all of it."""
     core = _with_lines_joined(_with_protected_joined(with_protected_words(_joined(items))))
     core = [*_with_line_marks(core)]
     before: list[Item] = []
@@ -292,7 +292,7 @@ def _words_among(items: Sequence[Item]) -> set[int]:
 
 
 def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
-    """Add spaces around codes that are used like words."""
+    """Add spaces before and after codes that are used like words."""
     spaced: list[Item] = []
     for item, (before, after) in zip(items, _edges(items), strict=True):
         is_word = isinstance(item, Single) and item.number in words

@@ -28,11 +28,12 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A part of a text that is not words. name: an opening mark is closed by the next of the same
-    name.
+    """A part of a text that is not words.
 
-    shift: of marks around text above or below the line. shown: what a single mark means as a word
-    of the sentence. character: the character that it means within a word.
+    name: an opening mark is closed by the next mark of the same name.
+    shift: of an opening mark of text above or below the line.
+    shown: what a single mark means as a word of the sentence.
+    character: the character that it means within a word.
     """
 
     raw: str

@@ -1,4 +1,4 @@
-"""Serves DeepL's documents: an upload, how far it is, and the result, which is fetched once."""
+"""DeepL's documents: upload, status, and the result, which is fetched once."""
 
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -38,10 +38,9 @@ _MAX_KEY_BYTES = 4096
 
 
 class DocumentBody(FieldsBody):
-    """A document and how it is translated. filename: instead of the file's own name.
-    output_format: must be the result's; a .pot becomes a .po.
-    formality: no model here knows any. model: ours, one of the models by name.
-    enable_document_minification: without effect.
+    """A document to translate. filename: replaces the file's own name. output_format: must be that
+    of the result; a .pot becomes a .po. formality: not supported by any model. model: an
+    extension, the name of a model. enable_document_minification: without effect.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -76,7 +75,7 @@ class DocumentBody(FieldsBody):
 
 
 class KeyBody(FieldsBody):
-    """Shows the key of a document."""
+    """The key of a document."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,7 +88,7 @@ class Uploaded(TypedDict):
 
 
 class DocumentStatus(TypedDict):
-    """Describes how far a document is. fragments, fragments_done: ours, of its paragraphs."""
+    """The status. fragments, fragments_done: extensions, numbers of paragraphs."""
 
     document_id: str
     status: Literal["queued", "translating", "done", "error"]
@@ -105,7 +104,7 @@ BODIES = (DocumentBody, KeyBody)
 
 def add_documents(routes: Routes, services: Services) -> None:
     async def upload_document(request: Request) -> JSONResponse:
-        """Take in a document to translate."""
+        """Queue a document for translation."""
         async with uploaded(request, services, PROTOCOL, DocumentBody) as body:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
@@ -114,18 +113,18 @@ def add_documents(routes: Routes, services: Services) -> None:
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
     async def document_status(request: Request, document_id: str) -> JSONResponse:
-        """Return how far a document is."""
+        """Return the status of a document."""
         async with _handle(request, services, document_id) as handle:
             return JSONResponse(_status(await services.documents.job(handle, _owner())))
 
     async def document_result(request: Request, document_id: str) -> Response:
-        """Return a translated document, once: then it is forgotten."""
+        """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
             job, path = await services.documents.result(handle, _owner())
             return file_response(job, path, partial(services.documents.remove, job.id))
 
     async def cancel_document(request: Request, document_id: str) -> Response:
-        """Stop translating a document, and forget it. DeepL has no such thing."""
+        """Stop translating a document, and delete it. DeepL has no such route."""
         async with _handle(request, services, document_id, dict(request.query_params)) as handle:
             job = await services.documents.job(handle, _owner())
             await services.documents.remove(job.id)
@@ -154,7 +153,7 @@ def add_documents(routes: Routes, services: Services) -> None:
 async def _handle(
     request: Request, services: Services, document_id: str, fields: Fields | None = None
 ) -> AsyncIterator[Handle]:
-    """Let in who shows a document's key, in the fields or in the body."""
+    """Admit a request with the key of a document in its fields or its body."""
     gate = Gate(services.keys)
     with ExitStack() as resources:
         resources.enter_context(services.metrics.track(PROTOCOL.name))

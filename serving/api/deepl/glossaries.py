@@ -1,5 +1,5 @@
-"""DeepL's glossaries: `/v2` has glossaries of one pair of languages, which do not change; those of
-`/v3` have any number of pairs and may change.
+"""DeepL's glossaries. Those of `/v2` have one pair of languages and do not change; those of `/v3`
+have any number of pairs and may change.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ Result = TypeVar("Result")
 
 
 class DictionaryFields(BaseModel):
-    """The entries of one pair of languages. entries: as TSV or CSV, as the format says."""
+    """The entries of one pair of languages. entries: TSV or CSV, as the format says."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,7 +76,7 @@ class DictionaryFields(BaseModel):
         return Pair.of(self.source_lang, self.target_lang)
 
     def parsed(self, known: Iterable[Pair]) -> Entries:
-        """Return the entries by their terms. Raises RequestError. known: the pairs that may be."""
+        """Return the entries by their terms. known: allowed pairs. Raises RequestError."""
         if self.pair not in known:
             message = "Unsupported glossary source and target language pair"
             raise RequestError("target_lang", f"{self.source_lang}, {self.target_lang}", message)
@@ -117,7 +117,7 @@ class ChangesBody(FieldsBody):
 
 
 def _checked_name(name: str) -> str:
-    """Return a name that a glossary may have. Raises RequestError."""
+    """Return the name of a glossary. Raises RequestError if it is not allowed."""
     check_text("name", name)
     if not name.strip() or len(name.encode()) > _MAX_NAME_BYTES:
         raise RequestError("name", name, f"must have between 1 and {_MAX_NAME_BYTES} bytes")
@@ -125,7 +125,7 @@ def _checked_name(name: str) -> str:
 
 
 def _parsed(dictionaries: Iterable[DictionaryFields], known: Iterable[Pair]) -> dict[Pair, Entries]:
-    """Return the entries of each pair; raises RequestError where a pair comes twice."""
+    """Return the entries of each pair. Raises RequestError if a pair occurs twice."""
     found: dict[Pair, Entries] = {}
     for each in dictionaries:
         if each.pair in found:
@@ -250,7 +250,7 @@ def _add_dictionaries(routes: Routes, services: Services) -> None:
         return JSONResponse({"dictionaries": [dictionary]})
 
     async def replace(request: Request, glossary_id: str) -> JSONResponse:
-        """Put a dictionary in the place of the one of its languages, or beside the others."""
+        """Replace the dictionary of a pair of languages, or add one."""
         body = await _read(request, DictionaryBody)
         found = await _with_pairs(services, body.parsed)
         made = await glossaries.replace_dictionary(_owner(), glossary_id, body.pair, found)

@@ -1,4 +1,4 @@
-"""What DeepL's protocol has of its own: paths, errors, keys, names of languages."""
+"""DeepL's protocol: paths, errors, keys, names of languages, and types of answers."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import UNDETERMINED, language_name, matching, primary_language
 
-# From what the engine and the pipelines call fields to what clients of this protocol do.
+# The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {
     "glossary": "glossary_id",
     "markup": "tag_handling",
@@ -24,7 +24,7 @@ FIELD_NAMES = {
 }
 
 
-# What DeepL says of these fields; the rest is in the detail.
+# DeepL's messages about these fields; our message is the detail.
 _MESSAGES = {
     "entries": "Invalid glossary entries provided",
     "source_lang": "Value for 'source_lang' not supported.",
@@ -71,18 +71,18 @@ _VARIANTS = {
 
 
 def source_name(code: str) -> str:
-    """Return what DeepL calls the source language of that code of a model's or a client's."""
+    """Return DeepL's name of a source language."""
     return primary_language(code).upper()
 
 
 def sources(cards: Sequence[ModelCard]) -> list[dict[str, str]]:
-    """List the languages that can be translated from."""
+    """Return the languages that can be translated from."""
     codes = [code for code in targets_by_source(cards) if code != UNDETERMINED]
     return [{"language": name, "name": language_name(code)} for name, code in _named(codes).items()]
 
 
 def targets(cards: Sequence[ModelCard]) -> list[dict[str, str | bool]]:
-    """List the languages that can be translated into. No model here knows formality."""
+    """Return the languages that can be translated into. No model supports formality."""
     codes = {code for into in targets_by_source(cards).values() for code in into}
     found = dict(_variants(codes))
     return [
@@ -92,7 +92,7 @@ def targets(cards: Sequence[ModelCard]) -> list[dict[str, str | bool]]:
 
 
 def pairs(cards: Sequence[ModelCard]) -> list[Pair]:
-    """List the pairs of languages that a glossary may have."""
+    """Return the pairs of languages that a glossary may have."""
     found = {
         Pair.of(source, target)
         for source, into in targets_by_source(cards).items()
@@ -111,7 +111,7 @@ def _variants(codes: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _named(codes: Iterable[str]) -> dict[str, str]:
-    """Name languages; of a language in several scripts or regions each has its whole code."""
+    """Return codes by names; several scripts or regions of a language have their whole codes."""
     ordered = sorted({*codes})
     counts = Counter(map(primary_language, ordered))
     return {
@@ -126,7 +126,7 @@ def _whole(code: str) -> str:
 
 
 class TranslatedText(TypedDict):
-    """model_type_used: where a type was asked for. tag_handling_version: where tags are handled."""
+    """model_type_used: if a type was asked for. tag_handling_version: if tags are handled."""
 
     detected_source_language: str
     text: str
@@ -166,7 +166,7 @@ class LanguagePairs(TypedDict):
 
 
 class MonolingualGlossary(TypedDict):
-    """Describes a glossary of one pair of languages."""
+    """A glossary of one pair of languages."""
 
     glossary_id: str
     name: str

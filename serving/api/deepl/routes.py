@@ -35,7 +35,7 @@ from serving.errors import RequestError
 
 ENDPOINTS = (TRANSLATE,)
 OTHER_BODIES = (*BODIES, ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody)
-_UNLIMITED = 10**12  # what DeepL tells those who have no limit
+_UNLIMITED = 10**12  # what DeepL returns if there is no limit
 _MAX_FORM_BYTES = 4096
 _READER = reads_json_or_form()
 _TYPES = {"source": sources, "target": targets}
@@ -87,9 +87,7 @@ def _add_lists(routes: Routes, services: Services) -> None:
 
 
 async def _type_in(request: Request) -> str:
-    """Return which languages are meant. DeepL's own client says it in a form, other ones in the
-    query.
-    """
+    """Return which languages to list. DeepL's client sends a form, others use the query."""
     fields: dict[str, Any] = dict(request.query_params)
     if request.headers.get("content-length", "0") != "0":
         fields |= await _READER.read(limited_to(_MAX_FORM_BYTES, request))

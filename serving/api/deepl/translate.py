@@ -43,7 +43,7 @@ _NEEDS_TAGS = ("tag_handling_version", *LISTS[2:])
 
 
 def _commas_parted(value: Any) -> Any:
-    """Take apart what stands in one text; anything else is left to be refused."""
+    """Split a text at commas; return other values as they are, to be refused."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -59,15 +59,15 @@ Names = Annotated[list[str], BeforeValidator(_commas_parted)]
 
 
 class TextsBody(RequestBody):
-    """The fields of DeepL's own.
+    """DeepL's fields.
 
-    source_lang: without it each text's language is identified. context: taken, but no model here
-    reads it. formality: no model here knows any, so only default and what is preferred are taken.
-    model_type: latency_optimized decodes greedily, the others by beam search; without it, as the
-    model's makers recommend. preserve_formatting: translations begin with a letter as large, and
-    end with marks, as their texts. glossary_id, glossary_ids: need source_lang; of
-    a term in several glossaries the first counts. tag_handling_version: both are one here.
-    show_billed_characters, enable_beta_languages: without effect; what is billed is always told.
+    source_lang: by default the language of each text is identified. context: without effect.
+    formality: not supported, so only default, prefer_more and prefer_less are accepted. model_type:
+    latency_optimized decodes greedily, the others use beam search; by default the model's
+    recommended values. preserve_formatting: translations begin with the same case and end with the
+    same punctuation as their texts. glossary_id, glossary_ids: need source_lang; if several have a
+    term the first counts. tag_handling_version: v1 and v2 are the same. show_billed_characters,
+    enable_beta_languages: without effect; billed characters are always returned.
     custom_instructions, style_id, translation_memory_id: refused.
     """
 
@@ -116,7 +116,7 @@ class TextsBody(RequestBody):
 
     @property
     def model_type_used(self) -> str:
-        """Return how texts are decoded, as a type of models."""
+        """Return the model type that describes the decoding."""
         is_quick = self.model_type == "latency_optimized"
         return "latency_optimized" if is_quick else "quality_optimized"
 
@@ -150,7 +150,7 @@ class TextsBody(RequestBody):
         )
 
     def _decoding(self) -> Decoding:
-        """Search where quality is asked for, with the model's beams if it has any."""
+        """Return a beam search where quality is asked for."""
         recommended = dict(self._generation)
         if self.model_type is None:
             return resolve({}, recommended)
@@ -191,7 +191,7 @@ _TAG_HANDLING_VERSION = "v2"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Translates with the entries of a glossary that the texts need; it is a `Translator`."""
+    """A translator with the glossary entries that occur in the texts."""
 
     chosen: Chosen
     entries: tuple[GlossaryEntry, ...]
@@ -223,7 +223,7 @@ async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
 def _described(
     call: Call[TextsBody, Prepared], translation: Translation
 ) -> Iterator[dict[str, Any]]:
-    """Describe each text's translation; leave out what was not asked for."""
+    """Yield the JSON of each translation."""
     body, of_all = call.body, {}
     if body.model_type is not None:
         of_all["model_type_used"] = body.model_type_used

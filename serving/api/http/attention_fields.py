@@ -1,4 +1,4 @@
-"""Request fields that ask for attention maps, and the maps in answers, in every protocol."""
+"""Request fields that ask for attention maps, and the JSON of these maps."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from serving.errors import RequestError
 from serving.pipelines.attention_maps import AttentionMap
 from serving.request import AttentionQuery
 
-MAX_NUMBERS = 2**21  # in one answer, which are about 20 MB of JSON
+MAX_NUMBERS = 2**21  # of one answer: about 20 MB of JSON
 DIGITS = 6
 
 
 class AttentionQueryFields(BaseModel):
-    """Attention weights that are wanted. kind: "cross", "encoder" or "decoder". layers and heads,
-    from 0: without any all of them. mean: over those, not each by itself.
+    """Which attention weights are returned. kind: "cross", "encoder" or "decoder". layers, heads:
+    from 0; empty for all. mean: return the mean over these layers and heads.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -32,9 +32,10 @@ class AttentionQueryFields(BaseModel):
 
 
 class AttentionMapBody(TypedDict):
-    """Attention weights. layers, heads: the numbers of those along the axes of the weights,
-    [layers][heads][rows][columns]; empty if it is the mean over them. row_tokens attend to
-    column_tokens; special tokens have no text.
+    """Attention weights [layers][heads][rows][columns].
+
+    layers, heads: their numbers; empty for the mean. row_tokens attend to column_tokens; special
+    tokens have no text.
     """
 
     kind: str
@@ -46,8 +47,10 @@ class AttentionMapBody(TypedDict):
 
 
 def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[AttentionQuery, ...]:
-    """Read a field: a kind by its name means the mean over all its layers and heads. True, where
-    it may be said, asks for another report.
+    """Return the queries of a field. The name of a kind asks for the mean over all layers and
+    heads.
+
+    A boolean field asks for no maps of this form.
     """
     if isinstance(asked, bool):
         return ()
@@ -58,7 +61,7 @@ def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[Atte
 
 
 def check_size(maps: Iterable[AttentionMap]) -> None:
-    """Refuse to write more than a client can want to read. Raises RequestError."""
+    """Raise RequestError for more weights than an answer may have."""
     count = sum(each.weights.size for each in maps)
     if count > MAX_NUMBERS:
         message = (

@@ -1,7 +1,7 @@
-"""ASGI middleware: request ids, the access log, errors that no handler caught, and HEAD.
+"""ASGI middleware: request ids, the access log, uncaught errors, and HEAD.
 
-The access log has one line of JSON for each request that has ended. No line holds a user's text:
-only the beginning of the path, and the numbers of tokens.
+The access log has one line of JSON for each finished request. It has no text of users, only the
+beginning of the path and the numbers of tokens.
 """
 
 import json
@@ -30,7 +30,7 @@ from serving.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
 _MAX_TRACE_CHARACTERS = 128
-_CLOSED_BY_CLIENT = 499  # nginx's own: it went away before its answer began
+_CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began
 
 
 class AccessLog:
@@ -85,9 +85,10 @@ _IS_ID = re.compile("[!-~]{1,128}")
 
 
 class Guard:
-    """Answers whatever was raised. The libraries beneath also raise what is no Exception: a panic
-    of theirs is no reason to answer in plain text, or not at all. An answer that has begun is
-    broken off.
+    """Answers errors that no handler has answered, also those that are no `Exception`, such as a
+    panic in a Rust library.
+
+    An answer that has begun is cut off.
     """
 
     def __init__(
@@ -129,9 +130,9 @@ class Guard:
 
 
 class _Answer:
-    """Sends the answer of one request with its id, unless the server beneath sends that.
+    """Sends one answer with its request id, unless the client gave the id.
 
-    status: None until it has begun.
+    status: None until the answer has begun.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -159,7 +160,7 @@ def _in_context(request: RequestInfo) -> Iterator[None]:
 
 
 class Heads:
-    """Answers HEAD as GET, without the body (RFC 9110, 9.3.2)."""
+    """Answers HEAD like GET, without the body (RFC 9110, 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

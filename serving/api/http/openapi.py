@@ -1,6 +1,6 @@
-"""Describes routes for `/openapi.json`: their bodies, their answers and their errors.
+"""Describes routes for `/openapi.json`: their bodies, answers and errors.
 
-Handlers read their bodies themselves, so FastAPI knows none of this by itself.
+Handlers read their bodies themselves, so FastAPI does not know them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,8 +40,8 @@ Responses = dict[int | str, dict[str, Any]]
 def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
     """Describe an answer and errors by their types.
 
-    Errors are referred to: FastAPI would look into their type again for every route and status,
-    which took most of an application's start. `describe` adds what is referred to.
+    Errors are only referenced, and `describe` adds their schemas: FastAPI would build them again
+    for each route and status, which takes long.
     """
     described: Responses = {200: {"model": answer, "description": "Success"}}
     content = {JSON: {"schema": {"$ref": _REF.format(model=error.__name__)}}}
@@ -51,12 +51,12 @@ def responses(answer: Any, error: Any, statuses: Iterable[int]) -> Responses:
 
 
 def described_text(media_type: str, description: str) -> dict[str, Any]:
-    """Describe an answer, or one form of it, that is no JSON."""
+    """Describe an answer, or one form of it, that is not JSON."""
     return {"content": {media_type: {"schema": {"type": "string", "description": description}}}}
 
 
 def described_events(description: str) -> dict[str, Any]:
-    """Describe an answer that is server-sent events; the schema is that of each event."""
+    """Describe server-sent events; the schema is of each event."""
     event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
     return {"content": {EVENTS: {"schema": event | {"description": description}}}}
 
@@ -64,15 +64,13 @@ def described_events(description: str) -> dict[str, Any]:
 def described_body(
     cls: type[BaseModel], *media_types: str, example: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Describe a body. example: one that `/docs` offers to try out."""
+    """Describe a body. example: a body that `/docs` offers to try."""
     described = {"schema": {"$ref": _REF.format(model=cls.__name__)}, "example": dict(example)}
     return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, described)}}
 
 
 def describe(app: FastAPI, bodies: Iterable[type[BaseModel]], errors: Iterable[Any]) -> None:
-    """Have the document hold the schemas that routes refer to. It is made when it is first asked
-    for: that takes a second.
-    """
+    """Add the schemas that routes refer to. The document is made on demand."""
     without_schemas = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -97,7 +95,7 @@ def _add_schemas(
 
 
 def _drop_errors_of_fastapi(document: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Take out FastAPI's own errors: it checks no parameter, so none of them ever comes."""
+    """Remove FastAPI's own errors, which never occur because it checks no parameters."""
     for path in document["paths"].values():
         for operation in path.values():
             operation["responses"].pop("422", None)

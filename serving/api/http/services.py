@@ -1,4 +1,4 @@
-"""What the routes of every protocol work with."""
+"""What the routes of all protocols use."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from serving.tracing import Tracing
 
 
 class Loader(Protocol):
-    """Changes which models a running server has."""
+    """Loads and unloads models while the server runs."""
 
     async def load(self, bundle: Path, group: str | None) -> ModelCard:
-        """Return once every replica of the group, by default the first, has the bundle's model.
+        """Return once all replicas of the group, by default the first, serve the bundle.
 
-        Raises RequestError for a bundle or a group that cannot be.
+        Raises RequestError for a wrong bundle or group.
         """
 
     async def unload(self, model: str) -> None:
@@ -35,7 +35,7 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class Operators:
-    """What those have who run the server: keys of their own, and what they may change."""
+    """The keys of operators, and what changes the models."""
 
     keys: KeyRing
     loader: Loader
@@ -45,13 +45,12 @@ class Operators:
 class Services:
     """The parts of a server.
 
-    exposition: the text of `/metrics`, of all replicas.
-    keys: None lets everyone in.
-    metrics_need_key: so does `/metrics`, which else is open.
-    write_access: takes the lines of the access log; None where it is off.
-    operators: None where nobody may load or unload models.
-    tracing: None where no spans are wanted.
-    state_dir: the folder of what survives the server.
+    exposition: returns the text of `/metrics`, of all replicas.
+    keys: None admits every request. metrics_need_key: so does `/metrics`.
+    write_access: writes a line of the access log; None if it is off.
+    operators: None if nobody may load or unload models.
+    tracing: None if no spans are exported.
+    state_dir: the folder for jobs, glossaries and quotas.
     """
 
     catalog: Catalog

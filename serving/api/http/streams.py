@@ -1,4 +1,4 @@
-"""Sends server-sent events."""
+"""Server-sent events."""
 
 import asyncio
 import json
@@ -23,10 +23,9 @@ def sse(value: Any) -> str:
 
 
 class EventStream(StreamingResponse):
-    """Sends events, and closes `resources` as it ends, also if the client goes away before.
+    """Sends events, and closes `resources` at the end, also if the client disconnects.
 
-    Where nothing comes for long it sends a comment, so that nobody in between takes the connection
-    for dead.
+    During long pauses it sends comments, so that proxies keep the connection open.
     """
 
     media_type = EVENTS
@@ -44,9 +43,7 @@ class EventStream(StreamingResponse):
 
 @asynccontextmanager
 async def _pinging(send: Send) -> AsyncIterator[Send]:
-    """Return what sends an answer; between its parts, if they are long in coming, there are
-    pings.
-    """
+    """Yield a function that sends the answer; comments are sent between its parts."""
     loop = asyncio.get_running_loop()
     has_begun = False
     sent_at = loop.time()
@@ -72,10 +69,10 @@ async def _pinging(send: Send) -> AsyncIterator[Send]:
 
 
 async def first_of(items: AsyncGenerator[Item, None], stack: AsyncExitStack) -> Awaitable[Item]:
-    """Wait for the first item of a stream, but not for long; what comes back gives it.
+    """Wait a short time for the first item of a stream; return an awaitable of the item.
 
-    What is refused until then is raised here, and so has a status of its own. stack: closed before
-    the stream is.
+    An error until then is raised here, so that the answer gets its status. stack: is closed before
+    the stream.
     """
     first = asyncio.ensure_future(anext(items))
     stack.push_async_callback(_given_up, first)
@@ -96,9 +93,9 @@ async def events_of(
     protocol: Protocol,
     end: str = "",
 ) -> AsyncGenerator[str, None]:
-    """Write values as events; a failure is one too, the last, in the protocol's shape.
+    """Yield values as events. A failure is the last event, in the form of the protocol.
 
-    tracked: gets its outcome here. end: follows the last value.
+    tracked: gets the outcome. end: is sent after the last value.
     """
     try:
         async with aclosing(values):
@@ -106,7 +103,7 @@ async def events_of(
                 yield sse(value)
     except ENDS:
         raise
-    except BaseException as error:  # a library's panic is no Exception
+    except BaseException as error:  # a panic of a library is not an Exception
         log_failure(error)
         tracked.outcome = outcome_of(error)
         yield sse(protocol.report(error)[1])

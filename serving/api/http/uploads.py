@@ -1,6 +1,6 @@
-"""Takes documents in over HTTP and gives them out, the same in every protocol.
+"""Uploads of files, and downloads of translated documents, for all protocols.
 
-A file goes to disk as it comes, and from disk as it is read.
+Files are written and read in pieces.
 """
 
 import asyncio
@@ -59,10 +59,9 @@ async def uploaded(
     cls: type[AnyBody],
     max_mib: int | None = None,
 ) -> AsyncIterator[AnyBody]:
-    """Let a request in that carries a file, and count it; give its body until the block ends.
+    """Admit a request with a file, and yield its body. The file is closed after the block.
 
-    max_mib: of the file; None is that of documents.
-
+    max_mib: of the file; None is the limit of documents.
     Raises KeyRefused, RateExceeded, RequestError and TooLarge.
     """
     gate = Gate(services.keys)
@@ -84,9 +83,9 @@ async def queued(
     model: str | None = None,
     glossary_of: GlossaryOf | None = None,
 ) -> Handle:
-    """Take a document in and have it translated. Its characters are billed once it is queued.
+    """Queue a document for translation. Its characters are billed once it is queued.
 
-    source: None or "auto" is identified. glossary_of: returns the terms that texts need.
+    source: None or "auto" is identified. glossary_of: returns the terms that occur in texts.
     """
     owner = current_account().key
     name = Path(file.filename or "").name
@@ -116,7 +115,7 @@ def file_response(
 async def chunks_of(
     path: Path, before_last: Callable[[], Awaitable[None]] | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Read a file piece by piece. before_last: called before the last byte is yielded."""
+    """Yield a file in pieces. before_last: called before the last byte is yielded."""
     with open(path, "rb") as file:
         last = b""
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
@@ -129,13 +128,13 @@ async def chunks_of(
 
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[Fields]:
-    """Read a form in parts; its file, longer than a mebibyte, lies on disk until the block ends."""
+    """Read a multipart form; a file of more than 1 MiB is on disk until the block ends."""
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != MULTIPART:
         raise RequestError("body", content_type, f"must be {MULTIPART}, with a file")
     try:
         form = await request.form(max_files=1, max_fields=_MAX_FIELDS)
-    except HTTPException as error:  # what Starlette makes of anything that is wrong with one
+    except HTTPException as error:  # Starlette raises it for any mistake in a form
         message = f"is not a form in parts: {error.detail}"
         raise RequestError("body", content_type, message) from None
     try:

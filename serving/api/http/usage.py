@@ -1,4 +1,4 @@
-"""What a key has used of its month, where a protocol has no form of its own for it."""
+"""The characters that a key has used in the current month."""
 
 from datetime import datetime
 

@@ -19,12 +19,12 @@ from serving.text.languages import language_name
 from serving.text.plain_text import check_text
 
 _MOST_GUESSES = 5
-_PAGE_WAITS_MILLISECONDS = 500  # after the last key was typed
-_LEAST_CONFIDENCE = 1.0  # percent; guesses below it are left out, but for the likeliest
+_PAGE_WAITS_MILLISECONDS = 500  # after the last key press
+_LEAST_CONFIDENCE = 1.0  # percent; less likely guesses are left out, except the first
 
 
 class DetectBody(FieldsBody):
-    """LibreTranslate's fields; api_key and secret are as in `POST /translate`."""
+    """The body of `/detect`. api_key, secret: as in `POST /translate`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,12 +56,12 @@ DETECT = SimpleEndpoint(
 
 
 def detected(guess: Guess) -> dict[str, Any]:
-    """Write out a guess; the confidence in percent."""
+    """Return the JSON of a guess, with the confidence in percent."""
     return {"confidence": round(100 * guess.confidence, 1), "language": guess.language}
 
 
 def listed(cards: list[ModelCard]) -> list[dict[str, Any]]:
-    """List languages to translate from, each with those that it can be translated into."""
+    """Return the languages to translate from, each with those that it is translated into."""
     targets = targets_by_source(cards)
     names = Counter(map(language_name, targets))
     return [
@@ -71,7 +71,7 @@ def listed(cards: list[ModelCard]) -> list[dict[str, Any]]:
 
 
 def settings(services: Services, cards: list[ModelCard]) -> dict[str, Any]:
-    """Return what LibreTranslate's own page asks before it shows anything."""
+    """Return the settings that LibreTranslate's page asks for."""
     targets = [target for card in cards for target in card.target_languages]
     target = targets[0] if targets else ""
     return {
@@ -90,6 +90,6 @@ def settings(services: Services, cards: list[ModelCard]) -> dict[str, Any]:
 
 
 def _name(code: str, names: Mapping[str, int]) -> str:
-    """Add the code where several have the same name, as those of one language in two scripts."""
+    """Return the name, with the code if several languages have the same name."""
     name = language_name(code)
     return name if names[name] == 1 else f"{name} ({code})"

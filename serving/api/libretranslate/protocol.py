@@ -1,7 +1,4 @@
-"""What LibreTranslate's protocol has of its own: errors, keys, and the types of its answers.
-
-Only the shape of the protocol is LibreTranslate's.
-"""
+"""LibreTranslate's protocol: errors, keys, and types of answers."""
 
 from typing import NotRequired
 
@@ -24,7 +21,7 @@ PROTOCOL = Protocol(
 
 
 class Alignment(TypedDict):
-    """Pairs words. pharaoh: pairs of numbers of words, as 0-0 1-2."""
+    """Aligned words. pharaoh: pairs of word numbers, as 0-0 1-2."""
 
     source: list[str]
     target: list[str]
@@ -32,7 +29,7 @@ class Alignment(TypedDict):
 
 
 class DetectedLanguage(TypedDict):
-    """Names the language that a text is likeliest in. confidence: in percent."""
+    """The likeliest language of a text. confidence: in percent."""
 
     confidence: float
     language: str
@@ -42,9 +39,10 @@ OfSentence = SentenceAttention | list[AttentionMapBody]
 
 
 class Translated(TypedDict):
-    """Leaves out what was not asked for; for one text nothing is in a list of its own.
+    """The answer, with only the fields that were asked for. For a single text no field is a list of
+    texts.
 
-    pivot: the language between, of texts that two models translate together.
+    pivot: the language between two models that translate together.
     """
 
     translatedText: str | list[str]
@@ -74,7 +72,7 @@ class FrontendLanguages(TypedDict):
 
 
 class FrontendSettings(TypedDict):
-    """Says what a page that translates may offer. charLimit: of one request."""
+    """What a page that translates may offer. charLimit: of one request."""
 
     charLimit: int
     frontendTimeout: int

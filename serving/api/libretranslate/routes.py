@@ -30,7 +30,9 @@ _FILES = "/download_file"
 
 
 class FileBody(FieldsBody):
-    """A document. source: `auto` is identified. model: ours, as in `/translate`."""
+    """A document to translate. source: `auto` is identified. model: an extension, as in
+    `/translate`.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,11 +57,11 @@ def router(services: Services) -> APIRouter:
         return JSONResponse(listed(await services.catalog.translator_cards()))
 
     async def frontend_settings() -> JSONResponse:
-        """Return what a page that translates may offer."""
+        """Return the settings of a page that translates."""
         return JSONResponse(settings(services, await services.catalog.translator_cards()))
 
     async def suggest() -> JSONResponse:
-        """Refuse a better translation: suggestions are not kept here."""
+        """Refuse a suggestion: this server keeps none."""
         raise HTTPException(403, "suggestions are not kept on this server")
 
     routes = Routes(PROTOCOL, services, "LibreTranslate")
@@ -78,7 +80,7 @@ def router(services: Services) -> APIRouter:
 
 def _add_files(routes: Routes, services: Services) -> None:
     async def translate_file(request: Request) -> JSONResponse:
-        """Translate a document, and say where it can be fetched until it expires."""
+        """Translate a document, and return a link to it that works until it expires."""
         async with uploaded(request, services, PROTOCOL, FileBody) as body:
             handle = await queued(services, body.file, body.source, body.target, body.model)
             await _finished(services, handle)
@@ -86,7 +88,7 @@ def _add_files(routes: Routes, services: Services) -> None:
             return JSONResponse({"translatedFileUrl": f"{request.base_url}{_FILES[1:]}/{name}"})
 
     async def download_file(name: str) -> Response:
-        """Return a translated document; nobody can guess its name."""
+        """Return a translated document; its name cannot be guessed."""
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
         job, path = await services.documents.result(Handle(document, key), None)
@@ -110,7 +112,7 @@ def _add_files(routes: Routes, services: Services) -> None:
 
 
 async def _finished(services: Services, handle: Handle) -> None:
-    """Wait for a document; remove it if the client goes away before."""
+    """Wait for a document; delete it if the client disconnects."""
     is_done = False
     try:
         await services.documents.finished(handle, current_account().key)

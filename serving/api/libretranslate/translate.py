@@ -1,7 +1,7 @@
 """`POST /translate`: its body, with LibreTranslate's fields and ours, its model and its answer.
 
-The body comes as JSON, as a form or in the query. Therefore numbers may be written as text, and
-lists and objects as JSON in text. Every field has an effect or is refused by name.
+The body is JSON, a form or the query. Therefore numbers may be written as text, and lists and
+objects as JSON in text. Every field has an effect or is refused by name.
 """
 
 import json
@@ -66,7 +66,7 @@ _FLAGS = {
     "stream",
 }
 
-# From what the engine and the pipelines call fields to what clients of this protocol do.
+# The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {
     "forced_ids": "target_prefix",
     "attention_queries": "return_attention",
@@ -84,38 +84,36 @@ def _from_json(value: Any) -> Any:
 
 
 class TranslateBody(DecodingFields, RequestBody):
-    """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret;
-    secret is accepted and not used, and so is api_key where the server asks for no keys. Of ours
-    none has to be given. Without any of them decoding is as the model's makers recommend, else
-    greedy.
+    """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret.
+    secret is not used, nor is api_key if the server needs no keys. All other fields are
+    optional; without them decoding uses the model's recommended values, or is greedy.
 
     source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX. A source
-        "auto" is identified, for each text by itself, among those that can be translated into the
-        target.
-    format: with html, tags stay around what their words became.
-    protect: web and e-mail addresses, code, placeholders, numbers and the like stay as they are.
-    pivot: where no model has the pair of languages, two may translate it together.
+    "auto" is identified for each text, among the languages that can be translated into the target.
+    format: in html, tags stay with the translations of their words.
+    protect: addresses, code, placeholders, numbers and the like stay as they are.
+    pivot: if no model has the pair of languages, two may translate it together.
     stream: answer with server-sent events.
 
-    alternatives: further translations of each text, by a beam search with two beams for each text.
-    alternatives_at_prefix: alternatives differ in the token right after `target_prefix`.
-    target_prefix: the translation begins with it; its last word may be typed half, unless a space
-        follows it.
-    glossary: source terms, each with its translation or several to choose from.
-    placeholders: texts to be taken over from `q`, or true for all that look like {name}, %s or <b>.
-    replace_unknown: put the source's word where the model knows none.
-    alignments: report which word comes of which.
-    return_attention: report for each sentence how much its target tokens attend to the source's,
-    and its target words to the source's: the mean over `attention_heads`, numbered through the
-    decoder's layers; without any, over those that align best. Or a list of what else to report of
-    the tokens of each sentence: "cross" (what the translation looks at in the source), "encoder"
-    (the source in itself) or "decoder" (the translation in itself so far), by name for the mean
-    over all layers and heads, or as an object {"kind": ..., "layers": [...], "heads": [...],
-    "mean": ...}.
-    return_scores: report how likely translations are:
-    the mean over sentences of the log-probability over the number of tokens to `length_penalty`.
-    finish_reasons are reported with scores, with a glossary and with max_new_tokens.
-    max_new_tokens, min_tokens: of each sentence. priority: lower comes first.
+    alternatives: number of further translations of each text, by a beam search with two beams for
+    each.
+    alternatives_at_prefix: alternatives differ in the token after `target_prefix`.
+    target_prefix: beginning of the translation; its last word may be incomplete, unless a space
+    follows it.
+    glossary: source terms with their translation, or with several to choose from.
+    placeholders: texts that stay as they are, or true for all that look like {name}, %s or <b>.
+    replace_unknown: use the source's word for unknown words.
+    alignments: return which word is the translation of which.
+    return_attention: true returns for each sentence how much its target tokens and words attend to
+    those of the source: the mean over `attention_heads`, numbered through the decoder's layers; by
+    default over the heads that align best. A list returns attention maps of the tokens of each
+    sentence: "cross" (target over source), "encoder" (source over itself) or "decoder" (target over
+    itself), by name for the mean over all layers and heads, or as an object {"kind": ..., "layers":
+    [...], "heads": [...], "mean": ...}.
+    return_scores: return scores of translations: the mean over sentences of the log-probability
+    over the number of tokens to `length_penalty`.
+    finish_reasons are returned with scores, with a glossary and with max_new_tokens.
+    max_new_tokens, min_tokens: of each sentence. priority: lower values come first.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -153,7 +151,7 @@ class TranslateBody(DecodingFields, RequestBody):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse `true` for a number; where numbers may stand as text it would be taken for 1."""
+        """Refuse booleans for numbers: pydantic would read `true` as 1."""
         if isinstance(value, bool) and info.field_name not in _FLAGS:
             raise ValueError("input should not be true or false")
         return value
@@ -211,7 +209,7 @@ class TranslateBody(DecodingFields, RequestBody):
         )
 
     def _width(self) -> int | None:
-        """Choose beam search where it was asked for, and where nothing else can do what was."""
+        """Return the beam width that is asked for or needed; None without a search."""
         if self.num_beams is not None:
             return self.num_beams
         return max(DEFAULT_BEAMS, self._fewest_beams) if self._searches_alternatives else None
@@ -224,7 +222,7 @@ class TranslateBody(DecodingFields, RequestBody):
 
     @property
     def _fewest_beams(self) -> int:
-        """Count two for each text: some may be the same text in other tokens."""
+        """Return two beams for each translation, because some have the same text."""
         return min(2 * (self.alternatives + 1), MAX_BEAMS)
 
     @property
@@ -232,7 +230,7 @@ class TranslateBody(DecodingFields, RequestBody):
         return self.alternatives > 0 and not self.alternatives_at_prefix
 
     def _num_hypotheses(self, width: int | None) -> int:
-        """Ask for all hypotheses where alternatives are wanted: some may be the same text."""
+        """Return the number of hypotheses: all, if alternatives are wanted."""
         if width is None or not self._searches_alternatives:
             return 1
         if self.alternatives >= width:
@@ -300,7 +298,7 @@ async def _answer(call: Call[TranslateBody, Chosen]) -> Response:
         return JSONResponse(_translated(call.body, call.model, translation))
     items = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(items, call.resources)
-    call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
+    call.tracked.outcome = Outcome.CANCELLED  # until the last event
     events = events_of(_values(call, first, items), call.tracked, call.protocol)
     return EventStream(events, call.resources.pop_all())
 
@@ -340,7 +338,7 @@ def _value(
 
 
 def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -> dict[str, Any]:
-    """Leave out what was not asked for; of a single text nothing is in a list of its own."""
+    """Return the JSON of the answer; see `Translated`."""
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
     if not is_told(body.source):
@@ -370,7 +368,7 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
 
 
 def _alignment(aligned: AlignedWords | None) -> dict[str, Any]:
-    """Write out an alignment; a text without any words has none."""
+    """Return the JSON of an alignment; a text without words has an empty one."""
     aligned = aligned or AlignedWords((), (), ())
     return {
         "source": aligned.source_words,

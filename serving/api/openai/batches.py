@@ -1,6 +1,4 @@
-"""Serves OpenAI's `/v1/files` and `/v1/batches`: many requests as one file, answered when there is
-room.
-"""
+"""OpenAI's `/v1/files` and `/v1/batches`: files of requests, answered at a low priority."""
 
 import asyncio
 import json
@@ -57,7 +55,7 @@ class BatchFileBody(FieldsBody):
 
 
 class BatchBody(FieldsBody):
-    """Asks for answers to the lines of a file. All of them are for one endpoint."""
+    """A batch: all lines of a file are requests to one endpoint."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -83,7 +81,7 @@ def router(services: Services, batches: Batches) -> APIRouter:
 
 def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
     async def upload(request: Request) -> JSONResponse:
-        """Keep a file of requests, one JSON object a line, for 30 days."""
+        """Store a file of requests, one JSON object a line, for 30 days."""
         async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
             return JSONResponse(_file(await batches.add_file(_owner(), name, body.file.file)))
@@ -103,12 +101,12 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
         return JSONResponse(_file(await batches.file(_owner(), file_id)))
 
     async def content(file_id: str) -> StreamingResponse:
-        """Return what is in a file."""
+        """Return the content of a file."""
         path = await batches.content(_owner(), file_id)
         return StreamingResponse(chunks_of(path), media_type="application/jsonl")
 
     async def delete(file_id: str) -> JSONResponse:
-        """Forget a file."""
+        """Delete a file."""
         await batches.delete_file(_owner(), file_id)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
@@ -131,11 +129,11 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
         return JSONResponse(_page(query, await batches.batches(_owner()), _batch))
 
     async def batch(batch_id: str) -> JSONResponse:
-        """Return how far a batch is."""
+        """Return the state of a batch."""
         return JSONResponse(_batch(await batches.batch(_owner(), batch_id)))
 
     async def cancel(batch_id: str) -> JSONResponse:
-        """Have a batch end with what is done."""
+        """Cancel a batch; it ends with the answers so far."""
         return JSONResponse(_batch(await batches.cancel(_owner(), batch_id)))
 
     SimpleEndpoint(
@@ -225,17 +223,15 @@ def _batch(job: jobs.Batch) -> dict[str, Any]:
     }
 
 
-_PRIORITY = 1_000  # of batches; requests that say nothing have 0, and lower comes first
+_PRIORITY = 1_000  # lower values come first; 0 is the default of other requests
 _SOON = (Overloaded, RateExceeded, EngineStopped, OutOfMemory, StorageError)
 _WAIT_SECONDS = 5.0
 _MOST_SECONDS = 30.0
-_STARTING_SECONDS = 120.0  # other worker groups may be loading their models yet
+_STARTING_SECONDS = 120.0  # other worker groups may still load their models
 
 
 class BatchLines:
-    """Answers lines by the endpoints that they name. What would be refused only now is asked again
-    until it is not.
-    """
+    """Answers the lines of batches. A line that is refused only for now is tried again."""
 
     def __init__(self, services: Services, endpoints: Mapping[str, Endpoint[Any, Any]]) -> None:
         self._services, self._endpoints = services, endpoints
@@ -251,7 +247,7 @@ class BatchLines:
                     return 200, await self._answer(endpoint, line)
                 except ENDS:
                     raise
-                except BaseException as error:  # a library's panic is no Exception
+                except BaseException as error:  # a panic of a library is not an Exception
                     if (seconds := self._wait_seconds(error)) is None:
                         log_failure(error)
                         return endpoint.protocol.report(error)
@@ -275,7 +271,7 @@ class BatchLines:
                 return json.loads(bytes(response.body))
 
     def _wait_seconds(self, error: BaseException) -> float | None:
-        """Return after how long to ask again; None of what is refused for good."""
+        """Return the time until the next try; None if there is none."""
         is_starting = time.monotonic() - self._started_at < _STARTING_SECONDS
         if isinstance(error, _SOON) or (isinstance(error, ModelNotFound) and is_starting):
             wanted = getattr(error, "retry_after_seconds", _WAIT_SECONDS)

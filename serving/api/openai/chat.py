@@ -1,4 +1,4 @@
-"""The body of OpenAI's chats: messages, tools and their calls, and fields of the chat template."""
+"""The body of OpenAI's chat completions: messages, tools, and variables of the chat template."""
 
 import json
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,7 +16,7 @@ from serving.request import MAX_LOGPROBS
 from serving.text.chat import Chat, Function, grammar_of
 from serving.text.plain_text import check_texts
 
-_CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, for OpenAI's cache alone
+_CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, only for OpenAI's cache
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 
 
@@ -30,7 +30,7 @@ class CalledFunction(_Said):
 
 
 class ToolCall(_Said):
-    """A call of an earlier answer."""
+    """A tool call in an earlier answer."""
 
     id: str
     type: Literal["function"] = "function"
@@ -50,8 +50,8 @@ class ToolCall(_Said):
 
 
 class ChatMessage(BaseModel):
-    """One message. content: text, or a list of parts that are text; those become lines. What
-    else there is of a message is for the template to read or to leave.
+    """A message. content: text, or a list of text parts, which are joined by line feeds. The
+    template decides what it uses of the other fields.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -66,7 +66,7 @@ class ChatMessage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_no_op_fields(cls, value: Any) -> Any:
-        """Drop what says nothing: answers come back as messages with fields that they had not."""
+        """Remove empty fields: clients send answers back with fields that messages do not have."""
         if not isinstance(value, dict):
             return value
         said = {name: each for name, each in value.items() if each is not None and each != []}
@@ -85,7 +85,7 @@ class ChatMessage(BaseModel):
 
 
 class FunctionDefinition(_Said):
-    """Describes a function. strict: arguments are always kept to their schema."""
+    """A function. strict: without effect, as arguments always follow their schema."""
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
     description: str | None = None
@@ -110,11 +110,11 @@ class Tool(_Said):
 
 
 class ChatFields(BaseModel):
-    """What becomes a prompt.
+    """The fields that the prompt is made from.
 
-    add_generation_prompt: the template opens the answer. continue_final_message: the answer goes on
-    with the last message instead. chat_template_kwargs: further variables of the template, as
-    `enable_thinking`.
+    add_generation_prompt: the template begins the answer. continue_final_message: the answer
+    continues the last message instead. chat_template_kwargs: further variables of the template,
+    such as `enable_thinking`.
     """
 
     messages: list[ChatMessage]
@@ -129,7 +129,7 @@ class ChatFields(BaseModel):
         return tuple(tool.as_template_reads_it() for tool in self.tools)
 
     def check_messages(self, max_characters: int) -> None:
-        """Raise RequestError for texts that cannot be read, TooLarge for too many characters."""
+        """Raise RequestError for unreadable texts, and TooLarge for too many characters."""
         read = (message.as_template_reads_it() for message in self.messages)
         texts = [
             each if isinstance(each, str) else json.dumps(each)
@@ -183,9 +183,9 @@ class NamedChoice(_Said):
 def calls_structure(
     tools: list[Tool], choice: str | NamedChoice | None, several: bool
 ) -> Structure | None:
-    """Return what an answer with these tools must look like; None if it may call none of them.
+    """Return the structure of an answer that may call tools; None if it may not.
 
-    Raises RequestError for a choice that is none of them.
+    Raises RequestError for a wrong choice.
     """
     if choice == "none" or (not tools and choice in (None, "auto")):
         return None
@@ -204,7 +204,7 @@ def calls_structure(
     return Structure("grammar", grammar_of(functions, must_call, several), "tools")
 
 
-# Fields that other servers act on and this one does not, each with the values that do nothing.
+# Fields that have an effect only on other servers, with the values that change nothing.
 _NO_OP_VALUES: NoOpValues = {
     "add_special_tokens": (False,),
     "documents": ([],),
@@ -224,8 +224,8 @@ FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
 class ChatBody(ChatFields, GenerationBody):
     """The body of `POST /v1/chat/completions`.
 
-    max_completion_tokens: OpenAI's newer name of max_tokens; without either, as many as the model's
-    makers recommend, or as fit.
+    max_completion_tokens: OpenAI's newer name of max_tokens. By default the model's recommended
+    value, or as many as fit.
     """
 
     no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
@@ -248,7 +248,7 @@ class ChatBody(ChatFields, GenerationBody):
 
     @property
     def source_texts(self) -> tuple[str, ...]:
-        """Return the last text of the user: what was said before it is no part of it."""
+        """Return the last message of the user, which is what a translator translates."""
         texts = [message.text for message in self.messages if message.role == "user"]
         if not texts:
             roles = [message.role for message in self.messages]

@@ -1,7 +1,7 @@
-"""The body of OpenAI's completions, with vLLM's further fields and ours.
+"""The body of OpenAI's completions, with the fields of vLLM and ours.
 
 Every field that could change an answer has an effect or is refused by name. Clients send many
-fields at the value that changes nothing: null, or one of `no_op_values`.
+fields with a value that changes nothing: null, or one of `no_op_values`.
 """
 
 import json
@@ -27,7 +27,7 @@ from serving.pipelines.jobs import CompletionJob
 from serving.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
 
-MAX_CHOICES = 128  # completions of one request, as OpenAI has it
+MAX_CHOICES = 128  # of one request, as in OpenAI
 _DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 16  # OpenAI has 4; tasks of lm-evaluation-harness name more
 _MAX_STOP_CHARACTERS = 256
@@ -38,7 +38,7 @@ _MetadataKey = Annotated[str, Field(max_length=64)]
 _MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=16)]
 
-# From what the engine and the pipelines call fields to what clients of completions do.
+# The fields of the engine and the pipelines, and their names in completions.
 FIELD_NAMES = {
     "allowed_ids": "allowed_token_ids",
     "forced_ids": "prompt",
@@ -75,9 +75,9 @@ class Prediction(BaseModel):
 
 
 class FieldsWithoutEffect(BaseModel):
-    """The fields of OpenAI's API that concern its accounts, storage, billing and caches.
+    """The fields of OpenAI's API that concern accounts, storage, billing and caches.
 
-    They are checked and not used: no answer depends on them.
+    They are checked and have no effect.
     """
 
     metadata: Metadata | None = None
@@ -92,7 +92,7 @@ class FieldsWithoutEffect(BaseModel):
 
 
 class JsonSchema(BaseModel):
-    """A schema. name, description and strict are OpenAI's; it is always kept to strictly."""
+    """A schema. name, description, strict: without effect; answers always follow the schema."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -120,7 +120,7 @@ class ResponseFormat(BaseModel):
 
 
 class StructuredOutputs(BaseModel):
-    """Holds vLLM's fields, of which one may be given."""
+    """vLLM's fields, of which one may be given."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -131,7 +131,7 @@ class StructuredOutputs(BaseModel):
     grammar: str | None = None
 
     def structures(self, field: str) -> list[Structure]:
-        """List all that are asked for. field: what clients put before their names."""
+        """Return all structures that are asked for. field: prefix of their names in errors."""
         found = [
             _structure(f"{field}{kind}", kind, value)
             for kind, value in self._given()
@@ -151,16 +151,15 @@ class StructuredOutputs(BaseModel):
 
 
 class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
-    """What completions and chats have in common.
+    """The fields that completions and chats share.
 
-    temperature: 1, or 0 under beam search. use_beam_search: of `num_beams`, else `best_of`, else
-    `n` if more than one, else 4 beams; `n` of them are the choices. best_of: without beam search
-    only what `n` says. guided_grammar: in Lark's notation. priority: lower comes first.
-    return_attention: report what the tokens of prompt and completion look
-    at, a list of kinds that the model has, as "decoder": by name for the mean over all layers and
-    heads, or as an object {"kind": ..., "layers": [...], "heads": [...], "mean": ...}; in a stream
-    it comes with a choice's last chunk. source_language, target_language: of a model that
-    translates.
+    temperature: 1 by default, or 0 in a beam search. use_beam_search: with `num_beams` beams, else
+    `best_of`, else `n` if that is more than one, else 4; the best `n` are returned. best_of: must
+    be `n` without beam search. guided_grammar: in Lark's notation. priority: lower values come
+    first. return_attention: return attention maps of prompt and completion, for a list of kinds
+    that the model has, such as "decoder": by name for the mean over all layers and heads, or as an
+    object {"kind": ..., "layers": [...], "heads": [...], "mean": ...}; in a stream with the last
+    chunk of a choice. source_language, target_language: for a translator.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -190,7 +189,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     @property
     @abstractmethod
     def source_texts(self) -> tuple[str, ...]:
-        """List the texts that a model translates, if it is one that does. Raises RequestError."""
+        """Return the texts that a translator translates. Raises RequestError."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -263,10 +262,10 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 class CompletionBody(GenerationBody):
     """The body of `POST /v1/completions`.
 
-    prompt: text, to which the model's start token is added, or token ids, to which nothing is.
-        Encoder-decoders complete no prompts; they are refused by name.
-    max_tokens: 16, unless the model's makers recommend other; 0 with echo gives the prompt back;
-    with logprobs too, that scores it.
+    prompt: text, to which the model's start token is added, or token ids as they are.
+    Encoder-decoders that do not translate are refused.
+    max_tokens: by default the model's recommended value, or 16. 0 with echo returns the prompt, and
+    with logprobs scores it.
     """
 
     no_op_values: ClassVar[NoOpValues] = {"suffix": ("",)}
@@ -293,7 +292,7 @@ class CompletionBody(GenerationBody):
 
     @property
     def num_characters(self) -> int:
-        """Count the characters of prompts, and of those in token ids the tokens."""
+        """Count the characters of texts, and the tokens of token ids."""
         return sum(map(len, self.prompts))
 
     def check(self, max_characters: int) -> None:

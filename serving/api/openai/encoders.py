@@ -1,5 +1,5 @@
-"""Serves rankings by a model that reads a question and a document together: `POST /v1/rerank`, in
-the shape of Cohere, Jina and vLLM, and vLLM's `POST /v1/score`.
+"""Models that only encode: `/v1/embeddings`, and vLLM's `/classify` and `/v1/score`, and
+`/v1/rerank` in the form of Cohere, Jina and vLLM.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ _ALL_THAT_IS_READ = -1
 
 
 class EncodingBody(RequestBody):
-    """Holds them. truncate_prompt_tokens: longer inputs are cut to so many tokens, special ones
-    included; -1 cuts them to what the model reads, and without it they are refused. priority: lower
-    comes first. user: is not used.
+    """The fields that all of them share. truncate_prompt_tokens: cut longer inputs to this number
+    of tokens, with special ones; -1 cuts them to what the model reads. By default they are
+    refused. priority: lower values come first. user: without effect.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -61,11 +61,11 @@ class EncodingBody(RequestBody):
     @property
     @abstractmethod
     def inputs(self) -> tuple[Input, ...]:
-        """List what is encoded. Raises RequestError."""
+        """Return the inputs to encode. Raises RequestError."""
 
     @property
     def num_characters(self) -> int:
-        """Count the characters of texts, and of those in token ids the tokens."""
+        """Count the characters of texts, and the tokens of token ids."""
         return sum(map(len, self.inputs))
 
     def job(self, request_id: str) -> EncodeJob:
@@ -81,8 +81,8 @@ class EncodingBody(RequestBody):
 
 
 class RerankBody(EncodingBody):
-    """The body. documents: texts, or objects with a text. top_n: of so many of the best is
-    told; 0 means of all. return_documents: with their texts.
+    """The body. documents: texts, or objects with a text. top_n: number of the best documents to
+    return; 0 for all. return_documents: with their texts.
     """
 
     query: str
@@ -106,7 +106,7 @@ class RerankBody(EncodingBody):
         check_size("documents", self.inputs, max_characters)
 
 
-_ONE_ERROR = Field(fail_fast=True)  # not one for each of ten thousand
+_ONE_ERROR = Field(fail_fast=True)  # instead of ten thousand errors
 
 
 Texts = Annotated[list[str], _ONE_ERROR]
@@ -172,9 +172,7 @@ async def _score(call: Call[PairsBody, Model]) -> JSONResponse:
 
 
 def field_names(inputs: str) -> dict[str, str]:
-    """Return what clients call what pipelines do, of bodies whose texts are in the field
-    `inputs`.
-    """
+    """Return the names that clients have for fields of pipelines; `inputs` is that of the texts."""
     return {"inputs": inputs, "source_ids": inputs, "max_tokens": "truncate_prompt_tokens"}
 
 
@@ -182,7 +180,7 @@ _NAMES = field_names("documents")
 
 
 def check_size(field: str, inputs: Sequence[Input], max_characters: int) -> None:
-    """Raise TooLarge for more than any request may carry; the question counts with each text."""
+    """Raise TooLarge for too many characters or tokens; the query counts with each document."""
     size = sum(map(len, inputs))
     if size > max_characters:
         message = f"must be at most {max_characters} characters or tokens in all"
@@ -218,7 +216,7 @@ RERANK = Endpoint(
 RERANK_AT_THE_ROOT = replace(RERANK, protocol=replace(AT_THE_ROOT, field_names=_NAMES))
 
 
-RERANK_V2 = replace(RERANK_AT_THE_ROOT, path="/v2/rerank")  # as Cohere's newer clients ask
+RERANK_V2 = replace(RERANK_AT_THE_ROOT, path="/v2/rerank")  # for Cohere's newer clients
 
 
 SCORE = Endpoint(
@@ -282,14 +280,14 @@ async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
 
 
 def listed(given: Given) -> tuple[str | TokenIds, ...]:
-    """Return texts, or token ids, as a tuple of them."""
+    """Return a tuple of all inputs."""
     is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
     several: Any = [given] if is_one else given
     return tuple(each if isinstance(each, str) else tuple(each) for each in several)
 
 
 def check_inputs(field: str, inputs: Sequence[str | TokenIds], max_characters: int) -> None:
-    """Raise RequestError where one is empty, or where there are none or too many."""
+    """Raise RequestError for an empty input, for no inputs and for too many."""
     if not inputs or not all(inputs):
         index = next((index for index, each in enumerate(inputs) if not each), None)
         message = "must not be empty" if index is None else f"number {index} is empty"
@@ -321,17 +319,17 @@ CLASSIFY_AT_THE_ROOT = replace(
 )
 
 
-MAX_INPUTS = 2048  # of one request, as OpenAI has it: an answer holds so many vectors
+MAX_INPUTS = 2048  # of one request, as in OpenAI
 
 
 Format = Literal["float", "base64"]
 
 
 class EmbeddingsBody(EncodingBody):
-    """The body. input: texts, or token ids as they are, without special ones around them.
-    encoding_format: base64 is of 32-bit floats, little-endian. dimensions: so many numbers of each
-    embedding, of length 1 again if the model's are. prompt_name: which of the model's prompts comes
-    before each text, as "query"; without it its default, if it has one.
+    """The body. input: texts, or token ids as they are, without added special tokens.
+    encoding_format: base64 has 32-bit floats, little-endian. dimensions: keep this number of
+    dimensions; normalised again if the model normalises. prompt_name: the model's prompt before
+    each text, such as "query"; by default its default prompt, if it has one.
     """
 
     input: Given
@@ -361,7 +359,7 @@ async def _embedder(services: Services, body: EmbeddingsBody) -> Model:
 
 async def _answer_embeddings(call: Call[EmbeddingsBody, Model]) -> Response:
     found = await call.model.run(call.job)
-    # Thousands of numbers take a while to write; others go on meanwhile.
+    # On a thread, because thousands of numbers take long to write.
     name, form = call.model.card.name, call.body.encoding_format
     written = await asyncio.to_thread(_written, name, form, found)
     return Response(written, media_type=JSON)

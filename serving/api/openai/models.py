@@ -1,8 +1,8 @@
-"""Finds the model that a body means: one that completes, or one that translates.
+"""Find the model of a body: a generator or a translator.
 
-A translator translates the prompt, or the last message of the user. Into which language says the
-field `target_language`, or the end of the model's name, as in `NAME:fr`; a model that has only one
-needs neither. All texts of a request are in one language: that of `source_language`, or identified.
+A translator translates the prompt, or the last message of the user. The target language is in the
+field `target_language` or at the end of the model's name, as in `NAME:fr`; it may be left out if
+there is only one. All texts of a request are in one language: `source_language`, or identified.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from serving.text.languages import matching
 
 
 async def generator(services: Services, body: GenerationBody) -> Generator:
-    """Return what answers a body. Raises RequestError and ModelNotFound."""
+    """Return the model that answers a body. Raises RequestError and ModelNotFound."""
     card, target = await named(services.catalog, body.model)
     if card.task is not Task.TRANSLATE:
         for field in ("target_language", "source_language"):
@@ -35,7 +35,7 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
 
 
 async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
-    """Return the model of a name, and the language that the name ends with, if it does.
+    """Return the model of a name, and the language at the end of the name, if there is one.
 
     Raises ModelNotFound.
     """
@@ -50,7 +50,7 @@ async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
 
 
 async def card_of(catalog: Catalog, name: str) -> ModelCard:
-    """Return the model of a name, which may end with a language that it translates into.
+    """Return the card of a model; its name may end with a target language.
 
     Raises ModelNotFound.
     """
@@ -61,12 +61,12 @@ async def card_of(catalog: Catalog, name: str) -> ModelCard:
 
 
 def _target(card: ModelCard, named: str | None, body: GenerationBody) -> str:
-    told = body.target_language
-    if named and told and named != told:
-        raise RequestError("target_language", told, f"the model's name says {named}")
+    asked = body.target_language
+    if named and asked and named != asked:
+        raise RequestError("target_language", asked, f"the model's name says {named}")
     source = body.source_language
     known = card.targets_of(card.source_language(source)) if source else card.target_languages
-    target = told or named or _only(known)
+    target = asked or named or _only(known)
     if target is None:
         message = f"is required: model {card.name} translates into {', '.join(known)}"
         raise RequestError("target_language", None, message)

@@ -1,4 +1,4 @@
-"""Gives errors the shape that OpenAI's clients expect."""
+"""OpenAI's protocol: the form of errors, and the types of answers."""
 
 from dataclasses import replace
 from typing import Any, Literal, NotRequired
@@ -39,7 +39,7 @@ def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
 
 
 class OpenAIErrorBody(TypedDict):
-    """Reports an error. param: the field that is wrong."""
+    """An error. param: the wrong field."""
 
     message: str
     type: str
@@ -146,9 +146,7 @@ class ChatCompletion(TypedDict):
 
 
 class Plan(TypedDict):
-    """Describes how many engines of how many threads run in each replica, and how that was
-    chosen.
-    """
+    """How many engines, with how many threads each, run in a replica, and how that was chosen."""
 
     engines: int
     threads: int
@@ -156,9 +154,9 @@ class Plan(TypedDict):
 
 
 class EncoderBody(TypedDict):
-    """Describes what a model makes of a text that only encodes: an embedding of so many dimensions,
-    or scores of these labels. activation: how they came from logits. separator: ids between two
-    texts, null if it reads but one. prompts: what is put before a text, by name.
+    """The output of a model that only encodes: an embedding of this dimension, or scores of these
+    labels. activation: computes the scores from logits. separator: ids between two texts; null
+    if the model reads only one. prompts: texts before inputs, by name.
     """
 
     dimension: int | None
@@ -171,11 +169,11 @@ class EncoderBody(TypedDict):
 
 
 class ModelBody(TypedDict):
-    """Describes a model. root: its id, which vLLM's tools read there. generation: what holds where
-    a request says nothing. plan: how it runs. max_model_len: tokens of prompt and output together.
-    max_source_tokens: of one sentence. attention: kinds of it that requests may ask for, each with
-    its layers and heads. encoder: null of models that decode. card: what its makers say of it, in
-    Markdown; not in lists.
+    """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
+    plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
+    one sentence. attention: kinds of attention maps that requests may ask for, with their layers
+    and heads. encoder: null for models that decode. card: the model card in Markdown; not in
+    lists.
     """
 
     id: str
@@ -205,7 +203,7 @@ class ModelList(TypedDict):
 
 
 class Tokenized(TypedDict):
-    """The tokens of a text, as vLLM has them. token_strs: null unless they were asked for."""
+    """The tokens of a text, as in vLLM. token_strs: null unless they were asked for."""
 
     count: int
     max_model_len: int
@@ -297,7 +295,7 @@ class EncodingUsage(TypedDict):
 
 
 class Embedding(TypedDict):
-    """One embedding: numbers, or with `encoding_format` base64 their bytes."""
+    """An embedding: numbers, or their bytes in base64."""
 
     object: Literal["embedding"]
     index: int
@@ -312,9 +310,7 @@ class EmbeddingList(TypedDict):
 
 
 class Class(TypedDict):
-    """The likeliest label of a text, and the score of each in the order of `labels`, which
-    `/v1/models` lists.
-    """
+    """The likeliest label of a text, and the scores of all labels in the order of `/v1/models`."""
 
     index: int
     label: str

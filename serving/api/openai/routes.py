@@ -77,16 +77,16 @@ ENDPOINTS = (_COMPLETIONS, _CHATS, *_ENCODER_ENDPOINTS)
 
 
 def router(services: Services) -> APIRouter:
-    """Return all routes but those of files and batches."""
+    """Return all routes except those of files and batches."""
     started = int(time.time())
 
     async def models() -> JSONResponse:
-        """List the models that are served here."""
+        """List the models."""
         found = [_described(model.card, started) for model in await services.catalog.models()]
         return JSONResponse({"object": "list", "data": found})
 
     async def model(name: str) -> JSONResponse:
-        """Describe one model; of one that translates the name may end with a language."""
+        """Describe one model; the name of a translator may end with a language."""
         card = await card_of(services.catalog, name)
         return JSONResponse({**_described(card, started), "card": card.text})
 

@@ -1,4 +1,4 @@
-"""Answers of completions and chats: as one JSON value, or as the chunks of a stream."""
+"""The answers of completions and chats: one JSON value, or the chunks of a stream."""
 
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from serving.text.plain_text import Shown, spelt
 
 
 class Shape(ABC):
-    """Writes one answer, with the same id and time in all its chunks, and its token counts."""
+    """The JSON of one answer: id and time, which all its chunks share, and token counts."""
 
     KIND: str
     CHUNK_KIND: str
@@ -63,7 +63,7 @@ class Shape(ABC):
         return {**self._head, "object": self.CHUNK_KIND, "choices": [], "usage": self._usage()}
 
     def _usage(self) -> dict[str, int]:
-        """Count the tokens; a prompt counts once, however many choices it has."""
+        """Count the tokens; a prompt counts once for all its choices."""
         latest = self._latest.values()
         prompts = {delta.index // self._num_choices: delta.num_prompt_tokens for delta in latest}
         num_prompt_tokens = sum(prompts.values())
@@ -91,7 +91,7 @@ class CompletionShape(Shape):
 
 
 class ChatShape(Shape):
-    """Writes chats. Where tools may be called it reads the calls out of each answer's text."""
+    """The JSON of a chat. If tools may be called, calls are parsed from the text."""
 
     KIND = "chat.completion"
     CHUNK_KIND = "chat.completion.chunk"
@@ -131,7 +131,7 @@ class ChatShape(Shape):
 
 
 def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Write out a whole message with its calls, if there are any."""
+    """Return a whole message with its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [_call(piece) for piece in pieces if piece.name is not None]
     for piece in pieces:
@@ -141,7 +141,7 @@ def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
 
 
 def _delta_of(pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Write out what has come of a message and its calls."""
+    """Return the new part of a message and its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [
         {"index": piece.call}
@@ -158,8 +158,9 @@ def _call(piece: Piece) -> dict[str, Any]:
 
 
 def _end(delta: CompletionDelta) -> dict[str, Any]:
-    """Write out the end. Beyond OpenAI's fields, a hypothesis of a beam search has its score, and
-    where it was asked for, what the tokens looked at.
+    """Return the last fields of a choice.
+
+    Extensions: the score of a hypothesis of a beam search, and attention maps if asked for.
     """
     check_size(delta.attention_maps)
     score = {} if delta.score is None else {"score": delta.score}
@@ -177,7 +178,7 @@ def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
 
 
 def _top(token: TokenText) -> dict[str, float] | None:
-    """List the likeliest tokens, and the token itself. None where nothing is known."""
+    """Return the likeliest tokens and the token itself; None if there are no probabilities."""
     if token.logprob is None:
         return None
     top = ((spelt(other), logprob) for other, logprob in token.top)
@@ -196,7 +197,7 @@ def _chat_logprobs(delta: CompletionDelta) -> dict[str, Any]:
 
 
 def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
-    """Write out a token; one that is no more than an id has no bytes."""
+    """Return the JSON of a token; one without text has no bytes."""
     text = b"" if isinstance(token, int) else token
     return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}
 
@@ -210,7 +211,7 @@ async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]
         return JSONResponse(shape.whole(await call.model.run(call.job)))
     deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(deltas, call.resources)
-    call.tracked.outcome = Outcome.CANCELLED  # until its last event says otherwise
+    call.tracked.outcome = Outcome.CANCELLED  # until the last event
     chunks = _chunks(shape, first, deltas, call.body.stream_options)
     events = events_of(chunks, call.tracked, call.protocol, end=_DONE)
     return EventStream(events, call.resources.pop_all())

@@ -1,7 +1,4 @@
-"""Shows the tokens of texts and chats, and the text of tokens: vLLM's `/tokenize`, `/detokenize`.
-
-Both stand at the root, as there, and report errors as OpenAI does.
-"""
+"""vLLM's `/tokenize` and `/detokenize`: the tokens of texts and chats, and the text of tokens."""
 
 from typing import Any, Self
 
@@ -22,8 +19,7 @@ from serving.text.plain_text import check_texts
 class TokenizeBody(ChatFields, FieldsBody):
     """The body of `POST /tokenize`: a prompt, or the messages of a chat.
 
-    add_special_tokens: those that are put around a prompt, unless it is false; the template writes
-        those of a chat.
+    add_special_tokens: of a prompt, by default true; the template adds those of a chat.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)

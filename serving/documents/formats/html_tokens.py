@@ -66,7 +66,7 @@ class Token:
 class Attribute:
     """An unescaped attribute value and its place in the page.
 
-    quote: the quotes around it; empty if there are none.
+    quote: its quotes; empty if there are none.
     """
 
     name: str

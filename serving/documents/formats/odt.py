@@ -1,6 +1,6 @@
 """Read and write .odt: body, tables, notes, frames, headers and footers; fields stay.
 
-Paragraphs have text between elements, as in HTML. Some elements are pairs around words, and so are
+Paragraphs have text between elements, as in HTML. Some elements enclose words, and so are
 two that mark the ends of a range; all others are single codes.
 """
 
@@ -50,7 +50,7 @@ Element = etree._Element
 class OdtGrammar:
     """The element names of paragraphs.
 
-    pairs: elements around words. inner: the child of a pair that has the words.
+    pairs: elements that enclose words. inner: the child of a pair that has the words.
     line_breaks: end lines. breaks: always end sentences.
     shown: have text that programs generate, which is a word of the sentence.
     """

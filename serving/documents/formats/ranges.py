@@ -53,7 +53,7 @@ class _Field:
 
     @property
     def language_marks(self) -> tuple[Element, Element] | None:
-        """Return the marks around the text that it shows, if that is language."""
+        """Return the marks before and after its text, if that is language."""
         if self.separate is None or self.end is None or not shows_language(self.instruction):
             return None
         return self.separate, self.end

@@ -1,5 +1,5 @@
 """Read the children of a paragraph of Office Open XML as pieces: text with one set of properties,
-containers and ranges around pieces, and other elements.
+containers and ranges of pieces, and other elements.
 """
 
 import re
@@ -132,7 +132,7 @@ class PieceReader:
         self._grammar, self._fields = grammar, fields
 
     def pieces(self, element: Element, depth: int = 0) -> tuple[Piece, ...]:
-        """Return the pieces in an element. depth: number of containers and ranges around it."""
+        """Return the pieces in an element. depth: number of containers and ranges that it is in."""
         return self._of_leaves([*self._leaves(element)], depth)
 
     def _leaves(self, element: Element) -> Iterator[Leaf]:
