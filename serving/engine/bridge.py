@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 
 from serving.engine.measures import EngineObserver, EngineStats
-from serving.engine.worker import Steps, TakesTurns, Unshared, Worker
+from serving.engine.worker import Steps, TakesTurns, UnsharedProcessor, Worker
 from serving.errors import EngineStopped
 from serving.request import Event, FailedEvent, GenerationRequest, is_final
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ticket:
-    """Holds what one caller waits for: the events of its requests, one by one or all together."""
+    """What one caller waits for: the events of its requests, one by one or all together."""
 
     def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
         self.requests = requests
@@ -49,16 +49,16 @@ class AsyncEngine:
         observer: EngineObserver | None = None,
         turns: Sequence[TakesTurns] = (),
     ) -> None:
-        """Wrap engines of one bundle that share a desk; they run once `start` is called.
+        """Wrap engines of one bundle that share a scheduler; they run once `start` is called.
 
         turns: one for each engine, entered around its steps, where engines share a processor
             (`FairShare`).
         """
-        assert all(engine.desk is engines[0].desk for engine in engines)
-        self._desk = engines[0].desk
+        assert all(engine.scheduler is engines[0].scheduler for engine in engines)
+        self._scheduler = engines[0].scheduler
         self._observer = observer
         self._tickets = Tickets()
-        turns = turns or [Unshared() for _ in engines]
+        turns = turns or [UnsharedProcessor() for _ in engines]
         self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
         self._num_running = 0
         self._door = threading.Lock()  # nobody enters once the engines have been told to stop
@@ -69,15 +69,15 @@ class AsyncEngine:
         return self._is_open
 
     def stats(self) -> EngineStats:
-        """Say what all engines together hold, each as its last step has left it."""
+        """Return what all engines together hold, each as its last step has left it."""
         each = [worker.stats for worker in self._workers]
         return EngineStats(
-            len(self._desk) + sum(stats.num_underway for stats in each),
+            len(self._scheduler) + sum(stats.num_underway for stats in each),
             sum(stats.num_rows for stats in each),
             sum(stats.num_slots for stats in each),
             sum(stats.kv_bytes for stats in each),
             sum(stats.num_underway for stats in each),
-            self._desk.waiting_work,
+            self._scheduler.waiting_work,
         )
 
     def start(self) -> None:
@@ -112,7 +112,7 @@ class AsyncEngine:
     def check_room(self, work: int, share: str, priority: int) -> None:
         """Raise Overloaded if a job of about so much work, in tokens, would be refused
         now."""
-        self._desk.check_room(work, share, priority)
+        self._scheduler.check_room(work, share, priority)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield all events of a request as they come. Raises RequestError, Overloaded,
@@ -159,12 +159,12 @@ class AsyncEngine:
         return list(by_request.values())
 
     def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> Ticket:
-        generations = self._desk.accept(requests, time.perf_counter())
+        generations = self._scheduler.accept(requests, time.perf_counter())
         ticket = Ticket(requests, is_streamed)
         with self._door:
             if not self._is_open:
                 raise EngineStopped("the engine is not running")
-            self._tickets.open(ticket, lambda: self._desk.add(generations))
+            self._tickets.open(ticket, lambda: self._scheduler.add(generations))
             self._wake(len(requests))
         return ticket
 
@@ -189,7 +189,7 @@ class AsyncEngine:
     def on_step(self, worker: Worker, events: Sequence[Event], step_seconds: float) -> None:
         self._tickets.deliver(events)
         # The end of a large job, here, lets others take small ones that wait.
-        self._wake(len(self._desk))
+        self._wake(len(self._scheduler))
         if self._observer is not None:
             self._observe(self._observer, worker, step_seconds)
 

@@ -21,9 +21,9 @@ from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Encoder
 from serving.engine.runtime.session import open_graphs, settled
-from serving.engine.scheduling.admission import Shared
-from serving.engine.scheduling.fair_queue import Lane
-from serving.engine.scheduling.scheduler import Finals
+from serving.engine.scheduling.admission import SharedParts
+from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.scheduling.scheduler import EventQueue
 from serving.engine.scheduling.waiting_time import encode_groups, encode_span
 from serving.request import Event, FinishReason, GenerationRequest, Vector
 
@@ -36,18 +36,18 @@ class EncodingEngine:
         bundle: Bundle,
         config: EngineConfig | None = None,
         graphs: Graphs | None = None,
-        shared: Shared | None = None,
-        lane: Lane = Lane.COMMON,
+        shared: SharedParts | None = None,
+        job_size: JobSize = JobSize.COMMON,
     ) -> None:
         """Load a bundle's graph. Arguments and errors are those of `Engine`."""
-        self.manifest, self.lane = bundle.manifest, lane
+        self.manifest, self.job_size = bundle.manifest, job_size
         self.config = settled(config or EngineConfig(), bundle.manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, self.config)
-        shared = shared or Shared.of(bundle.manifest, self.config, graphs)
-        self.desk, self._seat = shared.desk, shared.desk.seat(lane)
-        self._finals = Finals(self._seat, _stay)
-        self._vectors = Vectors(bundle.manifest, graphs, self.desk.slots)
+        shared = shared or SharedParts.of(bundle.manifest, self.config, graphs)
+        self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
+        self._events_out = EventQueue(self._queue, _stay)
+        self._vectors = Vectors(bundle.manifest, graphs, self.scheduler.slots)
 
     def warm_up(self) -> None:
         """Encode what costs most memory, so that memory which is missing is missed now."""
@@ -56,34 +56,34 @@ class EncodingEngine:
 
     @property
     def has_work(self) -> bool:
-        return self._seat.has_work or bool(self._finals)
+        return self._queue.has_work or bool(self._events_out)
 
     def stats(self) -> EngineStats:
-        """Say what waits: between two steps nothing is in progress."""
-        return EngineStats(self._seat.num_waiting, 0, self.desk.slots, kv_bytes=0)
+        """Return what waits: between two steps nothing is in progress."""
+        return EngineStats(self._queue.num_waiting, 0, self.scheduler.slots, kv_bytes=0)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
-        self.desk.add(self.desk.accept(requests, time.perf_counter()))
+        self.scheduler.add(self.scheduler.accept(requests, time.perf_counter()))
 
     def cancel(self, request_id: str) -> None:
         """End a request now, if it waits; one that has ended already is left alone."""
-        self._finals.cancel(request_id)
+        self._events_out.cancel(request_id)
 
     def cancel_all(self) -> None:
-        self._finals.cancel_all()
+        self._events_out.cancel_all()
 
     def step(self) -> list[Event]:
         """Encode as many of those who wait as the budgets allow, and return what happened."""
         self.step_stats = StepStats()
-        self.step_stats.num_expired = self._finals.expire(time.perf_counter())
-        taken = self._seat.take_sources(self.desk.slots)
+        self.step_stats.num_expired = self._events_out.expire(time.perf_counter())
+        taken = self._queue.take_sources(self.scheduler.slots)
         for group in encode_groups(taken, self.config.max_encode_tokens):
             try:
                 self._encode(group)
             except Exception as error:
-                self._finals.fail(group, error)
-        return self._finals.tell()
+                self._events_out.fail(group, error)
+        return self._events_out.take_all()
 
     def _encode(self, group: list[Generation]) -> None:
         started = time.perf_counter()
@@ -97,7 +97,7 @@ class EncodingEngine:
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
         for generation, vector in zip(group, vectors, strict=True):
-            self._finals.end(generation, _finished(generation, vector, seconds))
+            self._events_out.end(generation, _finished(generation, vector, seconds))
 
 
 def _finished(generation: Generation, vector: Vector, seconds: float) -> Event:
@@ -111,7 +111,7 @@ def _stay(generation: Generation) -> None:
 
 
 class Vectors:
-    """Holds the graph, and the memory that it writes to.
+    """The graph, and the memory that it writes to.
 
     max_rows: of one run.
     """

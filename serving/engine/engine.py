@@ -14,7 +14,7 @@ from functools import partial
 from serving.bundle.opening import Bundle
 from serving.engine.attention_map import keep_prompt_steps, needed_outputs
 from serving.engine.config import EngineConfig
-from serving.engine.cuda.device_exchange import Around, make_exchange
+from serving.engine.cuda.device_exchange import make_exchange
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.decoding.speculative_decoding import Speculation
@@ -24,9 +24,9 @@ from serving.engine.rows import Batch, Decision, Rows
 from serving.engine.runtime.graph import Graph, Graphs
 from serving.engine.runtime.runner import Runner
 from serving.engine.runtime.session import open_graphs, settled
-from serving.engine.scheduling.admission import Admission, Shared, Surroundings
-from serving.engine.scheduling.fair_queue import Lane
-from serving.engine.scheduling.scheduler import Finals
+from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
+from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.scheduling.scheduler import EventQueue
 from serving.engine.states.store import row_bytes
 from serving.request import Event, GenerationRequest
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """Gives every request that `submit` accepts exactly one final event from a later `step`."""
+    """Runs requests step by step. Every accepted request gets exactly one final event."""
 
     def __init__(
         self,
@@ -42,45 +42,43 @@ class Engine:
         config: EngineConfig | None = None,
         graphs: Graphs | None = None,
         excluded_ids: Iterable[int] = (),
-        shared: Shared | None = None,
-        lane: Lane = Lane.COMMON,
+        shared: SharedParts | None = None,
+        job_size: JobSize = JobSize.COMMON,
     ) -> None:
         """Load a bundle's graphs. Raises BundleError or DeviceError.
 
-        graphs: stand in for the bundle's own, in tests.
-        excluded_ids: tokens that only those requests get that name them.
-        shared: what it has in common with other engines of the bundle, on other threads.
-        lane: whom it serves.
+        graphs: replace the bundle's own, in tests.
+        excluded_ids: tokens that are generated only for requests that name them.
+        shared: the scheduler and cache that engines of one bundle, on threads of their own, share.
+        job_size: which jobs this engine serves.
         """
-        self.manifest, self.lane = bundle.manifest, lane
+        self.manifest, self.job_size = bundle.manifest, job_size
         manifest = bundle.manifest
         self.config = config = settled(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
-        shared = shared or Shared.of(manifest, config, graphs)
-        self.desk, self._seat = shared.desk, shared.desk.seat(lane)
-        slots = self.desk.slots
+        shared = shared or SharedParts.of(manifest, config, graphs)
+        self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
+        slots = self.scheduler.slots
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
-        around = Around(manifest, self._batch, graphs, self._search.deciders)
-        make = partial(make_exchange, around)
+        make = partial(make_exchange, manifest, self._batch, graphs, self._search.deciders)
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
         followers = [*self._search.followers, *self._exchange.followers]
         self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
         followers += self._speculation.followers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, followers)
-        self._finals = Finals(self._seat, self._leave)
-        self._admission = Admission(
-            Surroundings(
-                config,
-                self._seat,
-                shared.cache,
-                self._batch,
-                self._runner,
-                self._rows,
-                self._finals.fail,
-            )
+        self._events_out = EventQueue(self._queue, self._leave)
+        admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
+        self._admission = admission(
+            config,
+            self._queue,
+            shared.cache,
+            self._batch,
+            self._runner,
+            self._rows,
+            self._events_out.fail,
         )
         self._row_bytes = row_bytes(manifest.states)
 
@@ -94,8 +92,8 @@ class Engine:
         return Speculation(self.manifest, graph, self._batch, states, self.config)
 
     def warm_up(self) -> None:
-        """Let a device do what it does but once, before the first request and on the thread that
-        steps. Raises DeviceError or OutOfMemory.
+        """Allocate device memory and record CUDA graphs; call it on the engine's thread before the
+        first request. Raises DeviceError or OutOfMemory.
         """
         if self.config.device == "cpu":
             return
@@ -106,7 +104,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self._seat.has_work or bool(self._finals)
+        return self._queue.has_work or bool(self._events_out)
 
     def stats(self) -> EngineStats:
         batch, size = self._batch, self._row_bytes
@@ -114,28 +112,28 @@ class Engine:
         kv_bytes = rows * size.fixed
         kv_bytes += int(batch.past_lengths[:rows].sum()) * size.per_target_token
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
-        num_underway = self._admission.num_underway
-        num_waiting = self._seat.num_waiting + num_underway
-        slots = batch.slots if self.lane is Lane.COMMON else rows
+        num_underway = len(self._admission.underway)
+        num_waiting = self._queue.num_waiting + num_underway
+        slots = batch.slots if self.job_size is JobSize.COMMON else rows
         return EngineStats(num_waiting, rows, slots, kv_bytes, num_underway)
 
     def submit(self, *requests: GenerationRequest) -> None:
-        """Accept requests, all or none. Raises RequestError or Overloaded; then none has events."""
-        self.desk.add(self.desk.accept(requests, time.perf_counter()))
+        """Accept requests, all or none. Raises RequestError or Overloaded."""
+        self.scheduler.add(self.scheduler.accept(requests, time.perf_counter()))
 
     def cancel(self, request_id: str) -> None:
-        """End a request now, if it waits or is this engine's."""
-        self._finals.cancel(request_id)
+        """Abort a request if it waits or belongs to this engine."""
+        self._events_out.cancel(request_id)
 
     def cancel_all(self) -> None:
-        self._finals.cancel_all()
+        self._events_out.cancel_all()
 
     def step(self) -> list[Event]:
-        """Let the waiting in, give every row one more token or, where drafts came true, some more,
-        and return what happened.
+        """Admit waiting requests, decode one token for every row (several where drafted tokens were
+        accepted), and return the events.
         """
         self.step_stats = StepStats()
-        self.step_stats.num_expired = self._finals.expire(time.perf_counter())
+        self.step_stats.num_expired = self._events_out.expire(time.perf_counter())
         self._admit()
         if self._batch.num_rows:
             self._batch.num_steps += 1
@@ -146,15 +144,15 @@ class Engine:
                     self._speculate(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
-        return self._finals.tell()
+        return self._events_out.take_all()
 
     def _leave(self, generation: Generation) -> None:
-        """Take a generation out of prefilling or of the batch."""
+        """Remove a generation from its prefill or from the batch."""
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
 
     def _admit(self) -> None:
-        """Let the waiting in, but behind no run whose tokens the rows have not taken yet."""
+        """Admit waiting requests, unless a launched step has not been applied yet."""
         if not self._batch.num_rows:
             self._runner.abandon()
         if not self._exchange.is_ahead:
@@ -167,7 +165,7 @@ class Engine:
         self._report(decision)
 
     def _speculate(self, speculation: Speculation) -> None:
-        """Let rows also take what else a run has scored, as long as they say what was drafted."""
+        """Decode, then also apply the other scored tokens while they equal the drafted ones."""
         started, num_rows = time.perf_counter(), self._batch.num_rows
         self._decode()
         while speculation.goes_on():
@@ -177,7 +175,7 @@ class Engine:
             self.step_stats.num_accepted_tokens = speculation.num_hits
 
     def _run(self) -> Scores:
-        """Run the rows, unless the last run has scored their next tokens too."""
+        """Return the scores of the next tokens, from the last run if it has scored them already."""
         if self._speculation is not None and self._speculation.is_verifying:
             return self._speculation.scores()
         started = time.perf_counter()
@@ -186,7 +184,7 @@ class Engine:
         return scores
 
     def _verify(self) -> Scores | None:
-        """Run the rows with what is drafted for them, where that pays."""
+        """Score several drafted tokens of each row in one run, where this saves time."""
         speculation = self._speculation
         if speculation is None or not speculation.is_worthwhile():
             return None
@@ -194,7 +192,7 @@ class Engine:
         return speculation.scores()
 
     def _run_step(self) -> Scores:
-        """Run the rows; where it can be, once more, while the host decides about the first run."""
+        """Run the step graph. Where possible launch the next run before the host reads this one."""
         if not self._exchange.is_ahead:
             self._launch()
         if self._exchange.may_go_ahead and not self._admission.is_due:
@@ -208,12 +206,12 @@ class Engine:
         self._runner.launch(self._batch.num_rows, outputs)
 
     def _report(self, decision: Decision) -> None:
-        self._finals.add(decision.events)
+        self._events_out.add(decision.events)
         self.step_stats.num_reorders = len(decision.copies)
         for generation, event in decision.endings:
             event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
             event.num_steps = self._batch.num_steps - generation.entered_step
-            self._finals.end(generation, event)
+            self._events_out.end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
@@ -221,4 +219,4 @@ class Engine:
         if self._speculation is not None:
             self._speculation.abandon()
         self._rows.clear()
-        self._finals.fail(generations, error)
+        self._events_out.fail(generations, error)

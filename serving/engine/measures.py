@@ -9,10 +9,10 @@ from serving.engine.generation import Generation
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """Says what the engine holds now.
+    """The current load of an engine.
 
-    num_slots: rows there are. Those of the lane of small jobs count while they are in use: its free
-        ones are no room for whoever comes, and a full batch is to be told from one half full.
+    num_slots: number of rows. Rows of an engine for small jobs count only while they are in use,
+        because other jobs cannot use its free rows.
     num_waiting: requests without a row. num_underway: those of them that an engine has taken.
     num_waiting_tokens: the work of those that no engine has taken, as `Generation.work` counts it.
     kv_bytes: what the states of the rows in use fill.

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Protocol
 
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.scheduling.fair_queue import Lane
-from serving.engine.scheduling.scheduler import Desk
+from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.scheduling.scheduler import Scheduler
 from serving.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ class Steps(Protocol):
     encodes.
     """
 
-    desk: Desk
-    lane: Lane
+    scheduler: Scheduler
+    job_size: JobSize
     step_stats: StepStats
 
     @property
@@ -183,20 +183,20 @@ class FairShare:
         self._has_changed = threading.Condition()
         self._num_cpus = self._num_free = num_cpus
         self._now = 0.0  # virtual: when the step that began last did
-        self._waiting: list[Turns] = []
+        self._waiting: list[ProcessorTurns] = []
 
     def join(
         self, num_engines: int = 1, threads: int = 1, weight: Callable[[], float] = lambda: 1.0
-    ) -> "list[Turns]":
-        """Return the turns of one more model, or of one of its lanes, for each of its engines.
+    ) -> "list[ProcessorTurns]":
+        """Return a ProcessorTurns for each engine of one more model, or of its jobs of one size.
 
-        weight: the part of the model's share that is the lane's now.
+        weight: the current part of the model's share that jobs of this size get.
         """
         account = Account(weight)
         threads = min(threads, self._num_cpus)
-        return [Turns(self, account, threads) for _ in range(num_engines)]
+        return [ProcessorTurns(self, account, threads) for _ in range(num_engines)]
 
-    def begin(self, turns: "Turns") -> None:
+    def begin(self, turns: "ProcessorTurns") -> None:
         with self._has_changed:
             turns.starts_at = max(self._now, turns.account.time)
             self._waiting.append(turns)
@@ -209,7 +209,7 @@ class FairShare:
             if self._num_free:
                 self._has_changed.notify_all()
 
-    def goes_on(self, turns: "Turns", seconds: float) -> bool:
+    def goes_on(self, turns: "ProcessorTurns", seconds: float) -> bool:
         """Charge a turn so far, and tell whether it may take one more step at once: nobody who
         waits is further behind. If it let go between short steps, each would wait for a long one.
         """
@@ -221,39 +221,39 @@ class FairShare:
             self._now = max(self._now, turns.starts_at)
             return True
 
-    def end(self, turns: "Turns", seconds: float) -> None:
+    def end(self, turns: "ProcessorTurns", seconds: float) -> None:
         with self._has_changed:
             self._charge(turns, seconds)
             self._num_free += turns.threads
             self._has_changed.notify_all()
 
-    def _charge(self, turns: "Turns", seconds: float) -> None:
+    def _charge(self, turns: "ProcessorTurns", seconds: float) -> None:
         account = turns.account
         cost = seconds * turns.threads / account.weight()
         account.time = max(account.time, turns.starts_at) + cost
 
-    def _is_next(self, turns: "Turns") -> bool:
+    def _is_next(self, turns: "ProcessorTurns") -> bool:
         is_first = turns is min(self._waiting, key=lambda each: each.place)
         return is_first and self._num_free >= turns.threads
 
 
 class Account:
-    """Holds the virtual time of one model or lane, in seconds of one CPU."""
+    """The virtual time of one model, or of its jobs of one size, in seconds of one CPU."""
 
     def __init__(self, weight: Callable[[], float]) -> None:
         self.weight = weight
         self.time = 0.0
 
 
-class Unshared(nullcontext[None]):
-    """Is for an engine that shares its processor with no other."""
+class UnsharedProcessor(nullcontext[None]):
+    """Replaces ProcessorTurns for an engine that does not share its processors."""
 
     def goes_on(self) -> bool:
         return True
 
 
-class Turns:
-    """Waits for an engine's turn (`with turns:` around its steps)."""
+class ProcessorTurns:
+    """A context manager for an engine's steps: it waits until the engine may use the processors."""
 
     def __init__(self, share: FairShare, account: Account, threads: int) -> None:
         self._share = share
@@ -263,8 +263,8 @@ class Turns:
 
     @property
     def place(self) -> float:
-        """Return when its turn comes. Other engines on its account may have had theirs since it
-        began to wait.
+        """Return the virtual time of the next turn. Other engines on the same account may have had
+        turns since this one began to wait.
         """
         return max(self.starts_at, self.account.time)
 
@@ -284,6 +284,6 @@ class Turns:
         return self._share.goes_on(self, self._seconds())
 
     def _seconds(self) -> float:
-        """Return how long it took since it was asked last."""
+        """Return the seconds since the last call."""
         before, self._began = self._began, time.perf_counter()
         return self._began - before

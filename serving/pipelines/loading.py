@@ -26,8 +26,8 @@ from serving.engine.runtime.graph import Graphs, sharing_attention
 from serving.engine.runtime.machine import instruction_sets, let_threads_take_turns_quickly
 from serving.engine.runtime.plan import Allowance
 from serving.engine.runtime.planner import Planner, Settled
-from serving.engine.scheduling.admission import Shared
-from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.admission import SharedParts
+from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.worker import Steps, TakesTurns
 from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
@@ -78,49 +78,49 @@ class ModelParts:
         self,
         config: EngineConfig,
         graphs: Graphs | None = None,
-        shared: Shared | None = None,
-        lane: Lane = Lane.COMMON,
+        shared: SharedParts | None = None,
+        job_size: JobSize = JobSize.COMMON,
     ) -> Engine:
         """Make an engine which never chooses, unasked, ids that the tokenizer has no text for.
 
         graphs: instead of the bundle's own.
         shared: what it has in common with others beside it.
-        lane: whom it serves.
+        job_size: which jobs the engine serves.
 
         Raises BundleError or DeviceError.
         """
         textless_ids = self.tokenizers.target.textless_ids
-        return Engine(self.bundle, config, graphs, textless_ids, shared, lane)
+        return Engine(self.bundle, config, graphs, textless_ids, shared, job_size)
 
     def any_engine(
         self,
         config: EngineConfig,
         graphs: Graphs | None = None,
-        shared: Shared | None = None,
-        lane: Lane = Lane.COMMON,
+        shared: SharedParts | None = None,
+        job_size: JobSize = JobSize.COMMON,
     ) -> Steps:
         """Make the kind of engine that the bundle's task needs; arguments are those of `engine`."""
         if self.bundle.manifest.task.only_encodes:
-            return EncodingEngine(self.bundle, config, graphs, shared, lane)
-        return self.engine(config, graphs, shared, lane)
+            return EncodingEngine(self.bundle, config, graphs, shared, job_size)
+        return self.engine(config, graphs, shared, job_size)
 
     def settle(self, config: EngineConfig, allowance: Allowance) -> Settled:
         """Choose how many engines of how many threads there are to be. Raises as `engine`."""
         return Planner(self.bundle, config, self.any_engine).settle(allowance)
 
-    def engines(self, settled: Settled, has_small_lane: bool = False) -> list[Steps]:
+    def engines(self, settled: Settled, has_engine_for_small_jobs: bool = False) -> list[Steps]:
         """Make the engines of a plan: they share graphs, one queue, and kept states.
 
-        has_small_lane: one more serves small jobs while there are large ones; not on a GPU, which
-            has no memory for a second batch.
+        has_engine_for_small_jobs: add an engine that serves small jobs while there are large ones;
+            not on a GPU, which has no memory for a second batch.
         """
         config = settled.config
-        shared = Shared.of(self.bundle.manifest, config, settled.graphs)
+        shared = SharedParts.of(self.bundle.manifest, config, settled.graphs)
         graphs = sharing_attention(settled.graphs)
-        lanes = [Lane.COMMON] * settled.plan.engines
-        if has_small_lane and config.device == "cpu":
-            lanes.append(Lane.SMALL)
-        return [self.any_engine(config, graphs, shared, lane) for lane in lanes]
+        sizes = [JobSize.COMMON] * settled.plan.engines
+        if has_engine_for_small_jobs and config.device == "cpu":
+            sizes.append(JobSize.SMALL)
+        return [self.any_engine(config, graphs, shared, job_size) for job_size in sizes]
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
         """Make what turns jobs into the engine's requests, and its events into answers.
@@ -159,7 +159,7 @@ def load_model(
     max_segments: sentences of one request; None is no limit.
     meter_of: makes the meter of a model from its name.
     turns_of: makes the turns of so many engines of so many threads, where they share a processor
-        with others; small jobs then have a lane of their own beside large ones.
+        with others; small jobs then have an engine of their own.
     """
     let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
@@ -167,7 +167,7 @@ def load_model(
     settled = parts.settle(config, allowance or Allowance(config.threads, 1, config.threads))
     logger.info("%s: %s", name, settled)
     meter = meter_of(name) if meter_of else None
-    engines = parts.engines(settled, has_small_lane=turns_of is not None)
+    engines = parts.engines(settled, has_engine_for_small_jobs=turns_of is not None)
     turns = _turns(engines, settled.plan.threads, turns_of) if turns_of else ()
     bridge = AsyncEngine(engines, meter, turns)
     port: EnginePort = bridge
@@ -184,11 +184,11 @@ def load_model(
 
 
 def _turns(engines: Sequence[Steps], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
-    """Let the engines of each lane take the turns that are its part."""
+    """Return the engines for each size of jobs turns on the processors."""
     turns: list[TakesTurns] = []
-    for lane in Lane:
-        num_engines = sum(engine.lane is lane for engine in engines)
-        turns += turns_of(num_engines, threads, partial(engines[0].desk.weight, lane))
+    for job_size in JobSize:
+        num_engines = sum(engine.job_size is job_size for engine in engines)
+        turns += turns_of(num_engines, threads, partial(engines[0].scheduler.weight, job_size))
     return turns
 
 

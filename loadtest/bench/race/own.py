@@ -23,7 +23,7 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.plan import Allowance
 from serving.engine.runtime.session import open_graphs
-from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.admission import SharedParts
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
@@ -65,7 +65,7 @@ class IdsWorker:
         if key not in self._engines:
             config, graphs = self._config(slots, threads), self._graphs_of(threads)
             manifest = self._parts.bundle.manifest
-            shared = Shared.of(manifest, config, graphs) if share_a_desk else None
+            shared = SharedParts.of(manifest, config, graphs) if share_a_desk else None
             self._engines[key] = [self._parts.engine(config, graphs, shared) for _ in range(count)]
         return self._engines[key]
 
@@ -105,7 +105,7 @@ def drive(
     first_token: FirstToken,
 ) -> Outputs:
     """Keep so many requests in flight until all have ended; return their tokens, in the order of
-    the inputs, which are the requests' ids. None leaves all at the engines' desk at once.
+    the inputs, which are the requests' ids. None leaves all at the engines' scheduler at once.
     """
     found: dict[str, list[int]] = {request.request_id: [] for request in requests}
     readers = [Reader(engine, found, first_token) for engine in engines]

@@ -11,7 +11,7 @@ from serving.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.plan import Plan
 from serving.engine.runtime.session import open_graphs
-from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.admission import SharedParts
 from serving.engine.worker import Steps
 from serving.pipelines.loading import FILE_SLOTS, ModelParts
 from serving.request import FailedEvent, FinishedEvent, GenerationRequest
@@ -41,7 +41,7 @@ class VectorsWorker:
     def _side_by_side(self, plan: Plan) -> list[Steps]:
         config = EngineConfig(FILE_SLOTS, plan.threads, max_waiting=None)
         graphs = open_graphs(self._parts.bundle, config)
-        shared = Shared.of(self._parts.bundle.manifest, config, graphs)
+        shared = SharedParts.of(self._parts.bundle.manifest, config, graphs)
         return [self._parts.any_engine(config, graphs, shared) for _ in range(plan.engines)]
 
 

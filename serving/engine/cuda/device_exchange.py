@@ -40,7 +40,7 @@ LENGTHS = ("past_lengths", "total_lengths")
 
 @dataclass(slots=True)
 class Flight:
-    """Holds a run that was launched.
+    """A run that was launched.
 
     rows: i64 [slots], of each row now, which row of the run it was.
     is_selected: whether the select graph has chosen.
@@ -182,7 +182,7 @@ class DeviceExchange(Follower):
 
 
 class DeviceTable:
-    """Holds the log-probabilities that the step graph writes, and room on the host for rows of
+    """The log-probabilities that the step graph writes, and room on the host for rows of
     them.
 
     on_device: f32 [rows, vocabulary]. run: counts the runs that have written them.
@@ -205,7 +205,9 @@ class DeviceTable:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Says which rows of which run are meant: of each row now, i64, what it was in that run."""
+    """Describes which rows of which run are meant: of each row now, i64, what it was in that
+    run.
+    """
 
     rows: Array
     run: int
@@ -265,22 +267,17 @@ class DeviceScores(Scores):
         return of_row
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """Holds what an exchange lies between."""
+def make_exchange(
+    manifest: Manifest, batch: Batch, graphs: Graphs, deciders: Deciders, num_rows: int
+) -> Exchange:
+    """Return the exchange of scores and tokens between host and device.
 
-    manifest: Manifest
-    batch: Batch
-    graphs: Graphs
-    deciders: Deciders
-
-
-def make_exchange(around: Around, num_rows: int) -> Exchange:
-    """num_rows: slots, and rows behind them for prompts in progress."""
-    manifest, batch, memory = around.manifest, around.batch, around.graphs.memory
+    num_rows: slots, and the staging rows behind them for prompts in progress.
+    """
+    memory = graphs.memory
     if manifest.has_shortlist:
         return HostExchange(batch, Shortlists(manifest, num_rows))
     if not isinstance(memory, StreamMemory):
         return HostExchange(batch, WholeVocabulary(manifest, num_rows))
-    selector = Selector(manifest, batch, memory, around.graphs.select, around.deciders)
+    selector = Selector(manifest, batch, memory, graphs.select, deciders)
     return DeviceExchange(manifest, batch, num_rows, memory, selector)

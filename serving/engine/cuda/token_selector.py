@@ -35,7 +35,7 @@ CHOICES = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
 
 @dataclass(frozen=True, slots=True)
 class Deciders:
-    """Holds what knows of each row how its token is chosen. is_excluded: bool [vocabulary]."""
+    """What chooses the tokens of each row. is_excluded: bool [vocabulary]."""
 
     processors: Processors
     sampler: Sampler
@@ -103,7 +103,7 @@ class Selector(Follower):
             column[row] = False
 
     def is_needed(self, num_rows: int) -> bool:
-        """Tell whether the select graph has a token to choose."""
+        """Return whether the select graph has a token to choose."""
         return bool((self.is_served[:num_rows] & ~self.is_plain[:num_rows]).any())
 
     def write(self, arrays: dict[str, Array], num_rows: int, turn: int) -> None:
@@ -208,7 +208,7 @@ SERVED_FILTERS = {"top_k", "top_p", "min_p"}
 
 
 def can_choose(generation: Generation, vocab_size: int) -> bool:
-    """Tell whether the select graph can do all that a request asks for."""
+    """Return whether the select graph can do all that a request asks for."""
     request, sampling = generation.request, generation.request.sampling
     is_searched = request.beam is not None
     is_masked = request.constraint is not None or request.processors.allowed_ids is not None
@@ -219,7 +219,7 @@ def can_choose(generation: Generation, vocab_size: int) -> bool:
 
 
 def is_plain(generation: Generation) -> bool:
-    """Tell whether it takes its likeliest token at every step, whatever came before."""
+    """Return whether it takes its likeliest token at every step, whatever came before."""
     request = generation.request
     is_greedy = request.sampling.is_greedy and request.beam is None and request.constraint is None
     return is_greedy and request.processors == NO_PROCESSORS

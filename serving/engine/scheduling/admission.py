@@ -24,35 +24,33 @@ from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Runner
-from serving.engine.scheduling.scheduler import Desk, Seat
+from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.scheduling.waiting_time import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
 from serving.parameters import TokenIds
 
-Fail = Callable[[list[Generation], Exception], None]  # told of those that cannot come in, and why
+Fail = Callable[[list[Generation], Exception], None]  # ends generations that cannot be admitted
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """Holds what an intake takes generations from, fills with them and reports to."""
+class Admission(ABC):
+    """Takes generations from the waiting queue and adds them to the rows, at once or some steps
+    later.
+    """
 
-    config: EngineConfig
-    seat: Seat
-    cache: StateCache
-    batch: Batch
-    runner: Runner
-    rows: Rows
-    fail: Fail
-
-
-class Intake(ABC):
-    """Takes generations from the queue and, at once or some steps later, adds them to the rows."""
-
-    def __init__(self, around: Surroundings) -> None:
-        self._seat, self._batch, self._rows = around.seat, around.batch, around.rows
-        self._runner, self._states, self._fail = around.runner, around.runner.states, around.fail
-        self._cache = around.cache
+    def __init__(
+        self,
+        config: EngineConfig,
+        queue: EngineQueue,
+        cache: StateCache,
+        batch: Batch,
+        runner: Runner,
+        rows: Rows,
+        fail: Fail,
+    ) -> None:
+        self._queue, self._cache, self._batch, self._rows = queue, cache, batch, rows
+        self._runner, self._states, self._fail = runner, runner.states, fail
+        self._config = config
 
     @property
     def underway(self) -> Sequence[Generation]:
@@ -62,7 +60,7 @@ class Intake(ABC):
     @property
     @abstractmethod
     def is_due(self) -> bool:
-        """Tell whether it is somebody's turn."""
+        """Return whether a generation can be admitted now."""
 
     def remove(self, generation: Generation) -> bool:
         """Remove a generation; return whether it was underway."""
@@ -70,15 +68,15 @@ class Intake(ABC):
 
     @abstractmethod
     def admit(self, step_stats: StepStats) -> None:
-        """Bring in those whose turn it is, before the next decoding run."""
+        """Admit generations before the next decoding run."""
 
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """Holds a prompt in progress.
+    """A prompt in progress.
 
-    row: its staging row. token_ids: i64, what is prefilled: all of the prompt but its last token.
-    num_done: how many of them the row's states hold. place: where the current buffers were then.
+    row: its staging row. token_ids: i64, the tokens to prefill: all of the prompt but the last.
+    num_done: how many of them the row's states hold. place: the state buffers that were current.
     """
 
     generation: Generation
@@ -95,15 +93,23 @@ class Staged:
         return slice(self.num_done, min(self.num_done + chunk, len(self.token_ids)))
 
 
-class PromptIntake(Intake):
-    """Serves graphs that take many tokens at once and know no source."""
+class PromptAdmission(Admission):
+    """Admission for step graphs that read many tokens at once, of models without a source."""
 
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        config = around.config
+    def __init__(
+        self,
+        config: EngineConfig,
+        queue: EngineQueue,
+        cache: StateCache,
+        batch: Batch,
+        runner: Runner,
+        rows: Rows,
+        fail: Fail,
+    ) -> None:
+        super().__init__(config, queue, cache, batch, runner, rows, fail)
         self._chunk, self._max_step_tokens = config.prefill_chunk, config.max_step_tokens
         self._staged: list[Staged] = []  # the most urgent first
-        self._free_rows = list(around.runner.staging_rows)
+        self._free_rows = list(runner.staging_rows)
 
     @property
     def underway(self) -> list[Generation]:
@@ -111,7 +117,7 @@ class PromptIntake(Intake):
 
     @property
     def is_due(self) -> bool:
-        first = self._seat.first
+        first = self._queue.first
         return bool(self._staged) or (first is not None and self._overtakes(first))
 
     def remove(self, generation: Generation) -> bool:
@@ -122,8 +128,8 @@ class PromptIntake(Intake):
         return False
 
     def admit(self, step_stats: StepStats) -> None:
-        """Prefill what the step's budget leaves beside the rows that decode, but at least one
-        chunk. What the cache holds costs nothing.
+        """Prefill chunks within the token budget that decoding rows leave, at least one chunk.
+        Chunks in the cache cost nothing.
         """
         num_left = self._max_step_tokens - self._batch.num_rows
         has_run = False
@@ -141,8 +147,8 @@ class PromptIntake(Intake):
             has_run = True
 
     def _most_urgent(self, step_stats: StepStats) -> Staged | None:
-        """Return who is next. A more urgent newcomer goes first while it finds a staging row."""
-        first = self._seat.first
+        """Return the next prompt. A more urgent request goes first if a staging row is free."""
+        first = self._queue.first
         if first is not None and self._free_rows and self._overtakes(first):
             self._stage(first, step_stats)
         return self._staged[0] if self._staged else None
@@ -154,7 +160,7 @@ class PromptIntake(Intake):
         return first.request.num_rows <= self._batch.num_free - num_claimed
 
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
-        if not self._seat.take(generation):
+        if not self._queue.take(generation):
             return
         step_stats.joined([generation], time.perf_counter())
         row = self._free_rows.pop()
@@ -167,7 +173,7 @@ class PromptIntake(Intake):
         self._free_rows.append(staged.row)
 
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
-        """Take all next chunks that the cache holds."""
+        """Restore the next chunks from the cache, as many as it has."""
         self._settle(staged)
         if staged.generation.reports(AttentionKind.DECODER):
             return  # the cache has no attention weights
@@ -211,50 +217,44 @@ class PromptIntake(Intake):
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
-        """Follow the batch, which may have taken steps since."""
+        """Move the row's states to the buffers that are current now."""
         self._states.catch_up(staged.row, staged.place)
         staged.place = self._states.place
 
 
-class SourceIntake(Intake):
-    """Also takes prompts without a source that the graph reads token by token. Whoever leaves the
-    queue has a row within the same step.
+class SourceAdmission(Admission):
+    """Admission for models with a source, and for prompts that the step graph reads token by token.
+    A generation that leaves the waiting queue gets its row in the same step.
     """
-
-    def __init__(self, around: Surroundings) -> None:
-        super().__init__(around)
-        self._max_encode_tokens = around.config.max_encode_tokens
 
     @property
     def is_due(self) -> bool:
-        first = self._seat.first
+        first = self._queue.first
         has_room = first is not None and first.request.num_rows <= self._batch.num_free
         return has_room and not self._awaits_rows()
 
     def admit(self, step_stats: StepStats) -> None:
         if not self.is_due:
             return
-        taken = self._seat.take_sources(self._batch.num_free)
+        taken = self._queue.take_sources(self._batch.num_free)
         reporting = [each for each in taken if each.reports(AttentionKind.ENCODER)]
         others = [each for each in taken if each not in reporting]
         for group in (
-            *encode_groups(others, self._max_encode_tokens),
+            *encode_groups(others, self._config.max_encode_tokens),
             *([each] for each in reporting),
         ):
             self._admit(group, step_stats)
 
     def _awaits_rows(self) -> bool:
-        """Tell whether to wait for more free rows. While all rows are wanted, sources come in a
-        quarter of the slots at a time: encoding one alone takes far longer than its share of a
-        batch.
+        """Return whether to wait for more free rows. While more requests wait than there are free
+        rows, sources are encoded for a quarter of the slots at a time, because encoding one source
+        alone takes far longer than its share of a batch.
         """
-        enough = min(self._seat.num_waiting, self._batch.slots // 4)
+        enough = min(self._queue.num_waiting, self._batch.slots // 4)
         return self._batch.num_rows > 0 and self._batch.num_free < enough
 
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
-        """Set the states of the rows behind the batch. Where that fails, the group's requests have
-        failed.
-        """
+        """Set the states of new rows behind the batch. If this fails, the group's requests fail."""
         started = time.perf_counter()
         step_stats.joined(group, started)
         first = self._batch.num_rows
@@ -310,45 +310,23 @@ def _source(generation: Generation) -> TokenIds:
 
 
 def _encoded(source: TokenIds) -> RowPart:
-    """Select what the encoder gives a row."""
+    """Select the states that the encoder writes for a row."""
     return RowPart(slice(0), len(source))
 
 
-class Admission:
-    def __init__(self, around: Surroundings) -> None:
-        self._intake = PromptIntake(around) if around.runner.can_prefill else SourceIntake(around)
-
-    @property
-    def num_underway(self) -> int:
-        """Count the requests that have left the queue and have no row yet."""
-        return len(self._intake.underway)
-
-    @property
-    def is_due(self) -> bool:
-        """Tell whether some can come in now."""
-        return self._intake.is_due
-
-    def remove(self, generation: Generation) -> bool:
-        """Remove a generation; return whether it had no row yet."""
-        return self._intake.remove(generation)
-
-    def admit(self, step_stats: StepStats) -> None:
-        """Bring in those whose turn it is, before the next decoding run."""
-        self._intake.admit(step_stats)
-
-
 @dataclass(frozen=True)
-class Shared:
-    """desk: takes requests in for all of them. cache: of prompts or of sources, as the bundle has
-    them; what one engine has computed, none has to compute again.
+class SharedParts:
+    """What the engines of one bundle share.
+
+    cache: states of prompts or of encoded sources, so that no engine computes them again.
     """
 
-    desk: Desk
+    scheduler: Scheduler
     cache: StateCache
 
     @classmethod
-    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "Shared":
+    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
         has_sources = "encode" in manifest.graphs
         max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
         slots = min(config.slots, graphs.max_rows or config.slots)
-        return cls(Desk(manifest, config, slots), StateCache(max_bytes, graphs.memory))
+        return cls(Scheduler(manifest, config, slots), StateCache(max_bytes, graphs.memory))

@@ -95,7 +95,7 @@ class Deadlines:
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """Holds what waits of one share. charged: its time among the shares, after what was taken of
+    """What waits of one share. charged: its time among the shares, after what was taken of
     it. now: the time among its jobs. due: of each of these, when what waits of it would be done.
     """
 
@@ -165,7 +165,7 @@ class FairQueue:
         self._shares[generation.request.share].remove(generation)
 
     def before(self, work: int, share: str, priority: int) -> int:
-        """Return how much is done before so much work of a new job is, if nobody else comes."""
+        """Return how much work is done before `work` of a new job, if no other job arrives."""
         own = self._shares.get(share)
         until_done = work + (own.before(work, priority) if own else 0)
         others = (each for name, each in self._shares.items() if name != share)
@@ -177,7 +177,7 @@ class FairQueue:
         return first.request.priority, max(share.charged, self._now)
 
     def _forget_the_idle(self) -> None:
-        """Drop shares that have nothing here and are behind nobody."""
+        """Remove shares that have no requests and owe no work."""
         kept = self._shares.items()
         self._shares = {n: each for n, each in kept if each.queue or each.charged > self._now}
 
@@ -185,24 +185,27 @@ class FairQueue:
 _PARTS_OF_SMALL_JOBS = 2
 
 
-class Lane(Enum):
-    """COMMON has large jobs, and small ones while there are no large ones; SMALL has small ones
-    beside them.
+class JobSize(Enum):
+    """Which jobs an engine serves.
+
+    COMMON: large jobs, and small jobs while there are no large ones. SMALL: small jobs while there
+    are large ones.
     """
 
     COMMON = "common"
     SMALL = "small"
 
 
-class Lanes:
-    """Knows which job is large, and who is next in which lane.
+class JobQueues:
+    """The waiting queues of small and large jobs.
 
-    max_small_rows: of a small job. has_small_lane: an engine serves it.
+    max_small_rows: a job with more rows is large.
+    has_engine_for_small_jobs: without such an engine all jobs wait in one queue.
     """
 
     def __init__(self, max_small_rows: int) -> None:
         self._max_small_rows = max_small_rows
-        self.has_small_lane = False
+        self.has_engine_for_small_jobs = False
         self._small, self._large = FairQueue(), FairQueue()
         self._rows: Counter[str] = Counter()  # of each job that has not ended
         self._large_jobs: Counter[str] = Counter()  # their rows that have not ended
@@ -223,14 +226,14 @@ class Lanes:
         for generation in generations:
             request = generation.request
             is_large = self._rows[request.job] > self._max_small_rows
-            queue = self._large if is_large and self.has_small_lane else self._small
+            queue = self._large if is_large and self.has_engine_for_small_jobs else self._small
             if queue is self._large:
                 self._large_jobs[request.job] += request.num_rows
             self._open[generation] = queue
             queue.add(generation)
 
-    def first(self, lane: Lane) -> Generation | None:
-        return self._of(lane).first()
+    def first(self, job_size: JobSize) -> Generation | None:
+        return self._of(job_size).first()
 
     def take(self, generation: Generation) -> None:
         self._open[generation].take(generation)
@@ -248,23 +251,23 @@ class Lanes:
                 del counts[request.job]
 
     def before(self, work: int, share: str, priority: int) -> int:
-        """Return how much is done before so much work of a new job is, if nobody else comes."""
+        """Return how much work is done before `work` of a new job, if no other job arrives."""
         return sum(queue.before(work, share, priority) for queue in (self._small, self._large))
 
-    def weight(self, lane: Lane) -> float:
-        """Return the part of the time that is a lane's: equal parts for all jobs, but of a small
-        one twice that, as each long step that it waits for is much of its own time.
+    def weight(self, job_size: JobSize) -> float:
+        """Return the share of processor time for jobs of this size: equal shares for all jobs, but
+        double shares for small ones, because waiting for a long step delays them most.
         """
         num_large, num_small = len(self._large_jobs), len(self._rows) - len(self._large_jobs)
         if not num_large or not num_small:
             return 1.0
         of_small = _PARTS_OF_SMALL_JOBS * num_small
-        return (num_large if lane is Lane.COMMON else of_small) / (num_large + of_small)
+        return (num_large if job_size is JobSize.COMMON else of_small) / (num_large + of_small)
 
-    def _of(self, lane: Lane) -> FairQueue:
-        if lane is Lane.SMALL:
-            return self._small if self.has_large else _NOBODY
+    def _of(self, job_size: JobSize) -> FairQueue:
+        if job_size is JobSize.SMALL:
+            return self._small if self.has_large else _EMPTY_QUEUE
         return self._large if self.has_large else self._small
 
 
-_NOBODY = FairQueue()
+_EMPTY_QUEUE = FairQueue()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from serving.bundle.manifest import Manifest
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import Deadlines, Lane, Lanes
+from serving.engine.scheduling.fair_queue import Deadlines, JobQueues, JobSize
 from serving.engine.scheduling.validation import EncodingRules, RequestRules
 from serving.engine.scheduling.waiting_time import Throughput, encode_span
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
@@ -30,8 +30,8 @@ _SMALL_PART = 8  # jobs of up to this part of the slots are small
 _ENCODE_TOKENS_OF_LARGE_JOBS = 128
 
 
-class Desk:
-    """Holds accepted generations that no engine has taken yet, up to a bound."""
+class Scheduler:
+    """The waiting queue of one bundle: accepted generations that no engine has taken yet."""
 
     def __init__(
         self,
@@ -40,38 +40,38 @@ class Desk:
         slots: int,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """slots: rows of each engine, as many as there is memory for."""
+        """slots: number of rows of each engine."""
         self.config, self.slots = config, slots
         rules = EncodingRules if manifest.task.only_encodes else RequestRules
         self._rules = rules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
-        self._lanes = Lanes(max(1, slots // _SMALL_PART))
+        self._job_queues = JobQueues(max(1, slots // _SMALL_PART))
         self._throughput, self._clock = Throughput(), clock
         self._deadlines = Deadlines()
         self._waiting: dict[str, Generation] = {}
         self._open_ids: set[str] = set()
         self._num_waiting_rows = 0
         self.waiting_work = 0
-        self._seats: list[Seat] = []
+        self._engine_queues: list[EngineQueue] = []
         self.lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def seat(self, lane: Lane = Lane.COMMON) -> "Seat":
-        """Return the seat of one more engine."""
-        seat = Seat(self, lane)
-        if lane is Lane.COMMON:
-            self._seats.append(seat)
+    def queue_for_engine(self, job_size: JobSize = JobSize.COMMON) -> "EngineQueue":
+        """Return the queue from which one more engine takes generations."""
+        queue = EngineQueue(self, job_size)
+        if job_size is JobSize.COMMON:
+            self._engine_queues.append(queue)
         else:
-            self._lanes.has_small_lane = True
-        return seat
+            self._job_queues.has_engine_for_small_jobs = True
+        return queue
 
     def accept(self, requests: Sequence[GenerationRequest], now: float) -> list[Generation]:
-        """Make generations of requests that come now. Raises RequestError."""
+        """Validate requests and return their generations. Raises RequestError."""
         return [self._rules.accept(request, now) for request in requests]
 
     def add(self, generations: Sequence[Generation]) -> None:
-        """Let generations wait, all or none. Raises RequestError or Overloaded."""
+        """Add generations to the waiting queue, all or none. Raises RequestError or Overloaded."""
         if not generations:
             return
         with self.lock:
@@ -81,7 +81,7 @@ class Desk:
             request = generations[0].request
             who = request.share, request.priority
             self._check_room(work, who, len(generations), num_new)
-            self._lanes.add(generations)
+            self._job_queues.add(generations)
             for generation in generations:
                 self._open_ids.add(generation.request_id)
                 self._waiting[generation.request_id] = generation
@@ -90,22 +90,22 @@ class Desk:
                 self.waiting_work += generation.work
 
     def check_room(self, work: int, share: str, priority: int) -> None:
-        """Raise Overloaded if a job of so much work would be refused now."""
+        """Raise Overloaded if a job with `work` tokens would be refused now."""
         with self.lock:
             self._check_room(work, (share, priority), 1, 1)
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether a large job is here, which is to leave room for small ones."""
-        return self._lanes.has_large
+        """Return whether there is a large job, which must leave processor time for small ones."""
+        return self._job_queues.has_large
 
-    def weight(self, lane: Lane) -> float:
-        """Return the part of the engines' time that is a lane's."""
+    def weight(self, job_size: JobSize) -> float:
+        """Return the share of the engines' time for jobs of this size."""
         with self.lock:
-            return self._lanes.weight(lane)
+            return self._job_queues.weight(job_size)
 
     def done(self, generation: Generation) -> None:
-        """Count what has been done, for the rate at which it is."""
+        """Count a finished generation, to measure the throughput."""
         with self.lock:
             self._throughput.done(generation.work, self._clock(), bool(self._waiting))
 
@@ -115,51 +115,51 @@ class Desk:
     def all_waiting(self) -> list[Generation]:
         return list(self._waiting.values())
 
-    def has_for(self, seat: "Seat") -> bool:
+    def has_for(self, queue: "EngineQueue") -> bool:
         with self.lock:
-            return self._lanes.first(seat.lane) is not None
+            return self._job_queues.first(queue.job_size) is not None
 
-    def first_for(self, seat: "Seat") -> Generation | None:
-        """Return who comes next, unless another engine has less to do.
+    def first_for(self, queue: "EngineQueue") -> Generation | None:
+        """Return the next generation for an engine, or None if another engine has fewer rows.
 
-        Rows are shared evenly: else the first engine to look would take them all, and the others
-        stand idle beside it.
+        Rows are shared evenly. Otherwise the first engine to ask would take all generations, and
+        the other engines would be idle.
         """
         with self.lock:
-            first = self._lanes.first(seat.lane)
-            if first is None or seat.lane is Lane.SMALL:
+            first = self._job_queues.first(queue.job_size)
+            if first is None or queue.job_size is JobSize.SMALL:
                 return first
-            num_rows = self._num_waiting_rows + sum(each.num_rows for each in self._seats)
-            return first if seat.num_rows * len(self._seats) < num_rows else None
+            num_rows = self._num_waiting_rows + sum(each.num_rows for each in self._engine_queues)
+            return first if queue.num_rows * len(self._engine_queues) < num_rows else None
 
     def hand_over(self, generation: Generation, has_come_up: bool = False) -> bool:
-        """Let a generation go; return whether it was still here.
+        """Remove a generation from the waiting queue; return whether it was still waiting.
 
-        has_come_up: it was its turn.
+        has_come_up: whether it was the next one of its queue.
         """
         with self.lock:
             if self._waiting.pop(generation.request_id, None) is None:
                 return False
             if has_come_up:
-                self._lanes.take(generation)
+                self._job_queues.take(generation)
             else:
-                self._lanes.remove(generation)
+                self._job_queues.remove(generation)
             self._deadlines.remove(generation)
             self._num_waiting_rows -= generation.request.num_rows
             self.waiting_work -= generation.work
             return True
 
     def take_expired(self, now: float) -> list[Generation]:
-        """Let those go whose time is up."""
+        """Remove and return the waiting generations whose deadline has passed."""
         with self.lock:
             expired = self._deadlines.take_expired(now)
             return [generation for generation in expired if self.hand_over(generation)]
 
     def close(self, generation: Generation) -> None:
-        """Forget a generation that has ended: its name may be used again."""
+        """Remove a generation that has ended. Its request id may be used again."""
         with self.lock:
             self._open_ids.discard(generation.request_id)
-            self._lanes.end(generation)
+            self._job_queues.end(generation)
 
     def _check_ids(self, generations: Sequence[Generation]) -> None:
         seen: set[str] = set()
@@ -171,14 +171,15 @@ class Desk:
     def _check_room(
         self, work: int, who: tuple[str, int], num_sequences: int, num_jobs: int
     ) -> None:
-        """Refuse what would wait for too long; what free rows can take does not wait.
+        """Raise Overloaded if the request would wait too long. Requests for which rows are free
+        do not wait.
 
         who: the share and the priority.
         """
-        num_free = sum(self.slots - seat.num_rows for seat in self._seats)
+        num_free = sum(self.slots - queue.num_rows for queue in self._engine_queues)
         if len(self._waiting) + num_sequences <= num_free:
             return
-        num_waiting, most = self._lanes.num_jobs_waiting, self.config.max_waiting
+        num_waiting, most = self._job_queues.num_jobs_waiting, self.config.max_waiting
         seconds = self._seconds_before(work, who)
         if most is not None and num_waiting + num_jobs > most + num_free:
             raise Overloaded(num_waiting, seconds or 1.0, is_for_all=True)
@@ -187,8 +188,8 @@ class Desk:
             raise Overloaded(num_waiting, seconds, self._is_long(min(work, ordinary), who))
 
     def _is_long(self, work: int, who: tuple[str, int]) -> bool:
-        """Tell whether others hold up so much work for longer than they may: for the longest wait
-        that is allowed, and as long as it takes itself.
+        """Return whether the estimated waiting time exceeds `max_wait_seconds` plus the time for
+        the work itself.
         """
         rate, most = self._throughput.work_per_second, self.config.max_wait_seconds
         if rate is None or most is None:
@@ -196,53 +197,53 @@ class Desk:
         return self._seconds_before(work, who) > most + work / rate
 
     def _seconds_before(self, work: int, who: tuple[str, int]) -> float:
-        """Estimate how long others hold up so much work; 0 while there is no rate."""
+        """Return the estimated waiting time in seconds; 0 while no throughput is known."""
         rate = self._throughput.work_per_second
-        return self._lanes.before(work, *who) / rate if rate else 0.0
+        return self._job_queues.before(work, *who) / rate if rate else 0.0
 
 
-class Seat:
-    """Is one engine's place at the desk: what it has taken and not ended.
+class EngineQueue:
+    """One engine's access to the scheduler, and the generations that it has taken.
 
-    num_rows: what all of that has or may claim.
+    num_rows: rows that these generations use or may use.
     """
 
-    def __init__(self, desk: Desk, lane: Lane) -> None:
-        self._desk, self.lane = desk, lane
+    def __init__(self, scheduler: Scheduler, job_size: JobSize) -> None:
+        self._scheduler, self.job_size = scheduler, job_size
         self._taken: dict[str, Generation] = {}
         self._deadlines = Deadlines()
         self.num_rows = 0
 
     @property
     def num_waiting(self) -> int:
-        """Count what no engine has taken yet."""
-        return len(self._desk)
+        """Return the number of generations that no engine has taken yet."""
+        return len(self._scheduler)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._taken) or self._desk.has_for(self)
+        return bool(self._taken) or self._scheduler.has_for(self)
 
     @property
     def first(self) -> Generation | None:
-        """Return whom this engine should take next, if anyone."""
-        return self._desk.first_for(self)
+        """Return the generation that this engine should take next, if any."""
+        return self._scheduler.first_for(self)
 
     def take(self, generation: Generation) -> bool:
-        """Take who came next; return whether no other engine was faster."""
-        with self._desk.lock:
-            if not self._desk.hand_over(generation, has_come_up=True):
+        """Take a generation; return False if another engine was faster."""
+        with self._scheduler.lock:
+            if not self._scheduler.hand_over(generation, has_come_up=True):
                 return False
             self._hold(generation)
             return True
 
     def take_sources(self, num_free: int) -> list[Generation]:
-        """Take those whose sources are encoded before the next step: as many as free rows and the
-        budget allow, and at least one while there are rows.
+        """Take the generations whose sources are encoded before the next step: as many as free rows
+        and the token budget allow, at least one while rows are free.
         """
         taken: list[Generation] = []
-        num_tokens, most = 0, self._desk.config.max_encode_tokens
-        with self._desk.lock:
-            if self._desk.is_shared:
+        num_tokens, most = 0, self._scheduler.config.max_encode_tokens
+        with self._scheduler.lock:
+            if self._scheduler.is_shared:
                 most = min(most, _ENCODE_TOKENS_OF_LARGE_JOBS)
             while (candidate := self.first) is not None:
                 num_free -= candidate.request.num_rows
@@ -254,40 +255,40 @@ class Seat:
         return taken
 
     def withdraw(self, request_id: str) -> Generation | None:
-        """Return the generation of a request that waits, from now on this engine's to end, or that
-        this engine has taken. None of one that has ended, or that another engine has.
+        """Return the generation of a request if it waits or this engine has taken it, else None.
+        A waiting generation becomes this engine's, which must end it.
         """
-        with self._desk.lock:
-            waiting = self._desk.waiting(request_id)
+        with self._scheduler.lock:
+            waiting = self._scheduler.waiting(request_id)
             if waiting is not None:
                 self._withdraw(waiting)
             return self._taken.get(request_id)
 
     def withdraw_all(self) -> list[Generation]:
-        with self._desk.lock:
-            for generation in self._desk.all_waiting():
+        with self._scheduler.lock:
+            for generation in self._scheduler.all_waiting():
                 self._withdraw(generation)
             return list(self._taken.values())
 
     def withdraw_expired(self, now: float) -> list[Generation]:
-        """Return those whose time is up, here or in the queue, to be ended by this engine."""
-        with self._desk.lock:
-            for generation in self._desk.take_expired(now):
+        """Return generations whose deadline has passed, for this engine to end them."""
+        with self._scheduler.lock:
+            for generation in self._scheduler.take_expired(now):
                 self._hold(generation)
             return self._deadlines.take_expired(now)
 
     def end(self, generation: Generation, is_done: bool) -> None:
-        """Let go of a generation that has ended. is_done: as it should."""
-        with self._desk.lock:
+        """Remove a generation that has ended. is_done: whether it finished normally."""
+        with self._scheduler.lock:
             if is_done:
-                self._desk.done(generation)
+                self._scheduler.done(generation)
             del self._taken[generation.request_id]
             self._deadlines.remove(generation)
             self.num_rows -= generation.request.num_rows
-            self._desk.close(generation)
+            self._scheduler.close(generation)
 
     def _withdraw(self, generation: Generation) -> None:
-        self._desk.hand_over(generation)
+        self._scheduler.hand_over(generation)
         self._hold(generation)
 
     def _hold(self, generation: Generation) -> None:
@@ -299,56 +300,54 @@ class Seat:
 logger = logging.getLogger(__name__)
 
 
-class Finals:
-    """Collects what happened at one engine until it is told.
+class EventQueue:
+    """The events of one engine that have not been reported yet. It also ends generations.
 
-    leave: takes a generation out of wherever the engine has it.
+    leave: removes a generation from the engine's rows or from its prefill.
     """
 
-    def __init__(self, seat: Seat, leave: Callable[[Generation], None]) -> None:
-        self._seat, self._leave = seat, leave
+    def __init__(self, queue: EngineQueue, leave: Callable[[Generation], None]) -> None:
+        self._queue, self._leave = queue, leave
         self._events: list[Event] = []
 
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def tell(self) -> list[Event]:
-        """Return what was not told yet."""
+    def take_all(self) -> list[Event]:
+        """Return and remove all queued events."""
         events, self._events = self._events, []
         return events
 
     def add(self, events: Iterable[Event]) -> None:
-        """Tell what is no end."""
+        """Queue events that do not end a request."""
         self._events += events
 
     def end(self, generation: Generation, final_event: Event) -> None:
-        """End a generation that the engine has let go of."""
-        self._seat.end(generation, type(final_event) is FinishedEvent)
+        """Queue the final event of a generation that has left the engine."""
+        self._queue.end(generation, type(final_event) is FinishedEvent)
         self._events.append(final_event)
 
     def cancel(self, request_id: str) -> None:
-        """End a request now, if it waits or is this engine's; one that has ended already is left
-        alone.
-        """
-        generation = self._seat.withdraw(request_id)
+        """Abort a request if it waits or belongs to this engine; ignore one that has ended."""
+        generation = self._queue.withdraw(request_id)
         if generation is not None:
             self._abort(generation)
 
     def cancel_all(self) -> None:
-        for generation in self._seat.withdraw_all():
+        for generation in self._queue.withdraw_all():
             self._abort(generation)
 
     def expire(self, now: float) -> int:
-        """End those whose time is up, wherever they are; return how many there were."""
-        expired = self._seat.withdraw_expired(now)
+        """End the generations whose deadline has passed; return their number."""
+        expired = self._queue.withdraw_expired(now)
         for generation in expired:
             self._leave(generation)
             self.end(generation, generation.expired())
         return len(expired)
 
     def fail(self, generations: list[Generation], error: Exception) -> None:
-        """End requests that the engine has let go of with an error; the engine lives on. It does
-        not where its device has failed: then all later runs would too, and the error is raised.
+        """End generations that have left the engine with an error. The engine goes on, unless its
+        device has failed: then all later runs would fail too, and the error is raised.
         """
         if isinstance(error, DeviceError):
             raise error

@@ -28,7 +28,7 @@ def named_ids(request: GenerationRequest) -> set[int]:
 
 
 class RequestRules:
-    """Turns a request into a generation, or raises RequestError."""
+    """ProcessorTurns a request into a generation, or raises RequestError."""
 
     def __init__(
         self,

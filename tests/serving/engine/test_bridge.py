@@ -14,8 +14,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs
-from serving.engine.scheduling.admission import Shared
-from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.admission import SharedParts
+from serving.engine.scheduling.fair_queue import JobSize
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
@@ -170,12 +170,12 @@ async def test_an_engine_that_sleeps_is_woken_by_the_end_of_another_ones_large_j
     """While there was one, small jobs were not for it."""
     first, second, small = gates = [Gate(Script()) for _ in range(3)]
     bundle, config = toy_bundle(has_encoder=False), EngineConfig(slots=8, threads=1)
-    shared = Shared.of(bundle.manifest, config, first.graphs())
-    lanes = (Lane.COMMON, Lane.COMMON, Lane.SMALL)
+    shared = SharedParts.of(bundle.manifest, config, first.graphs())
+    sizes = (JobSize.COMMON, JobSize.COMMON, JobSize.SMALL)
     bridge = AsyncEngine(
         [
-            Engine(bundle, config, gate.graphs(), (), shared, lane)
-            for gate, lane in zip(gates, lanes, strict=True)
+            Engine(bundle, config, gate.graphs(), (), shared, job_size)
+            for gate, job_size in zip(gates, sizes, strict=True)
         ]
     )
     bridge.start()

@@ -12,8 +12,8 @@ from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
-from serving.engine.scheduling.admission import Shared
-from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.admission import SharedParts
+from serving.engine.scheduling.fair_queue import JobSize
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
 from serving.text.terms import Insertion
@@ -90,12 +90,12 @@ def lanes_of(bundle: Bundle, slots: int) -> tuple[Engine, Engine]:
     """Make the engine of large jobs and the one of small jobs beside them."""
     config = config_of(slots=slots)
     graphs = open_graphs(bundle, config)
-    shared = Shared.of(bundle.manifest, config, graphs)
-    common, small = (Engine(bundle, config, graphs, (), shared, lane) for lane in Lane)
+    shared = SharedParts.of(bundle.manifest, config, graphs)
+    common, small = (Engine(bundle, config, graphs, (), shared, job_size) for job_size in JobSize)
     return common, small
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU has one lane")
+@pytest.mark.skipif(DEVICE != "cpu", reason="a GPU has one job_size")
 def test_a_small_job_says_the_same_alone_and_beside_a_large_one(bundle: Bundle) -> None:
     slots = 32
     requests = [each for each in requests_for(bundle) if each.num_rows <= slots // 8]

@@ -17,7 +17,7 @@ from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs, sharing_attention
 from serving.engine.runtime.plan import Allowance
-from serving.engine.scheduling.admission import Shared
+from serving.engine.scheduling.admission import SharedParts
 from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import ModelParts
@@ -43,7 +43,7 @@ class Noticing:
         bundle = toy_bundle(has_encoder)
         self.scripts = [Script(), Script()]
         self.may_step = [threading.Event(), threading.Event()]
-        shared = Shared.of(bundle.manifest, config, toy_graphs())
+        shared = SharedParts.of(bundle.manifest, config, toy_graphs())
         self.engines = [
             Engine(bundle, config, self._graphs(i, has_encoder), (), shared) for i in range(2)
         ]

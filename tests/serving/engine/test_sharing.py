@@ -1,4 +1,4 @@
-"""Turns: engines that share a processor get equal time, and nobody waits for long."""
+"""ProcessorTurns: engines that share a processor get equal time, and nobody waits for long."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
-from serving.engine.worker import FairShare, Turns
+from serving.engine.worker import FairShare, ProcessorTurns
 from serving.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 
@@ -30,7 +30,7 @@ def in_threads(*functions: Callable[[], None]) -> None:
 class Flooded:
     """An engine that always has work; notes when its steps began and what they took."""
 
-    def __init__(self, turns: Turns, step_seconds: float) -> None:
+    def __init__(self, turns: ProcessorTurns, step_seconds: float) -> None:
         self.turns, self.step_seconds = turns, step_seconds
         self.steps: list[tuple[float, float]] = []
 
@@ -120,10 +120,10 @@ def test_a_turn_lasts_while_nobody_who_waits_is_further_behind() -> None:
 def test_a_lane_gets_the_part_of_the_time_that_its_weight_says() -> None:
     share = FairShare(1)
     [light], [heavy] = (share.join(weight=part.__float__) for part in (0.25, 0.75))
-    lanes = [Flooded(turns, 0.003) for turns in (light, heavy)]
+    sizes = [Flooded(turns, 0.003) for turns in (light, heavy)]
     until = time.perf_counter() + 0.6
-    in_threads(*(lambda e=e: e.run_until(lambda: time.perf_counter() > until) for e in lanes))
-    few, many = (lane.seconds(until) for lane in lanes)
+    in_threads(*(lambda e=e: e.run_until(lambda: time.perf_counter() > until) for e in sizes))
+    few, many = (job_size.seconds(until) for job_size in sizes)
     assert 2 < many / few < 4.5
 
 

@@ -69,7 +69,7 @@ class Notes:
         return engine
 
 
-class Turns(AbstractContextManager[None]):
+class ProcessorTurns(AbstractContextManager[None]):
     """Counts how often it is entered."""
 
     number = 0
@@ -86,7 +86,7 @@ class Turns(AbstractContextManager[None]):
 async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_step(
     bundle: Path,
 ) -> None:
-    notes, turns = Notes(), Turns()
+    notes, turns = Notes(), ProcessorTurns()
     async with loaded(bundle, meter_of=notes.meter_of, turns_of=lambda *_: [turns]) as model:
         [stats] = notes.stats
         assert (stats.num_rows, stats.num_slots) == (0, 3)

@@ -14,8 +14,8 @@ from serving.engine.decoding.speculation_costs import Costs
 from serving.engine.decoding.speculative_decoding import MAX_ROWS
 from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
-from serving.engine.scheduling.admission import Shared
-from serving.engine.scheduling.fair_queue import Lane
+from serving.engine.scheduling.admission import SharedParts
+from serving.engine.scheduling.fair_queue import JobSize
 from serving.errors import DeadlineExceeded, EngineError
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import (
@@ -129,8 +129,10 @@ def test_rows_come_and_go_as_they_please(bundle: Bundle) -> None:
 def test_engines_side_by_side_say_the_same(bundle: Bundle) -> None:
     config = EngineConfig(6, 1, speculation=True)
     graphs = open_graphs(bundle, config)
-    shared = Shared.of(bundle.manifest, config, graphs)
-    engines = [Engine(bundle, config, graphs, (), shared, lane) for lane in (Lane.COMMON,) * 2]
+    shared = SharedParts.of(bundle.manifest, config, graphs)
+    engines = [
+        Engine(bundle, config, graphs, (), shared, job_size) for job_size in (JobSize.COMMON,) * 2
+    ]
     requests, stories, num_accepted = all_kinds(), dict[str, Story](), [0, 0]
     engines[0].submit(*requests)
     while any(engine.has_work for engine in engines):

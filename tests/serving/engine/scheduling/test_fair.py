@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import FairQueue, Lane, Lanes
+from serving.engine.scheduling.fair_queue import FairQueue, JobQueues, JobSize
 from serving.engine.scheduling.validation import RequestRules
 from serving.engine.scheduling.waiting_time import Backlog, Throughput
 from serving.request import GenerationRequest
@@ -146,25 +146,25 @@ def test_the_rate_follows_the_last_seconds() -> None:
 
 
 def test_small_jobs_have_a_lane_of_their_own_while_a_large_one_is_there() -> None:
-    lanes = Lanes(max_small_rows=8)
-    lanes.has_small_lane = True
-    lanes.add([sentence("alone")])
-    assert lanes.first(Lane.SMALL) is None
-    assert lanes.first(Lane.COMMON) is not None
+    queues = JobQueues(max_small_rows=8)
+    queues.has_engine_for_small_jobs = True
+    queues.add([sentence("alone")])
+    assert queues.first(JobSize.SMALL) is None
+    assert queues.first(JobSize.COMMON) is not None
     large = job_of(9, "large")
-    lanes.add(large)
-    small, first = lanes.first(Lane.SMALL), lanes.first(Lane.COMMON)
+    queues.add(large)
+    small, first = queues.first(JobSize.SMALL), queues.first(JobSize.COMMON)
     assert small is not None and small.request.job == "alone"
     assert first is not None and first.request.job == "large"
-    assert lanes.weight(Lane.SMALL) == 2 * lanes.weight(Lane.COMMON) == 2 / 3
+    assert queues.weight(JobSize.SMALL) == 2 * queues.weight(JobSize.COMMON) == 2 / 3
     for generation in large:
-        lanes.remove(generation)
-        lanes.end(generation)
-    assert lanes.first(Lane.COMMON) is small
-    assert lanes.weight(Lane.COMMON) == 1
+        queues.remove(generation)
+        queues.end(generation)
+    assert queues.first(JobSize.COMMON) is small
+    assert queues.weight(JobSize.COMMON) == 1
 
 
 def test_without_an_engine_for_it_there_is_no_second_lane() -> None:
-    lanes = Lanes(max_small_rows=8)
-    lanes.add([sentence("alone"), *job_of(9, "large")])
-    assert not lanes.has_large
+    queues = JobQueues(max_small_rows=8)
+    queues.add([sentence("alone"), *job_of(9, "large")])
+    assert not queues.has_large

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serving.engine.config import EngineConfig
-from serving.engine.scheduling.scheduler import Desk
+from serving.engine.scheduling.scheduler import Scheduler
 from serving.errors import DeadlineExceeded, Overloaded
 from serving.request import FailedEvent, GenerationRequest
 from tests.serving.engine.test_engine import toy_engine
@@ -22,31 +22,31 @@ class Clock:
 
 
 class Counter:
-    """Serves sentences at a desk, ten a second, without any model."""
+    """Serves sentences at a scheduler, ten a second, without any model."""
 
     def __init__(self, max_wait_seconds: float) -> None:
         self.clock = Clock()
         config = EngineConfig(slots=SLOTS, threads=1, max_wait_seconds=max_wait_seconds)
-        self.desk = Desk(toy_bundle().manifest, config, SLOTS, self.clock)
-        self.seat = self.desk.seat()
+        self.scheduler = Scheduler(toy_bundle().manifest, config, SLOTS, self.clock)
+        self.queue = self.scheduler.queue_for_engine()
 
     def ask(self, name: str, number: int = 1, **fields: Any) -> None:
         requests = [
             GenerationRequest(f"{name}-{i}", (3, 4, 5), job_id=name, ignore_eos=True, **fields)
             for i in range(number)
         ]
-        self.desk.add(self.desk.accept(requests, self.clock.now))
+        self.scheduler.add(self.scheduler.accept(requests, self.clock.now))
 
     def serve(self, seconds: float) -> list[str]:
         """Serve those who wait, one after the other; return whose they were."""
         served = []
         for _ in range(round(10 * seconds)):
-            first = self.seat.first
+            first = self.queue.first
             if first is None:
                 break
-            self.seat.take(first)
+            self.queue.take(first)
             self.clock.now += 0.1
-            self.seat.end(first, is_done=True)
+            self.queue.end(first, is_done=True)
             served.append(first.request.job)
         return served
 
@@ -58,7 +58,7 @@ def busy() -> Counter:
     for number in range(40):
         counter.ask(f"warm-{number}")
     counter.serve(2.0)
-    assert len(counter.desk) == 20
+    assert len(counter.scheduler) == 20
     return counter
 
 
@@ -73,7 +73,7 @@ def until_refused(counter: Counter, **fields: Any) -> Overloaded:
 
 def test_who_would_wait_for_too_long_is_refused_and_told_for_how_long(busy: Counter) -> None:
     error = until_refused(busy)
-    assert len(busy.desk) == pytest.approx(21, abs=3)
+    assert len(busy.scheduler) == pytest.approx(21, abs=3)
     assert error.retry_after_seconds == pytest.approx(2.1, abs=0.4)
     assert error.is_for_all
 
@@ -119,10 +119,10 @@ def test_a_share_that_asks_for_too_much_shuts_out_itself_alone(busy: Counter) ->
 
 
 def test_a_job_is_refused_before_its_text_is_looked_at(busy: Counter) -> None:
-    busy.desk.check_room(10, "", 0)
+    busy.scheduler.check_room(10, "", 0)
     until_refused(busy)
     with pytest.raises(Overloaded):
-        busy.desk.check_room(10, "", 0)
+        busy.scheduler.check_room(10, "", 0)
 
 
 def test_requests_have_the_servers_deadline_unless_they_say_one() -> None:
