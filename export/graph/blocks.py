@@ -21,7 +21,7 @@ from export.graph.value import Value
 from export.graph.writer import Array, GraphWriter
 
 NO_OUTLIERS: Mapping[str, Array] = {}
-OBSERVED = "largest."  # outputs of a graph that tell of inputs, before the name of a matrix
+OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats
 HALVES = SOURCE_BLOCK // BLOCK

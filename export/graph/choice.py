@@ -14,7 +14,7 @@ from export.graph.value import Value
 from export.graph.writer import Array, GraphWriter
 from serving.bundle.manifest import BATCH, WANTS_LOGP
 
-WINDOW = 20  # the best tokens that the step graph returns: what OpenAI's top_logprobs may ask
+WINDOW = 20  # likeliest tokens that the step graph returns: the most that OpenAI's API allows
 BLOCK = 64
 # Below, ranking all tokens takes no longer than finding the blocks of the best: 0.1 ms for 32 rows
 # of 4,096; of 32,000 it takes 0.5 ms, and 0.25 by blocks.

@@ -10,7 +10,7 @@ from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 @dataclass(frozen=True)
 class ExportedModel:
-    graphs: tuple[GraphWriter, ...]  # step, where there is a source encode; what tells of both ...
+    graphs: tuple[GraphWriter, ...]  # step, encode if there is a source, and others
     states: tuple[StateSpec, ...]
     limits: Limits
     alignment_heads: tuple[int, ...] = ()

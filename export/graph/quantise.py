@@ -168,7 +168,7 @@ class RowQuantiser:
         """Return uint8 levels of x, and each row's largest magnitude [..., 1]."""
         if x not in self._quantised:
             op, row_range = self._graph.op, _row_range(x)
-            # In a row of zeros 0/0 becomes some level, which the range, 0, makes 0 again.
+            # In a row of zeros 0 / 0 gives any level; the range, 0, makes it 0 again.
             levels = op.QuantizeLinear(x / row_range, self._step, self._zero_point)
             self._quantised[x] = (levels, row_range)
         return self._quantised[x]

@@ -16,8 +16,8 @@ from export.graph.writer import GraphWriter
 from serving.bundle.manifest import EDITS, MAX_TOP_K, SELECT, Precision
 
 BLOCK = 256
-LEAST_LOG = -32.0  # what is lighter by e^32 sums up to less than rounding does
-NUM_HALVINGS = 32  # to 8e-9: less than between two scores in fp32, at temperatures up to 5
+LEAST_LOG = -32.0  # lighter tokens add up to less than rounding errors
+NUM_HALVINGS = 32  # to 8e-9: finer than fp32 scores, at temperatures up to 5
 ALMOST_ONE = 1 - 1e-12
 
 

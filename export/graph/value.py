@@ -16,7 +16,7 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from export.graph.writer import GraphWriter
 
-# Outputs whose type is not that of the first input: it is this one, or that of another input.
+# Outputs whose type is not the first input's: this type, or that of the input with this number.
 TYPES: dict[tuple[str, int], str | int] = {
     ("And", 0): "bool",
     ("DequantizeLinear", 0): 1,
@@ -45,7 +45,7 @@ class Value:
     graph: "GraphWriter"
     bare: ir.Value
     dtype: str
-    __iter__: ClassVar[None] = None  # or indices without end would make it a sequence
+    __iter__: ClassVar[None] = None  # else Python would iterate by endless indices
 
     def __add__(self, other: "Operand") -> "Value":
         return self._op.Add(self, self._alike(other))

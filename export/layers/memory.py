@@ -129,7 +129,7 @@ def _quantise(x: Value) -> tuple[Value, Value]:
     graph = x.graph
     largest = x.abs().max(1, keepdims=True)
     unit = graph.constant(1 / LEVELS, "float32")
-    # In a channel of zeros 0/0 becomes some level, which the step, 0, makes 0 again.
+    # In a channel of zeros 0 / 0 gives any level; the step, 0, makes it 0 again.
     levels = graph.op.QuantizeLinear(x / largest, unit, graph.constant(0, "int8"))
     return levels, largest * unit
 

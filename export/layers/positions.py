@@ -82,7 +82,7 @@ class RelativePositions(Positions):
     def _bias(self, queries: Value, keys: Value) -> Value:
         """Return biases [heads, queries, keys] of positions [queries, 1] and [keys]."""
         offset = keys - queries + self._farthest
-        # Not Clip, which CUDA has for no integers of 32 bits.
+        # CUDA has no Clip for integers of 32 bits.
         return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
 
 

@@ -31,7 +31,7 @@ class Operator:
     options: dict[str, int]
 
 
-# Not RNN: what it gives a row depends on how many there are.
+# Not RNN: its result for a row depends on the number of rows.
 OPERATORS = {
     "lstm": Operator("LSTM", (0, 3, 1, 2), {}),
     "gru": Operator("GRU", (1, 0, 2), {"linear_before_reset": 1}),
@@ -171,8 +171,8 @@ class RecurrentLayers:
         times, begin = x.length(1), [self._zeros(gates)]
         last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
         outputs = outputs.transpose(1, 0, 2)
-        # Between a Transpose and a MatMul something must stand: in fp16, ONNX Runtime fuses the two
-        # and then crashes on the loop.
+        # This separates a Transpose from a MatMul: in fp16 ONNX Runtime would fuse the two and
+        # crash on the loop.
         outputs = outputs.where(is_on, 0)
         return self._directed(outputs, lengths, layer), (last,)
 

@@ -30,7 +30,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
     def __init__(self, config: Config, layers: Layers) -> None:
         super().__init__(config, layers)
         # Those of the last decoder layer, as in Marian and CTranslate2. In the shipped model 90 %
-        # of the words that a sentence and its translation share look back at themselves (88 % by
+        # of the words that a sentence and its translation share attend most to each other (88 % by
         # all heads, 84 % by those of the first layer).
         first = (config.decoder_layers - 1) * config.num_heads
         self.alignment_heads = tuple(range(first, first + config.num_heads))

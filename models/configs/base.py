@@ -86,7 +86,7 @@ class TranslationModelConfig(ArchitectureConfig):
     target_languages: Languages = ("fr",)
     max_source_tokens: Length = 256
     max_target_tokens: Length = 256
-    shortlist: bool = False  # exported, it scores the tokens of each row's lexical shortlist only
+    shortlist: bool = False  # bundles score only the tokens of each row's shortlist
     dropout: Fraction = 0.1
 
 

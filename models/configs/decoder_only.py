@@ -16,7 +16,7 @@ class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
 
     num_layers: Size = 4
     ffn_dim: Size = 512
-    window: Size | None = None  # how many positions attention sees, its own included; None: all
+    window: Size | None = None  # last positions that are attended to, the own included
     tied_embeddings: bool = True
 
     def window_of(self, layer: int) -> int | None:

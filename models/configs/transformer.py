@@ -103,8 +103,8 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 class TransformerImports(Section):
     """Options of BART, Marian, T5 and models of OpenNMT-py and fairseq."""
 
-    embedding_norm: bool = False  # of what enters the encoder and the decoder
-    final_norm: bool | None = None  # of what leaves them; None: where norms are before sublayers
+    embedding_norm: bool = False  # of the inputs of encoder and decoder
+    final_norm: bool | None = None  # of their outputs; None: if norms are pre
     embedding_scale: Positive | None = None  # None: sqrt(d_model)
     biases: bool = True  # of attention and feed-forward layers
     output_bias: bool = False

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 KeysValues = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
-Past = tuple[Tensor, ...]  # what a layer keeps of what it has read; empty: nothing yet
+Past = tuple[Tensor, ...]  # what a layer keeps of earlier positions; empty: none
 
 
 class Attention(nn.Module):

@@ -59,8 +59,10 @@ class Block(nn.Module):
         """Return the attention's output for x, and the past with x."""
         y = self.attention_norm(x)
         keys, values = self.attention.keys_values(y)
-        seen = append(past, (rotate(keys), values))
-        return self.attention.attend(rotate(self.attention.queries(y)), seen, mask), seen
+        past_and_new = append(past, (rotate(keys), values))
+        return self.attention.attend(
+            rotate(self.attention.queries(y)), past_and_new, mask
+        ), past_and_new
 
 
 class ParallelBlock(Block):

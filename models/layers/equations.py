@@ -166,7 +166,7 @@ class CellKind:
 
 CELLS = {
     "rnn": CellKind(rnn, num_gates=1, num_recurrent=1),
-    # Two gates at a half and two tanh stand before its output.
+    # Its output goes through two gates of about a half and two tanh.
     "lstm": CellKind(
         lstm, num_gates=4, num_recurrent=4, num_states=2, forget_gate=1, output_gain=4.0
     ),

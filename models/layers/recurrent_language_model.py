@@ -30,7 +30,7 @@ class BaseReadout(nn.Module, ABC):
     @abstractmethod
     def forward(self, outputs: Tensor, num_new: int) -> Tensor:
         """Return vectors [batch, num_new, embedding_dim] of the `num_new` last positions, given
-        outputs [batch, seen, hidden_dim] from the first position within their reach on.
+        outputs [batch, length, hidden_dim] from the first position within their reach on.
         """
 
 
@@ -127,5 +127,5 @@ class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentState]):
 
     def _within_reach(self, outputs: Tensor) -> Tensor:
         """Return the outputs that the next position may read."""
-        reach, seen = self.readout.reach, outputs.shape[1]
-        return outputs if reach is None else outputs[:, max(0, seen - reach) :]
+        reach, length = self.readout.reach, outputs.shape[1]
+        return outputs if reach is None else outputs[:, max(0, length - reach) :]

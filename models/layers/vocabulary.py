@@ -20,7 +20,7 @@ class Vocabulary(nn.Module):
     cap: logits are limited smoothly to -cap..cap.
     """
 
-    config: Any  # of the family
+    config: Any  # of the architecture
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class ConvS2SGraph(ConvolutionalGraph[ConvS2SConfig]):
         num_kept = (config.decoder_kernel_size - 1) * config.hidden_dim
         super().__init__(config, layers, words, dim, [num_kept] * config.decoder_layers)
         # The last layer's. In a model trained on captions 69 % of the words that a sentence and its
-        # translation share look back at themselves most, by 57 % of the weight; 70 % by 34 % in the
+        # translation share attend most to each other, by 57 % of the weight; 70 % by 34 % in the
         # mean of all layers, which is what the authors' code takes.
         self.alignment_heads = (config.decoder_layers - 1,)
 

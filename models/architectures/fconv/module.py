@@ -98,7 +98,7 @@ class Decoder(nn.Module):
             DecoderLayer(in_dim, layer, config)
             for in_dim, layer in zip(dims, config.decoder, strict=False)
         )
-        # Attention and sums leave less than goes in: readouts begin as loud as those of convs2s.
+        # Attention and sums make values smaller: this makes readouts as large as in convs2s.
         self.output = scaled_linear(dims[-1], config.readout_dim, variance=4.0)
         self.kept = [
             (layer.kernel_size - 1, dim) for layer, dim in zip(config.decoder, dims, strict=False)

@@ -24,7 +24,7 @@ class LlamaImports(RotaryImports):
     logit_cap: Positive | None = None
     layers_without_window: LayerNumbers = ()
     layers_without_rotation: LayerNumbers = ()
-    window_frequencies: Frequencies | None = None  # of layers with a window, where they are others
+    window_frequencies: Frequencies | None = None  # of layers with a window, if they differ
 
 
 class LlamaConfig(RotaryConfig):

@@ -110,9 +110,9 @@ class Mamba2Layer:
             if self._config.imported.conv_bias
             else None
         )
-        seen = graph.op.Concat(window, read, axis=1)
+        joined = graph.op.Concat(window, read, axis=1)
         last = (tokens.ends + graph.ints(*range(size - 1))).unsqueeze(2)  # [batch, size - 1, 1]
-        graph.next_state(self.window, graph.op.GatherND(seen, last, batch_dims=1))
+        graph.next_state(self.window, graph.op.GatherND(joined, last, batch_dims=1))
         y, _ = graph.ms.CausalConvWithState(
             read.transpose(0, 2, 1),
             weight,

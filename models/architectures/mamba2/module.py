@@ -83,12 +83,12 @@ class Mixer(nn.Module):
         """Read u [batch, new, d_model] after a state. Return the update, and the next state."""
         past, matrices = state
         read = torch.cat([self.x(u), self.B(u), self.C(u)], -1)
-        seen = torch.cat([past, read], 1)
-        x, b, c = self._heads(silu(self.conv(seen.transpose(1, 2)).transpose(1, 2)))
+        joined = torch.cat([past, read], 1)
+        x, b, c = self._heads(silu(self.conv(joined.transpose(1, 2)).transpose(1, 2)))
         dt = softplus(self.dt(u) + self.dt_bias)  # [batch, new, heads]
         y, matrices = scan(x * dt.unsqueeze(-1), -dt * self.A_log.exp(), b, c, matrices)
         y = (y + x * self.D.unsqueeze(-1)).flatten(2)
-        following = seen[:, seen.shape[1] - past.shape[1] :], matrices
+        following = joined[:, joined.shape[1] - past.shape[1] :], matrices
         return self.output(self.norm(y * silu(self.z(u)))), following
 
     def _heads(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,7 +109,7 @@ class Mixer(nn.Module):
         nn.init.uniform_(self.dt_bias, math.log(LEAST_STEP), math.log(LARGEST_STEP)).exp_()
         self.dt_bias += torch.log(-torch.expm1(-self.dt_bias))  # softplus brings it back
         nn.init.ones_(self.D)
-        self.output.weight /= math.sqrt(self.config.num_layers)  # as many add up
+        self.output.weight /= math.sqrt(self.config.num_layers)  # that many are summed
 
 
 class Layer(nn.Module):

@@ -179,8 +179,8 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         directed = self._turned(x, lengths) if is_backward else x
         gates = self._cell(f"{name}.0").project(directed, in_dim)
         outputs = self._run(gates, name)
-        # Between a Transpose and a MatMul something must stand: in fp16, ONNX Runtime fuses the two
-        # and then crashes on the loop.
+        # This separates a Transpose from a MatMul: in fp16 ONNX Runtime would fuse the two and
+        # crash on the loop.
         any_output = outputs[:, :, 0].cast(self.layers.target.common_dtype)
         outputs = outputs.where(is_real(any_output, lengths).unsqueeze(2), 0)
         outputs = self._turned(outputs, lengths) if is_backward else outputs

@@ -32,7 +32,7 @@ class SelfAttentive(Encoder):
         self.dropout = Dropout(config.dropout)
         self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
         self.apply(initialise)
-        nn.init.normal_(self.embedding.weight)  # no table of an output, so loud enough for a cell
+        nn.init.normal_(self.embedding.weight)  # not tied to an output: as large as cells need
 
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None

@@ -17,9 +17,9 @@ class SelfAttentionDecoderLayer(DecoderLayer):
 
     def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
         y = self.before_sublayer(x, self.self_attention_norm)
-        seen = append(past, self.self_attention.keys_values(y))
-        update = self.self_attention.attend(self.self_attention.queries(y), seen, mask)
-        return self.after_sublayer(x, update, self.self_attention_norm), seen
+        past_and_new = append(past, self.self_attention.keys_values(y))
+        update = self.self_attention.attend(self.self_attention.queries(y), past_and_new, mask)
+        return self.after_sublayer(x, update, self.self_attention_norm), past_and_new
 
 
 class Transformer(BaseTransformer):
