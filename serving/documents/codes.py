@@ -51,20 +51,10 @@ class Protected:
 
 
 Item = str | Open | Close | Single | Protected
-
-
 _WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
-
-
 _WORD_START = re.compile(r"[^\W_]*")
-
-
 _SHIFTED = re.compile(r"\S{1,12}")
-
-
 _MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
-
-
 _ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
 
 

@@ -10,24 +10,16 @@ from serving.errors import RequestError
 
 # Where files declare their encoding.
 _XML = r"<\?xml\s[^<>]{{0,200}}?\bencoding\s*=\s*[\"'](?P<{}>[\w.:-]+)"
-
-
 XML_DECLARATION = re.compile(rf"\A\s*{_XML.format('charset')}")
-
-
 HTML_DECLARATION = re.compile(
     r"<!--.*?(?:-->|\Z)|"
     + _XML.format("xml")
     + r"|<meta\s(?:[^<>]{0,500}?[\s;\"'])?charset\s*=\s*[\"']?\s*(?P<charset>[\w.:-]+)",
     re.IGNORECASE | re.DOTALL,
 )
-
-
 PO_DECLARATION = re.compile(
     r"(?:\"|\\n)Content-Type:[^\"\n]*?\bcharset=(?P<charset>[^\s\"\\;]+)", re.IGNORECASE
 )
-
-
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -35,8 +27,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-
-
 # The encodings that these names mean on the web (Encoding Standard of the WHATWG).
 _MEANT = {
     "ascii": "cp1252",
@@ -50,24 +40,12 @@ _MEANT = {
     "big5": "big5hkscs",
     "euc_kr": "cp949",
 }
-
-
 _UNKNOWN_TO_PYTHON = {"x-sjis": "cp932", "x-gbk": "gb18030", "x-mac-roman": "mac_roman"}
-
-
 # Codecs that are not encodings of files, or in which a declaration could not be read.
 _NO_ENCODINGS = re.compile(r"unicode_escape|idna|punycode|undefined|mbcs|oem|utf-?_?(7|16|32)")
-
-
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x19\x1c-\x1f\x7f-\x9f]")
-
-
 _DECLARED_WITHIN = 65_536
-
-
 _CHARACTERS_TO_GUESS_FROM = 2_000
-
-
 _OWN_LANGUAGE_BONUS = 0.1
 
 
@@ -247,17 +225,9 @@ def _redeclared(text: str, declaration: re.Pattern[str] | None) -> str:
 
 
 _WESTERN = ("cp1252", "iso8859_15", "cp850")
-
-
 _CENTRAL = ("cp1250", "iso8859_2", "cp852")
-
-
 _BALTIC = ("cp1257", "iso8859_13")
-
-
 _CYRILLIC = ("cp1251", "koi8_u", "iso8859_5", "cp866")
-
-
 # languages, their encodings with the likeliest first, their letters in lower case
 _ALPHABETS = (
     ("es gl eu ast", _WESTERN, "áéíóúüñç"),
@@ -293,8 +263,6 @@ _ALPHABETS = (
     ("th", ("cp874",), "".join(map(chr, (*range(0xE01, 0xE3B), *range(0xE40, 0xE5B))))),
     ("vi", ("cp1258",), "ăâđêôơưáàãéèíìóòõúùý\u0300\u0301\u0303\u0309\u0323"),
 )
-
-
 # languages, their encodings, a smaller character set of these, and its first bytes of punctuation
 # and of common characters
 _CHARACTER_SETS = (
@@ -303,20 +271,10 @@ _CHARACTER_SETS = (
     ("zh", ("gb18030",), "gb2312", (0xA1, 0xA3, *range(0xB0, 0xD8))),
     ("zh", ("big5hkscs",), "big5", (0xA1, 0xA2, *range(0xA4, 0xC7))),
 )
-
-
 _DOS = frozenset({"cp737", "cp850", "cp852", "cp857", "cp866"})
-
-
 _EUROPEAN = "".join(letters for _, encodings, letters in _ALPHABETS if encodings is _WESTERN)
-
-
 _JOINING = frozenset("’‘'–—…·\xad\xa0")  # stand between letters
-
-
 _SIGNS = _JOINING | frozenset("“”„‚«»‹›•°§©®™€£¥¢¡¿†‡‰±×÷²³¹µ¶ªº¼½¾№")
-
-
 _RAISED = frozenset("¹²³")  # follow letters only in units
 
 

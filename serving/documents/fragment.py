@@ -21,32 +21,14 @@ from serving.text.sentences import wrapped_breaks
 
 # Characters that XML cannot have.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 SENTENCE_END_TAG = "br"
-
-
 PROTECTED_TAG = "k"
-
-
 _CLOSING = frozenset(")]}»”’\"',;:.!?")
-
-
 SOFT_HYPHEN, ZERO_WIDTH_SPACE, NO_BREAK_HYPHEN = "\u00ad", "\u200b", "\u2011"
-
-
 _LINE_MARK = re.compile(LINE_MARK)
-
-
 _SIGNS = re.compile(r"[^\w\s]{1,3}")
-
-
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts that have spaces between words
-
-
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
-
-
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
 
 

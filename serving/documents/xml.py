@@ -18,17 +18,9 @@ _TOKEN = re.compile(
     r"|<(?P<ends>/?)(?P<name>[^\s/>]+)(?:[^>\"']*(?:\"[^\"]*\"|'[^']*'))*[^>\"']*>",
     re.DOTALL,
 )
-
-
 _ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
-
-
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
-
-
 _MARKUP = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
-
-
 _CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 

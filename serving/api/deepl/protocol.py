@@ -22,19 +22,13 @@ FIELD_NAMES = {
     "source_ids": "text",
     "target": "target_lang",
 }
-
-
 # DeepL's messages about these fields; our message is the detail.
 _MESSAGES = {
     "entries": "Invalid glossary entries provided",
     "source_lang": "Value for 'source_lang' not supported.",
     "target_lang": "Value for 'target_lang' not supported.",
 }
-
-
 OF_ANY_KEY = (403, 500, 503)
-
-
 OF_A_BODY = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
 
 
@@ -58,11 +52,7 @@ PROTOCOL = Protocol(
     key_scheme="DeepL-Auth-Key",
     statuses={KeyRefused: 403, QuotaExceeded: 456},
 )
-
-
 V3_PROTOCOL = replace(PROTOCOL, prefix="/v3")
-
-
 _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
     "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},

@@ -42,8 +42,6 @@ def _is_file(value: Any) -> Any:
 File = Annotated[
     Any, BeforeValidator(_is_file), WithJsonSchema({"type": "string", "format": "binary"})
 ]
-
-
 # How OpenAPI describes an answer that is a translated document.
 RESULT = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},

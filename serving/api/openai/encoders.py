@@ -107,8 +107,6 @@ class RerankBody(EncodingBody):
 
 
 _ONE_ERROR = Field(fail_fast=True)  # instead of ten thousand errors
-
-
 Texts = Annotated[list[str], _ONE_ERROR]
 
 
@@ -211,14 +209,8 @@ RERANK = Endpoint(
     },
     id_prefix="rerank-",
 )
-
-
 RERANK_AT_THE_ROOT = replace(RERANK, protocol=replace(AT_THE_ROOT, field_names=_NAMES))
-
-
 RERANK_V2 = replace(RERANK_AT_THE_ROOT, path="/v2/rerank")  # for Cohere's newer clients
-
-
 SCORE = Endpoint(
     protocol=replace(PROTOCOL, field_names=field_names("text_2")),
     path="/score",
@@ -236,11 +228,7 @@ SCORE = Endpoint(
     },
     id_prefix="score-",
 )
-
-
 Ids = Annotated[list[int], _ONE_ERROR]
-
-
 Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
 
 
@@ -312,16 +300,10 @@ CLASSIFY = Endpoint(
     example={"model": "sentiment", "input": ["A wonderful film.", "I left before the end."]},
     id_prefix="classify-",
 )
-
-
 CLASSIFY_AT_THE_ROOT = replace(
     CLASSIFY, protocol=replace(AT_THE_ROOT, field_names=field_names("input"))
 )
-
-
 MAX_INPUTS = 2048  # of one request, as in OpenAI
-
-
 Format = Literal["float", "base64"]
 
 

@@ -17,15 +17,11 @@ _TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
-
-
 _CODES_OF = (
     (ModelNotFound, "model_not_found"),
     (KeyRefused, "invalid_api_key"),
     (QuotaExceeded, "insufficient_quota"),
 )
-
-
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
 
@@ -52,8 +48,6 @@ class OpenAIError(TypedDict):
 
 
 PROTOCOL = Protocol("openai", "/v1", _error_shape, OpenAIError)
-
-
 AT_THE_ROOT = replace(PROTOCOL, prefix="")
 
 

@@ -38,8 +38,6 @@ from serving.api.openai.shapes import ChatShape, CompletionShape, answer
 from serving.pipelines.cards import ModelCard
 
 _STREAMED = described_events("With `stream`: chunks, then [DONE].")
-
-
 _COMPLETIONS = Endpoint(
     protocol=replace(PROTOCOL, field_names=completion_body.FIELD_NAMES),
     path="/completions",

@@ -18,29 +18,13 @@ from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
-
-
 _TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
-
-
 _LINK_END = re.compile(rf"\](?:{_TARGET}|\[[^\[\]]*\])?")
-
-
 _IMAGE = re.compile(rf"!\[(?:[^\[\]]|\[[^\[\]]*\])*{_LINK_END.pattern}")
-
-
 _AUTOLINK = re.compile(r"<[^<>\s]+>")
-
-
 _HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
-
-
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
-
-
 _ALERT = re.compile(r"\[![\w-]+\]")
-
-
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 
 
@@ -275,11 +259,7 @@ def _raw(piece: str | Mark) -> str:
 
 
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
-
-
 _SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
-
-
 _VALUE = re.compile(
     rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
     r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",

@@ -25,17 +25,9 @@ from serving.documents.xml import parse_xml
 from serving.errors import RequestError
 
 _MEDIA_TYPE = b"application/vnd.oasis.opendocument.text"
-
-
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
-
-
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
-
-
 _HREF = "{http://www.w3.org/1999/xlink}href"
-
-
 _PARTS = ("content.xml", "styles.xml")
 
 
@@ -80,11 +72,7 @@ _GRAMMAR = OdtGrammar(
         " user-field-get variable-get variable-set"
     ),
 )
-
-
 _DELETED = f"{_TEXT}tracked-changes"
-
-
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 

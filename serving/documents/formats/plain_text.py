@@ -20,43 +20,19 @@ from serving.errors import RequestError
 from serving.text.sentences import ends_sentence, wrapped_breaks
 
 _LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
-
-
 _LINE_END = re.compile(r"\r{0,2}\n|\r")
-
-
 _TIME = r"(?:\d+[ \t]*:[ \t]*)?\d+[ \t]*:[ \t]*\d+(?:[ \t]*[,.:][ \t]*\d+)?"
-
-
 _TIMING = re.compile(rf"[ \t\ufeff]*{_TIME}[ \t]*-{{1,2}}>[ \t]*{_TIME}(?!\d)")
-
-
 _NUMBER = re.compile(r"[ \t\ufeff]*\d+[ \t]*")
-
-
 _CODES = r"\s*(?:<[^<>]*>|\{[^{}]*\})*\s*"
-
-
 _SPEAKER = re.compile(rf"(?P<codes>{_CODES})(?P<dash>[-‐–—](?![\d.])\s*)")
-
-
 _STARTS = re.compile(
     rf"{_CODES}(?:[-‐–—♪♫#*](?![\d.])|[A-Z][A-Z .'’]*:|\[|\([^()]*\)\s*(?:[A-Z]|$))"
 )  # a speech, a line of a song, or a sound in brackets
-
-
 _SOUND = re.compile(rf"{_CODES}(?:\[[^\[\]]*\]|\([^()]*\)){_CODES}")
-
-
 _TAGS = re.compile(r"<[^<>]*>|\{[^{}]*\}")
-
-
 _MOST_LINES = 8  # translated at once; cues have two or three
-
-
 _BETWEEN_TAGS = re.compile(r"> <")
-
-
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
@@ -147,11 +123,7 @@ def _pieces_of_line(line: str) -> Iterator[str | Mark]:
 
 
 _TXT_LINE = re.compile(r"[^\r\n]+")
-
-
 _COLUMN = re.compile(r"(?<=\S)( *\t[ \t]*| {3,}\t*)(?=\S)")
-
-
 _LONGEST = 1_000  # characters of a text that is joined with the next line
 
 

@@ -22,15 +22,11 @@ from serving.documents.spans import Edit, edited
 from serving.errors import RequestError
 
 _TYPE = "text/plain; charset=UTF-8"
-
-
 _PLACEHOLDERS = {
     "PO-Revision-Date": "YEAR-MO-DA",
     "Last-Translator": "FULL NAME",
     "Language-Team": "LANGUAGE <",
 }
-
-
 _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
 
 
@@ -224,11 +220,7 @@ def _changed(header: str, changes: dict[str, str]) -> str:
 
 
 _RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
-
-
 _NUMBERS = range(1_000)
-
-
 _OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 

@@ -13,15 +13,9 @@ from serving.documents.tags import message_pieces
 _NUMBERED = frozenset(
     {"c-format", "objc-format", "php-format", "java-printf-format", "ruby-format", "perl-format"}
 )
-
-
 _PRINTF = _NUMBERED | {"python-format", "lua-format", "go-format", "object-pascal-format"}
-
-
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
 _ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>](?:%%)?$")
-
-
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
 
 
@@ -114,18 +108,10 @@ _MARKS = (
     re.compile(r"(?:(?<![^\s(\[])|(?<=\b[A-Z])|(?<=\b[A-Z][a-z])|(?<=\b[A-Z][a-z]{2}))_(?=[^\W_])"),
     re.compile(r"(?<![^\s(\[])~(?=[^\W\d_])|(?<=\b[^\W\d_])~(?=[^\W\d_])"),
 )
-
-
 _SHORT_NAME = re.compile(r"\b[A-Z]{1,3}&[A-Z]{1,3}\b")  # AT&T
-
-
 # In scripts without an alphabet the letter follows the text: (O).
 _BEHIND = re.compile(r"\(([&_~])([A-Za-z\d])\)")
-
-
 _WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-
-
 _ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 

@@ -14,15 +14,9 @@ from typing import NamedTuple
 from lxml import etree
 
 Element = etree._Element
-
-
 _WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
-
-
 # A field begins and ends in the same one of these.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
-
-
 _FIRST_WORD = re.compile(r"\s*(\w*)")
 
 
@@ -124,8 +118,6 @@ def _kind(element: Element) -> str:
 
 
 _MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
-
-
 _IDS = frozenset({"id", "name", "change-id"})
 
 

@@ -28,8 +28,6 @@ from serving.errors import RequestError
 
 # Units in these states are not translated yet.
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
-
-
 _DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
 
 
@@ -218,23 +216,13 @@ def _language_edits(root: XmlElement, language: str) -> Iterator[Edit]:
 
 
 _PAIRS = frozenset({"g", "mrk", "pc"})
-
-
 _ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), Role.OPENS) | dict.fromkeys(
     ("ept", "ex", "ec", "em"), Role.CLOSES
 )
-
-
 # Angular has only `x` codes: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
 _NAMED_ROLE = re.compile(r"(START|CLOSE)_([A-Z_]+?)(?:_\d+)?\Z")
-
-
 _BLANK_LINES = re.compile(r"\A\s*\n\s*|(?<!\s)\s*\n\s*\Z")
-
-
 _WRAPPED = re.compile(r"(?<![ \t])[ \t]*\n[ \t]+")  # tries a run of spaces only once
-
-
 _ELEMENT = "element "  # begins the names of marks for tags of elements
 
 

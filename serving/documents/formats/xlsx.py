@@ -33,33 +33,15 @@ from serving.documents.tags import message_pieces
 from serving.documents.xml import parse_xml, set_text
 
 Element = etree._Element
-
-
 MAIN_TYPE = "spreadsheetml.sheet"
-
-
 _SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+xml"
-
-
 _THREADS = "ms-excel.threadedcomments+xml"
-
-
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
-
-
 _GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION)
-
-
 _ESCAPED = re.compile(r"(_x[\da-fA-F]{4}_)")  # escapes a character that XML cannot have
-
-
 # Codes rather than words: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
-
-
 _NUMBER_WORD = re.compile(r"\d+(?:(?:st|nd|rd|th)|(?:st|nd|rd|th)?(?:-[a-z]{3,})+)")
-
-
 # Excel adds these comments for programs that cannot read threads.
 _AUTHOR_OF_THREADS = "tc="
 
@@ -247,23 +229,11 @@ def _threaded_comments(root: Element) -> Iterator[Paragraph]:
 
 
 SHEETS = "spreadsheetml.worksheet+xml"
-
-
 _WORKBOOK = "spreadsheetml.sheet.main+xml"
-
-
 _PIVOT_CACHES = "spreadsheetml.pivotCacheDefinition+xml"
-
-
 _FORMULA = re.compile(r"<(?:\w+:)?(?:f|formula[12]?)(?:\s[^<>]*)?>([^<]*)<")
-
-
 _FILTER = re.compile(r"<(?:\w+:)?(?:filter|customFilter)\s[^<>]*?\bval=\"([^\"]*)\"")
-
-
 _LITERAL = re.compile(r"\"((?:[^\"]|\"\")*)\"")
-
-
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
 
 
