@@ -49,7 +49,7 @@ def test_a_prompt_comes_before_each_text(parts: ModelParts, tmp_path: Path) -> N
     expected = (CLS, *ids(parts, "query: a dog"), SEP)
     assert built(parts, "a dog", prompt_name="query") == [(expected, None)]
     by_default = replace(ENCODER_CONVENTIONS, default_prompt="query")
-    other = ModelParts.open(encoder_bundle("embedder", tmp_path, around=by_default))
+    other = ModelParts.open(encoder_bundle("embedder", tmp_path, conventions=by_default))
     assert built(other, "a dog") == [(expected, None)]
     with pytest.raises(RequestError, match="it has passage, query"):
         built(parts, "a dog", prompt_name="title")
@@ -80,8 +80,8 @@ def test_pairs_are_cut_as_the_library_cuts_them(parts: ModelParts) -> None:
 
 
 def test_a_model_of_one_text_takes_no_pairs(tmp_path: Path) -> None:
-    around = Conventions(source_prefix=(CLS,), source_suffix=(SEP,))
-    parts = ModelParts.open(encoder_bundle("embedder", tmp_path, around=around))
+    conventions = Conventions(source_prefix=(CLS,), source_suffix=(SEP,))
+    parts = ModelParts.open(encoder_bundle("embedder", tmp_path, conventions=conventions))
     manifest: Manifest = parts.bundle.manifest
     assert manifest.encoder is not None and manifest.encoder.separator is None
     with pytest.raises(RequestError, match="one text, not two"):

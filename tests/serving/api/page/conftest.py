@@ -7,6 +7,10 @@ from selenium.webdriver import Chrome
 
 from tests.serving.api.page.browser import Page, chromium
 
+# Cumulative Layout Shift, https://web.dev/articles/cls: good up to here. All shifts count that come
+# later than 500 ms after an input, so that slow machines count more of them.
+GOOD_LAYOUT_SHIFT = 0.1
+
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Chrome]:
@@ -25,4 +29,4 @@ def page(driver: Chrome, server_url: str) -> Iterator[Page]:
     yield page
     said = [entry["message"] for entry in driver.get_log("browser")]
     assert [message for message in said if "status of 400" not in message] == []
-    assert page.run("return window.shifted") < 0.02
+    assert page.run("return window.shifted") < GOOD_LAYOUT_SHIFT
