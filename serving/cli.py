@@ -9,13 +9,11 @@ from typing import Any
 
 import click
 
+from serving.commands.administration import keys, models
 from serving.commands.align import align
-from serving.commands.classify import classify
-from serving.commands.common import fail
-from serving.commands.embed import embed
+from serving.commands.encoders import classify, embed
 from serving.commands.generate import generate
-from serving.commands.keys import keys
-from serving.commands.models import models
+from serving.commands.options import fail
 from serving.commands.score import score
 from serving.commands.serve import serve
 from serving.commands.translate import translate

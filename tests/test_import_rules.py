@@ -38,7 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "loadtest.bench": (
         "serving.arrays",
         "serving.bundle",
-        "serving.commands.decoding",  # options of decoding, by the same names
+        "serving.commands.options",  # options of decoding, by the same names
         "serving.engine",
         "serving.options",
         "serving.parameters",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serving.commands.decoding import decoding_options, given_options, refuse_idle
+from serving.commands.options import decoding_options, given_options, refuse_idle
 from serving.engine.runtime.machine import available_cpus
 from serving.options import only_of
 from serving.parameters import NUM_BEAMS, BeamParams, ProcessorParams, SamplingParams

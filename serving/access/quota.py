@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from serving.access.key_file import KeyEntry
-from serving.access.key_ring import KeyRing
+from serving.access.keys import KeyEntry, KeyRing
 from serving.errors import QuotaExceeded, RateExceeded
 from serving.storage import DatabaseThread, transaction
 
@@ -34,7 +33,7 @@ CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NUL
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Says what a key has used of its month. limit: None if it has none."""
+    """Describes what a key has used of its month. limit: None if it has none."""
 
     characters: int
     limit: int | None

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serving.commands.attention.shades import Shade
-from serving.commands.common import (
+from serving.commands.attention_views import Shade
+from serving.commands.options import (
+    beam_option,
     device_option,
     engine_config,
     model_option,
     source_option,
     target_option,
 )
-from serving.commands.decoding import beam_option
 from serving.errors import RequestError
 
 if TYPE_CHECKING:
-    from serving.commands.attention.aligning import Alignment
-    from serving.commands.attention.looking import Looks
+    from serving.commands.alignments import Alignment, Looks
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
 
@@ -179,8 +178,7 @@ def _check_together(options: dict[str, Any]) -> None:
 async def _found(
     path: Path, config: "EngineConfig", options: dict[str, Any]
 ) -> "Alignment | Looks":
-    from serving.commands.attention.aligning import aligned
-    from serving.commands.attention.looking import looked
+    from serving.commands.alignments import aligned, looked
     from serving.pipelines.loading import opened
 
     async with opened(path, config) as catalog:

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from serving.bundle.manifest import Task
-from serving.commands.common import (
+from serving.commands.options import (
+    decoding_options,
     device_option,
     end_quietly_with_the_reader,
     engine_config,
+    given_options,
     lines_of,
     model_option,
+    refuse_idle,
 )
-from serving.commands.decoding import decoding_options, given_options, refuse_idle
 from serving.parameters import NUM_BEAMS
 
 if TYPE_CHECKING:

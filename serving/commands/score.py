@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from serving.bundle.manifest import Task
-from serving.commands.common import (
+from serving.commands.options import (
     device_option,
     end_quietly_with_the_reader,
     engine_config,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from serving.commands.common import fail
+from serving.commands.options import fail
 from serving.errors import PartEnded
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray import serve
 
-from serving.access.key_ring import KeyRing, key_ring
+from serving.access.keys import KeyRing, key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Operators, Services
 from serving.deployments.console import log_to_console, writer_to

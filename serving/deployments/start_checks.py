@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from serving.access.key_file import read_keys
+from serving.access.keys import read_keys
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_manifest
 from serving.deployments.haproxy_config import read_certificate

@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
-from serving.access.key_file import hash_of
+from serving.access.keys import hash_of
 from serving.documents.formats.registry import extension_of, read_document, result_name
 from serving.documents.fragment import MARKUP
 from serving.documents.translating import batches, translated

@@ -6,7 +6,7 @@
 from dataclasses import MISSING
 from pathlib import Path
 
-from serving.commands.decoding import flag_of
+from serving.commands.options import flag_of
 from serving.options import Option
 from serving.parameters import NUM_BEAMS, OPTIONS
 

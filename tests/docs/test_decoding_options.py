@@ -12,8 +12,8 @@ from loadtest.bench.command import bench
 from serving.api.libretranslate.translate import TranslateBody
 from serving.api.openai.chat import ChatBody
 from serving.api.openai.completion_body import CompletionBody
-from serving.commands.decoding import decoding_options, flag_of, given_options
 from serving.commands.generate import generate
+from serving.commands.options import decoding_options, flag_of, given_options
 from serving.commands.translate import translate
 from serving.errors import RequestError
 from serving.options import Choices, Integers, Numbers, Option, options_of

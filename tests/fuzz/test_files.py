@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from export.readers.gguf.container import read_container
 from models.storage.checkpoint import CheckpointError
 from models.storage.stored import FLOATS, in_safetensors
-from serving.access.key_file import hash_of, new_entry, read_keys, write_keys
+from serving.access.keys import hash_of, new_entry, read_keys, write_keys
 from serving.bundle.opening import open_bundle
 from serving.bundle.writing import seal
 from serving.errors import BundleError, ConfigError, RequestError

@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 
 from serving.access.account import current_account
-from serving.access.key_ring import Key, KeyRing
+from serving.access.keys import Key, KeyRing
 from serving.api.http.protocol import Protocol
 from serving.errors import KeyRefused
 

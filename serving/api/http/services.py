@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from serving.access.key_ring import KeyRing
+from serving.access.keys import KeyRing
 from serving.access.quota import Quota
 from serving.glossaries import GlossaryStore
 from serving.jobs.documents import Documents

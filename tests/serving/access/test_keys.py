@@ -8,8 +8,15 @@ import pytest
 from click.testing import CliRunner
 
 from serving.access.account import Account
-from serving.access.key_file import hash_of, new_entry, new_key, read_keys, write_keys
-from serving.access.key_ring import KeyRing, key_ring
+from serving.access.keys import (
+    KeyRing,
+    hash_of,
+    key_ring,
+    new_entry,
+    new_key,
+    read_keys,
+    write_keys,
+)
 from serving.cli import main
 from serving.errors import ConfigError, RateExceeded
 from tests.serving.access.clock import Clock

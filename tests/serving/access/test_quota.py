@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.access.key_file import KeyEntry, hash_of, write_keys
-from serving.access.key_ring import KeyRing
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.access.quota import Quota
 from serving.errors import QuotaExceeded, RateExceeded
 

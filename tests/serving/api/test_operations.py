@@ -4,8 +4,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.access.key_file import hash_of, new_entry, write_keys
-from serving.access.key_ring import KeyRing
+from serving.access.keys import KeyRing, hash_of, new_entry, write_keys
 from serving.api.http.services import Operators
 from serving.bundle.manifest import Task
 from serving.errors import RequestError

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.access.key_file import KeyEntry, hash_of, write_keys
-from serving.access.key_ring import KeyRing
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.errors import Overloaded
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world

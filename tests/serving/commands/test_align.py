@@ -185,8 +185,8 @@ def test_without_matplotlib_it_says_what_to_install(
             raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
         return real_import(name, *args, **kwargs)
 
-    monkeypatch.delitem(sys.modules, "serving.commands.attention.heatmap", raising=False)
-    monkeypatch.delattr("serving.commands.attention.heatmap", raising=False)
+    monkeypatch.delitem(sys.modules, "serving.commands.drawing", raising=False)
+    monkeypatch.delattr("serving.commands.drawing", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
 
     drawn = align("--model", bahdanau, SENTENCE, "-o", str(tmp_path / "map.png"))

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from serving.commands.attention.drawing import draw_lines, draw_sheet
-from serving.commands.attention.shades import Shade, shaded
-from serving.commands.attention.views import View
+from serving.commands.attention_views import Shade, View, shaded
+from serving.commands.drawing import draw_lines, draw_sheet
 
 CELL_DOTS = 31.5  # a cell of 0.21 inches at 150 dots an inch
 WORDS = ("<start>", "The", "dog", "ran")

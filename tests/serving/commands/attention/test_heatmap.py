@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from serving.commands.attention.heatmap import HeatMap, draw
+from serving.commands.drawing import HeatMap, draw
 
 CELL_DOTS = 31.5  # a cell of 0.21 inches at 150 dots an inch
 

@@ -16,9 +16,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
-from serving.commands.attention import page as page_module
-from serving.commands.attention.page import write_page
-from serving.commands.attention.views import View
+from serving.commands import attention_page as page_module
+from serving.commands.attention_page import write_page
+from serving.commands.attention_views import View
 from serving.errors import RequestError
 from tests.serving.api.page.browser import Page, chromium, needs_browser
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.commands.attention.views import View, labelled, text_of
+from serving.commands.attention_views import View, labelled, text_of
 
 TOKENS = ("The", " anim", "al", " didn", "'t", ".", "")
 

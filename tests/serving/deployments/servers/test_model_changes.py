@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from serving.cli import main
-from serving.commands.models import KEY_VARIABLE
+from serving.commands.administration import KEY_VARIABLE
 from tests.served import eventually, free_port, int8_bundle, served_with_console
 from tests.serving.deployments.parts import kill
 

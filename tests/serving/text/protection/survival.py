@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.commands.common import engine_config, languages_of, translation_decoding
+from serving.commands.options import engine_config, languages_of, translation_decoding
 from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from serving.commands.common import engine_config
+from serving.commands.options import engine_config
 from serving.documents.formats.registry import read_document
 from serving.documents.fragment import MARKUP
 from serving.pipelines.catalog import Translator

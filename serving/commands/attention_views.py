@@ -6,6 +6,7 @@ Those that look are rows, what they look at are columns. It knows text and numbe
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -97,3 +98,27 @@ def _named(labels: tuple[str, ...], kind: str) -> tuple[str, ...]:
     if labels[0] == "" and kind == "decoder":
         named[0] = "<start>"
     return tuple(named)
+
+
+_DECADES = 3  # of weights that the logarithm tells apart
+
+
+class Shade(StrEnum):
+    """WEIGHT: as it is. ROW: by the largest of its row. LOG: by its logarithm, from 0.001."""
+
+    ROW = "row"
+    WEIGHT = "weight"
+    LOG = "log"
+
+
+def shaded(weights: Array, shade: Shade) -> Array:
+    """Return how dark each weight is, 0 to 1. weights: [rows, columns]."""
+    match shade:
+        case Shade.WEIGHT:
+            return weights
+        case Shade.ROW:
+            largest = weights.max(axis=1, keepdims=True)
+            return np.asarray(weights / np.maximum(largest, np.finfo(np.float32).tiny))
+        case Shade.LOG:
+            seen = np.maximum(weights, 10.0**-_DECADES)
+            return np.asarray(1 + np.log10(seen) / _DECADES)

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from serving.commands.attention.views import View
+from serving.commands.attention_views import View
 from serving.errors import RequestError
 
-_FOLDER = Path(__file__).parents[2] / "api" / "page"
+_FOLDER = Path(__file__).parents[1] / "api" / "page"
 _MODULES = (
     _FOLDER / "common/elements.js",
     *(_FOLDER / "look" / f"{name}.js" for name in ("weights", "lines", "heads", "look")),
-    Path(__file__).with_name("alone.js"),
+    Path(__file__).with_name("attention_page.js"),
 )
 _STYLES = (_FOLDER / "common/base.css", _FOLDER / "look/look.css")
 _MOST_WEIGHTS = 12 * 2**20  # each a byte: what browsers open at once, and mail carries

@@ -1,0 +1,234 @@
+"""`attendant embed`: the vector of each line."""
+
+import asyncio
+import json
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from serving.commands.options import (
+    device_option,
+    end_quietly_with_the_reader,
+    engine_config,
+    model_option,
+)
+
+if TYPE_CHECKING:
+    from serving.engine.config import EngineConfig
+    from serving.pipelines.jobs import EncodeJob, Matrix
+from serving.errors import RequestError
+
+if TYPE_CHECKING:
+    from serving.bundle.manifest import EncoderSpec
+    from serving.engine.config import EngineConfig
+    from serving.pipelines.jobs import EncodeJob, Input, Matrix
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import replace
+
+from serving.commands.options import lines_of, progress_bar
+
+if TYPE_CHECKING:
+    from serving.bundle.manifest import EncoderSpec, Task
+    from serving.engine.config import EngineConfig
+    from serving.pipelines.jobs import EncodeJob, Input, Matrix
+
+_SUFFIXES = (".npy", ".safetensors")
+
+
+@click.command()
+@model_option
+@click.option("--prompt-name", help="Which of the model's prompts comes before each line.")
+@click.option("--dimensions", type=click.IntRange(1), help="Keep so many numbers of each vector.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(0),
+    help="Cut longer lines to so many tokens, 0 to what the model reads.  [default: an error]",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one array of all vectors here: .npy, or .safetensors (as `embeddings`).",
+)
+@device_option
+@click.argument("file", type=click.File("rb"), default="-")
+def embed(
+    model: Path,
+    prompt_name: str | None,
+    dimensions: int | None,
+    max_tokens: int | None,
+    output: Path | None,
+    device: str,
+    file: BinaryIO,
+) -> None:
+    """Embed the lines of FILE or standard input: each becomes one line, a JSON list of numbers.
+
+    Lines keep their order, and empty ones have vectors too. Many are encoded at once, and each
+    vector is the same to the bit whatever the others are.
+
+    \b
+    Examples:
+      attendant embed --model build/bundles/all-minilm < lines.txt > vectors.jsonl
+      attendant embed --model build/bundles/all-minilm lines.txt -o vectors.npy
+      echo 'What do dogs eat?' | attendant embed --model build/bundles/e5 --prompt-name query
+
+    \b
+    Which lines are alike, in Python:
+      vectors = numpy.load("vectors.npy")  # [lines, dimensions]
+      likeness = vectors @ vectors.T  # where the model's vectors have length 1
+    """
+    from serving.pipelines.jobs import EncodeJob
+    from serving.pipelines.loading import FILE_SLOTS
+
+    if output is not None and output.suffix not in _SUFFIXES:
+        raise click.UsageError(f"-o {output}: must end with {' or '.join(_SUFFIXES)}")
+    if output is not None and not output.parent.is_dir():  # known before any work
+        raise click.UsageError(f"-o {output}: there is no folder {output.parent}; make it first")
+    end_quietly_with_the_reader()
+    job = EncodeJob("", (), max_tokens=max_tokens, prompt_name=prompt_name, dimensions=dimensions)
+    asyncio.run(_embed(model, engine_config(device, slots=FILE_SLOTS), job, file, output))
+
+
+async def _embed(
+    path: Path, config: "EngineConfig", job: "EncodeJob", file: BinaryIO, output: Path | None
+) -> None:
+    from serving.bundle.manifest import Task
+
+    kept: list[Matrix] = []
+    async with aclosing(vectors_of(path, config, Task.EMBED, job, file, str)) as found:
+        async for _, vector in found:
+            if output is not None:
+                kept.append(vector)
+                continue
+            sys.stdout.write(json.dumps(vector[0].tolist()) + "\n")
+            sys.stdout.flush()
+    if output is not None:
+        _save(output, kept)
+
+
+def _save(path: Path, vectors: "list[Matrix]") -> None:
+    import numpy as np
+    from safetensors.numpy import save
+
+    if not vectors:
+        raise click.UsageError("there are no lines, so there is no array to write")
+    array = np.concatenate(vectors)
+    if path.suffix == ".npy":
+        np.save(path, array)
+    else:
+        path.write_bytes(save({"embeddings": array}))
+
+
+@click.command()
+@model_option
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(0),
+    help="Cut longer lines to so many tokens, 0 to what the model reads.  [default: an error]",
+)
+@device_option
+@click.argument("file", type=click.File("rb"), default="-")
+def classify(model: Path, max_tokens: int | None, device: str, file: BinaryIO) -> None:
+    """Classify the lines of FILE or standard input: each becomes a line of JSON.
+
+    It holds the likeliest label and the score of each. A line may hold two texts with a tab between
+    them, where the model reads pairs: a reranker scores how well the second answers the first.
+
+    \b
+    Examples:
+      attendant classify --model build/bundles/sentiment < reviews.txt > labels.jsonl
+      printf 'What do dogs eat?\\tDogs eat meat.\\n' |
+        attendant classify --model build/bundles/reranker
+    """
+    from serving.pipelines.jobs import EncodeJob
+    from serving.pipelines.loading import FILE_SLOTS
+
+    end_quietly_with_the_reader()
+    config = engine_config(device, slots=FILE_SLOTS)
+    asyncio.run(_classify(model, config, EncodeJob("", (), max_tokens=max_tokens), file))
+
+
+async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: BinaryIO) -> None:
+    from serving.bundle.manifest import Task
+
+    found = vectors_of(path, config, Task.CLASSIFY, job, file, _text_or_pair)
+    async with aclosing(found) as scores:
+        async for encoder, scored in scores:
+            sys.stdout.write(_written(encoder, scored) + "\n")
+            sys.stdout.flush()
+
+
+def _text_or_pair(line: str) -> "Input":
+    from serving.pipelines.jobs import Pair
+
+    match line.split("\t"):
+        case [text]:
+            return text
+        case [first, second]:
+            return Pair(first, second)
+        case _:
+            raise RequestError("inputs", line, "must hold one text, or two with a tab between them")
+
+
+def _written(encoder: "EncoderSpec", scores: "Matrix") -> str:
+    label = encoder.labels[int(scores[0].argmax())]
+    by_label = dict(zip(encoder.labels, scores[0].tolist(), strict=True))
+    return json.dumps({"label": label, "scores": by_label}, ensure_ascii=False)
+
+
+WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
+Parse = Callable[[str], "Input"]  # raises RequestError of the field "inputs"
+
+
+async def vectors_of(
+    path: Path,
+    config: "EngineConfig",
+    task: "Task",
+    job: "EncodeJob",
+    file: BinaryIO,
+    parse: Parse,
+) -> AsyncGenerator["tuple[EncoderSpec, Matrix]", None]:
+    """Yield what the bundle is, and the vector of each line, f32 [1, width], in order.
+
+    job: that of every line, but for the line. parse: makes the input of a line without its end.
+    """
+    from serving.pipelines.decoding import Decoding
+    from serving.pipelines.loading import opened
+    from serving.pipelines.streams import in_order
+    from serving.request import MAX_PRIORITY
+
+    async with opened(path, config) as catalog:
+        [card] = catalog.own_cards
+        encoder = await catalog.named(card.name, task)
+        assert card.encoder is not None
+        longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
+
+        async def work(numbered: tuple[int, str]) -> "Matrix":
+            number, line = numbered
+            priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
+            try:
+                own = replace(
+                    job,
+                    request_id=f"line {number}",
+                    inputs=(parse(line),),
+                    decoding=Decoding(priority=priority),
+                )
+                return (await encoder.run(own)).values
+            except RequestError as error:
+                if error.field != "inputs":
+                    raise
+                raise error.with_field(f"line {number}") from None
+
+        with progress_bar(file) as bar:
+            numbered = enumerate(_lines(file), start=1)
+            async for vector in in_order(work, numbered, WINDOWS * config.slots):
+                yield card.encoder, vector
+                bar.update()
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    return (line.rstrip("\r\n") for line in lines_of(file))
