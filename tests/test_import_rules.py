@@ -347,7 +347,7 @@ def test_sessions_are_opened_in_one_place() -> None:
     """
     paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
     found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
-    peer = "loadtest.bench.peers.onnxruntime_worker"
+    peer = "loadtest.bench.peers.workers"
     assert found == {"serving.engine.runtime.session", peer}
 
 

@@ -14,13 +14,22 @@ from typing import Any
 
 import click
 
-from loadtest.bench.bare_graph import RecordedGraph
-from loadtest.bench.closed_loop import Stopwatch, drive_side_by_side, run_closed_loop
-from loadtest.bench.steady import STEPS, Clock, Share, end, seconds_of_steps
+from loadtest.bench.closed_loop import (
+    STEPS,
+    Clock,
+    Share,
+    Stopwatch,
+    drive_side_by_side,
+    end,
+    run_closed_loop,
+    seconds_of_steps,
+)
 from loadtest.bench.workload import Workload
+from serving.arrays import Array
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.runtime.graph import Graph, Run
 from serving.engine.runtime.session import open_graphs
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import FailedEvent, GenerationRequest, TokenEvent
@@ -34,7 +43,7 @@ Raw = dict[str, float]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Says what to compare with.
+    """Describes what to compare with.
 
     batch: requests in flight; None means what suits the comparison.
     clock: of beam search and sampling.
@@ -49,7 +58,7 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Holds what a comparison found.
+    """What a comparison found.
 
     says: what `value` is in each of the repetitions, beside the raw numbers it comes from.
     """
@@ -284,3 +293,30 @@ COMPARISONS: dict[str, Callable[[Workload, ComparisonOptions], Comparison]] = {
     "prefix": compare_prefix,
     "drafts": compare_drafts,
 }
+
+
+class RecordedGraph:
+    """Stands in for a graph, and keeps its last run over a full batch."""
+
+    def __init__(self, graph: Graph, num_rows: int) -> None:
+        self._graph, self._num_rows = graph, num_rows
+        self._last: Run | None = None
+
+    def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+        run = self._graph.bind(inputs, outputs)
+        if inputs["ids"].shape != (self._num_rows, 1):
+            return run
+
+        def recorded() -> None:
+            self._last = run
+            run()
+
+        return recorded
+
+    def seconds_of(self, num_runs: int) -> float:
+        """Repeat the last run, over the same rows at the same lengths, and return its time."""
+        assert self._last is not None, "no step had a full batch"
+        started = time.perf_counter()
+        for _ in range(num_runs):
+            self._last()
+        return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Tells what a token costs at each length: operations, bytes read, and time.
+"""Describes what a token costs at each length: operations, bytes read, and time.
 
 A model reads its source, or prompt, and then writes token by token. For each it is told what one
 more token costs when N are there: a flat line is a recurrent net's, one that rises with N is
@@ -15,8 +15,7 @@ from pathlib import Path
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
-from loadtest.bench.length_probe import Probe, Run
-from loadtest.bench.operators import GATES
+from loadtest.bench.length_probe import GATES, Probe, Run
 from serving.arrays import storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.bundle.opening import Bundle
@@ -26,7 +25,7 @@ NEGLIGIBLE = 0.005  # of a token's operations: lengths are looked at here and th
 
 
 class Way(enum.StrEnum):
-    """Is a way to read a sequence (Vaswani et al. 2017, table 1)."""
+    """A way to read a sequence (Vaswani et al. 2017, table 1)."""
 
     ATTENTION = "self-attention"
     RECURRENCE = "recurrence"
@@ -35,7 +34,7 @@ class Way(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Phase:
-    """Is what a token costs while a model reads, or writes.
+    """What a token costs while a model reads, or writes.
 
     operations: per token of one row, floating-point. seconds: per token of all rows together.
     in_turn: tokens are read one after the other, in a loop.
@@ -48,7 +47,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Point:
-    """Is what a model costs at one length.
+    """What a model costs at one length.
 
     read: None where a model has nothing to read at once. write: None where it writes nothing.
     state_bytes: what a request of this length keeps. touched_bytes: of states, what writing one
@@ -64,7 +63,7 @@ class Point:
 
 @dataclass(frozen=True)
 class LengthCosts:
-    """Holds a bundle's costs, by rising lengths.
+    """A bundle's costs, by rising lengths.
 
     weight_bytes: what one step multiplies by, whatever the length, once for all rows.
     reads_by: how its layers read a sequence.
@@ -153,7 +152,7 @@ def _bytes(state: StateSpec, length: int) -> int:
 
 
 def way_of(points: Sequence[Point]) -> Way:
-    """Tell how layers read: what a token costs rises with attention; what runs token by token, or
+    """Return how layers read: what a token costs rises with attention; what runs token by token, or
     keeps as much of a long text as of a short one, is a recurrence. Of a model that reads only by
     its steps, what it writes tells.
     """
@@ -166,7 +165,7 @@ def way_of(points: Sequence[Point]) -> Way:
 
 
 def rises(points: Sequence[Point], phase: str) -> bool:
-    """Tell whether a token costs more at the longest length than at the shortest."""
+    """Return whether a token costs more at the longest length than at the shortest."""
     first, last = (getattr(point, phase) for point in (points[0], points[-1]))
     return bool(last.operations > first.operations * (1 + NEGLIGIBLE))
 

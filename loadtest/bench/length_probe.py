@@ -3,15 +3,15 @@
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from loadtest.bench.operators import Lengths, Ran, work_of
 from serving.arrays import Array
 from serving.bundle.manifest import (
     BATCH,
@@ -20,7 +20,6 @@ from serving.bundle.manifest import (
     SOURCE,
     UNION,
     WANTS_LOGP,
-    Shape,
     StateKind,
     TensorSpec,
 )
@@ -30,12 +29,14 @@ from serving.engine.runtime.graph import OrtGraph
 from serving.engine.runtime.session import open_session
 
 MIN_RUNS = 5
+
+
 MIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Run:
-    """Is one run of a graph.
+    """One run of a graph.
 
     new: tokens of each row that it reads. past: positions that its states hold before.
     """
@@ -48,10 +49,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """Holds what a run computes: floating-point operations, and which operators it ran."""
+    """What a run computes: floating-point operations, and which operators it ran."""
 
     operations: int
     operators: frozenset[str]
+
+
+Shape = Sequence[int]
 
 
 class Probe:
@@ -122,7 +126,7 @@ class Probe:
     def _zeros(self, spec: TensorSpec, run: Run) -> Array:
         return np.zeros(self._shape(spec.shape, run), spec.dtype)
 
-    def _shape(self, shape: Shape, run: Run) -> tuple[int, ...]:
+    def _shape(self, shape: Sequence[int | str], run: Run) -> tuple[int, ...]:
         sizes = {
             BATCH: self._rows,
             SOURCE: run.source,
@@ -131,6 +135,18 @@ class Probe:
             UNION: self._manifest.vocab_size,
         }
         return tuple(sizes.get(axis, run.new) if isinstance(axis, str) else axis for axis in shape)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One operator as it ran.
+
+    inputs, outputs: shapes, without inputs that are not there and weights that were repacked.
+    """
+
+    operator: str
+    inputs: Sequence[Shape]
+    outputs: Sequence[Shape]
 
 
 def _nodes(events: list[dict[str, Any]]) -> Iterator[Ran]:
@@ -146,3 +162,77 @@ def _nodes(events: list[dict[str, Any]]) -> Iterator[Ran]:
 
 def _shapes(found: list[dict[str, list[int]]]) -> list[list[int]]:
     return [shape for each in found for shape in each.values()]
+
+
+PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "FusedMatMul")
+
+
+GEMMS = ("Gemm", "FusedGemm")
+
+
+CONVOLUTIONS = ("Conv", "FusedConv")
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+ATTENTION = "GroupQueryAttention"
+
+
+LOOPS = ("Loop", "Scan", "If")  # their bodies' operators are counted themselves
+
+
+MOVES = frozenset(
+    {
+        *("Cast", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("Identity", "NonZero", "Pad", "Reshape", "ReverseSequence", "ScatterElements"),
+        *("ScatterND", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Describes what shapes alone do not.
+
+    filled: positions that hold something, where buffers have room for `capacity` of them.
+    """
+
+    capacity: int
+    filled: int
+
+
+def work_of(ran: Ran, lengths: Lengths) -> int:
+    """Count the floating-point operations of one run of an operator."""
+    written = sum(map(prod, ran.outputs))
+    if ran.operator in MOVES or ran.operator in LOOPS or not ran.outputs:
+        return 0
+    if ran.operator in PRODUCTS or ran.operator in GEMMS:
+        return 2 * written * ran.inputs[0][-1]
+    if ran.operator in CONVOLUTIONS:
+        return 2 * written * prod(ran.inputs[1][1:])
+    if ran.operator in GATES:
+        return _recurrence(ran)
+    if ran.operator == ATTENTION:
+        return _attention(ran, lengths)
+    return written
+
+
+def _recurrence(ran: Ran) -> int:
+    """Count the products of all gates with the input and with the hidden vector."""
+    time, batch, inputs = ran.inputs[0]
+    directions, hidden = ran.outputs[-1][0], ran.outputs[-1][-1]
+    gates = GATES[ran.operator] * hidden
+    return 2 * time * batch * directions * gates * (inputs + hidden)
+
+
+def _attention(ran: Ran, lengths: Lengths) -> int:
+    """Count the products of queries with keys, and of weights with values.
+
+    Buffers of `capacity` positions are read as far as they are filled; others are the source's.
+    """
+    buffers = [shape for shape in (*ran.inputs, *ran.outputs) if len(shape) == 4]
+    positions = max((shape[2] for shape in buffers), default=ran.inputs[0][1])
+    if positions == lengths.capacity:
+        positions = lengths.filled
+    return 4 * prod(ran.outputs[0]) * positions

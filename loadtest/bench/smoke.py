@@ -18,6 +18,8 @@ from statistics import median
 
 import click
 
+from loadtest.bench.closed_loop import STEPS, Share, SteadyLoad, end, seconds_of_steps
+from loadtest.bench.compare import processor
 from loadtest.bench.comparisons import (
     Comparison,
     ComparisonOptions,
@@ -25,8 +27,6 @@ from loadtest.bench.comparisons import (
     compare_beam,
     compare_sampling,
 )
-from loadtest.bench.race.command import processor
-from loadtest.bench.steady import STEPS, Share, SteadyLoad, end, seconds_of_steps
 from loadtest.bench.workload import Workload, build_workload
 from serving.arrays import Array
 from serving.engine.runtime.graph import Graph, Run
@@ -129,7 +129,7 @@ def _repeated(says: str, repeat: Callable[[], Raw]) -> Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Holds a ratio. baseline: None where there is none for this processor."""
+    """A ratio. baseline: None where there is none for this processor."""
 
     name: str
     value: float

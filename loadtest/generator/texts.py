@@ -11,7 +11,7 @@ from pathlib import Path
 from loadtest.errors import PlanError
 from loadtest.plan import WorkPlan
 
-_FOLDER = Path(__file__).with_name("corpus")
+_FOLDER = Path(__file__).parent
 _SHORT, _LONG = 8, 15  # words
 
 

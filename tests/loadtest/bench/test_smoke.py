@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from loadtest.bench import smoke
-from loadtest.bench.race.command import processor
+from loadtest.bench.compare import processor
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 

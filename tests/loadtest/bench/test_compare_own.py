@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from loadtest.bench.race.inputs import read_inputs
-from loadtest.bench.race.own import IdsWorker
-from loadtest.bench.race.roster import Setup, own_player
+from loadtest.bench.compare_engines import Setup, own_process
+from loadtest.bench.compare_inputs import read_inputs
+from loadtest.bench.compare_own import IdsWorker
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.tiny import tiny_bundle
@@ -62,12 +62,12 @@ def test_a_turn_translates_as_the_command_does(tmp_path: Path) -> None:
     sentences.write_text(TEXT)
     inputs = tmp_path / "inputs.json"
     inputs.write_text(json.dumps(settings(bundle)["inputs"]))
-    with own_player(
+    with own_process(
         "texts", Setup(bundle, "int8", "", inputs, frozenset(os.sched_getaffinity(0)), 0)
-    ) as player:
-        assert player.version() == version("attendant")
+    ) as process:
+        assert process.version() == version("attendant")
         orders = [{"inputs": [3, 6], "threads": 1, "engines": number} for number in (1, 2)]
-        turns = [player.play(order) for order in orders]
+        turns = [process.run(order) for order in orders]
     assert turns[0].outputs == turns[1].outputs
     assert min(turn.cpu_seconds for turn in turns) > 0
     command = CliRunner().invoke(translate, ["--model", str(bundle), str(sentences)])

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.bench.race import roster
-from loadtest.bench.race.command import bench_compare
-from loadtest.bench.race.inputs import read_inputs
-from loadtest.bench.race.players import PEERS_FOLDER
-from loadtest.bench.race.roster import own_orders
-from loadtest.bench.race.workloads import WORKLOADS
+from loadtest.bench import compare_engines
+from loadtest.bench.compare import bench_compare
+from loadtest.bench.compare_engines import PEERS_FOLDER, own_orders
+from loadtest.bench.compare_inputs import read_inputs
+from loadtest.bench.compare_workloads import WORKLOADS
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_bundle
 
@@ -26,7 +25,7 @@ from tests.tiny import tiny_bundle
 ECHO = """
 import time
 
-class Worker:
+class CTranslate2:
     version = "1.2"
 
     def __init__(self, settings):
@@ -43,8 +42,8 @@ class Worker:
         print("what a library prints is no answer")
         return raw
 """
-MISSING = "import no_such_engine"
-FAILING = "class Worker:\n    def __init__(self, settings):\n        raise SystemExit(7)\n"
+MISSING = "class Transformers:\n    def __init__(self, settings):\n        import no_such_engine\n"
+FAILING = "class CTranslate2:\n    def __init__(self, settings):\n        raise SystemExit(7)\n"
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +56,8 @@ def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of workers that runs in the place of the real one."""
     folder = tmp_path / "peers"
     folder.mkdir()
-    shutil.copy(PEERS_FOLDER / "run.py", folder)
-    monkeypatch.setattr(roster, "PEERS_FOLDER", folder)
+    shutil.copy(PEERS_FOLDER / "process.py", folder)
+    monkeypatch.setattr(compare_engines, "PEERS_FOLDER", folder)
     return folder
 
 
@@ -73,8 +72,7 @@ def rows(folder: Path) -> dict[tuple[str, str], Any]:
 
 
 def test_engines_take_turns_each_at_its_best(bundle: Path, peers: Path, tmp_path: Path) -> None:
-    (peers / "ctranslate2_worker.py").write_text(ECHO)
-    (peers / "transformers_worker.py").write_text(MISSING)
+    (peers / "workers.py").write_text(ECHO + MISSING)
     options = [f"--peer=ctranslate2={peers}", f"--peer=transformers={peers}"]
     result = race(bundle, tmp_path, *options, "--workloads", "batch-8,file-beam-4")
     assert result.exit_code == 0, result.output
@@ -111,7 +109,7 @@ def test_ours_is_searched_among_the_plans_of_a_server(
 
 
 def test_a_quick_race_takes_less_of_everything(bundle: Path, peers: Path, tmp_path: Path) -> None:
-    (peers / "ctranslate2_worker.py").write_text(ECHO)
+    (peers / "workers.py").write_text(ECHO)
     sentences = tmp_path / "in.txt"
     sentences.write_text("a dog runs\n" * 220)
     options = ["--quick", "--rounds", "9", "--input", str(sentences), "--workloads", "file"]
@@ -126,25 +124,25 @@ def test_a_quick_race_takes_less_of_everything(bundle: Path, peers: Path, tmp_pa
 SLOW = """
 import time, sys, os
 
-class Worker:
+class Transformers:
     version = "1.2"
 
     def __init__(self, settings):
-        open(os.environ["TOLD"], "w").write(str(os.getpid()))
+        open(os.environ["PID_FILE"], "w").write(str(os.getpid()))
 
     def prepare(self, order):
         return lambda first_token: time.sleep(600)
 """
-RACE = "from loadtest.bench.race import command, roster; import pathlib, sys\n"
-RACE += "roster.PEERS_FOLDER = pathlib.Path(sys.argv.pop(1)); command.bench_compare()"
+RACE = "from loadtest.bench import compare, compare_engines; import pathlib, sys\n"
+RACE += "compare_engines.PEERS_FOLDER = pathlib.Path(sys.argv.pop(1)); compare.bench_compare()"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_everyone_at_once(
     number: signal.Signals, bundle: Path, peers: Path, tmp_path: Path
 ) -> None:
-    (peers / "transformers_worker.py").write_text(SLOW)
-    told = tmp_path / "told"
+    (peers / "workers.py").write_text(SLOW)
+    pid_file = tmp_path / "pid_file"
     options = ["-o", str(tmp_path / "out"), f"--peer=transformers={peers}", "--workloads=batch-1"]
     process = subprocess.Popen(
         [
@@ -157,15 +155,15 @@ def test_a_signal_ends_everyone_at_once(
             str(tmp_path / "out"),
             *options,
         ],
-        env=os.environ | {"TOLD": str(told), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PID_FILE": str(pid_file), "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stderr is not None
-    while not (told.exists() and told.read_text()):
+    while not (pid_file.exists() and pid_file.read_text()):
         assert process.poll() is None
         time.sleep(0.05)
-    worker = int(told.read_text())
+    worker = int(pid_file.read_text())
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == 128 + number
@@ -174,14 +172,14 @@ def test_a_signal_ends_everyone_at_once(
 
 
 def test_an_engine_that_fails_ends_the_race(bundle: Path, peers: Path, tmp_path: Path) -> None:
-    (peers / "ctranslate2_worker.py").write_text(FAILING)
+    (peers / "workers.py").write_text(FAILING)
     result = race(bundle, tmp_path, f"--peer=ctranslate2={peers}", "--workloads", "batch-1")
     assert result.exit_code != 0
     assert "ctranslate2 has failed with code 7" in result.output
 
 
 def test_outputs_are_compared_with_references(bundle: Path, peers: Path, tmp_path: Path) -> None:
-    (peers / "ctranslate2_worker.py").write_text(ECHO)
+    (peers / "workers.py").write_text(ECHO)
     sentences, references = tmp_path / "in.txt", tmp_path / "out.txt"
     sentences.write_text("One dog. Two dogs.\nthe cat sleeps on a mat\n\na dog runs to the cat\n")
     references.write_text("left out\nthe cat sleeps on a mat\n\na dog runs to the cat\n")

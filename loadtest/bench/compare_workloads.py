@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Kind(Enum):
-    """Says what goes in and comes out.
+    """Describes what goes in and comes out.
 
     TRANSLATE: token ids of sentences. TEXTS: sentences as text. CONTINUE: token ids of prompts.
     ENCODE: token ids of texts whose vectors are wanted.
@@ -83,7 +83,7 @@ BATCHES_PER_TURN = 8
 
 @dataclass(frozen=True)
 class Inputs:
-    """Says where the inputs of workloads lie in what all engines are given.
+    """Describes where the inputs of workloads lie in what all engines are given.
 
     num_even: those for batches come first. num_in_file: those of a file given at once.
     """

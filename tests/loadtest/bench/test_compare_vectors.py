@@ -9,12 +9,12 @@ import pytest
 
 from export.bundling.exporting import export_checkpoint
 from export.readers.reading import read_model
+from loadtest.bench.compare_engines import PEERS
+from loadtest.bench.compare_inputs import read_inputs
+from loadtest.bench.compare_own import VectorsWorker
+from loadtest.bench.compare_workloads import WORKLOADS
 from loadtest.bench.peers import random_bert
-from loadtest.bench.peers.onnxruntime_worker import Worker
-from loadtest.bench.race.inputs import read_inputs
-from loadtest.bench.race.roster import PEERS
-from loadtest.bench.race.vectors import VectorsWorker
-from loadtest.bench.race.workloads import WORKLOADS
+from loadtest.bench.peers.workers import OnnxRuntime
 from serving.bundle.manifest import Precision
 
 WORDS = [f"word{number}" for number in range(15)]
@@ -42,7 +42,7 @@ def test_both_sides_give_the_same_vectors(tmp_path: Path, monkeypatch: pytest.Mo
     assert alike[0].tobytes() == alike[1].tobytes() and alike[0].shape == (len(turned * 4), 16)
     for graph, sessions in (("plain", 1), ("fused", 2)):
         model = str(folder / "onnx" / f"{graph}.onnx")
-        theirs = Worker({**settings, "model": model, "sessions": sessions})
+        theirs = OnnxRuntime({**settings, "model": model, "sessions": sessions})
         for asked in PEERS["onnxruntime"].orders(workload, order):
             assert np.abs(vectors(theirs, asked) - alike[0]).max() < 1e-5
 

@@ -1,8 +1,8 @@
 """Attendant's own turns in a comparison: the bare engine for token ids, pipelines for texts.
 
-    python -m loadtest.bench.race.own ids|texts|vectors SETTINGS
+    python -m loadtest.bench.compare_own ids|texts|vectors SETTINGS
 
-Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/run.py`). An
+Settings: bundle, inputs, cores. It answers as the peers do (`loadtest/bench/peers/process.py`). An
 order says how many engines of how many threads take it; the best is searched, as for the peers.
 """
 
@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.closed_loop import drive_side_by_side
-from loadtest.bench.peers.run import FirstToken, Run, Worker, answer, with_inputs
-from loadtest.bench.race.vectors import VectorsWorker
+from loadtest.bench.peers.process import FirstToken, Run, Worker, answer, with_inputs
+from serving.arrays import Array
 from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.plan import Allowance
+from serving.engine.runtime.plan import Allowance, Plan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
+from serving.engine.worker import Steps
 from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.translation.job import TranslationJob
-from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
+from serving.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent, is_final
 
 Outputs = list[list[int]]
 Setting = tuple[int, int]  # engines, and threads of each
@@ -50,7 +51,7 @@ class IdsWorker:
     def prepare(self, order: dict[str, Any]) -> Run:
         setting, batch = (order["engines"], order["threads"]), order["batch"]
         rows_each = -(-batch // order["engines"]) * order["beam"] if batch else FILE_SLOTS
-        engines = self._side_by_side(setting, rows_each, share_a_desk=batch is None)
+        engines = self._side_by_side(setting, rows_each, share_a_scheduler=batch is None)
         requests = self._requests(order)
         if batch is None:
             requests.sort(key=lambda request: -len(request.source_ids or ()))
@@ -59,13 +60,13 @@ class IdsWorker:
     def outputs(self, raw: list[Any]) -> list[Any]:
         return raw
 
-    def _side_by_side(self, setting: Setting, slots: int, share_a_desk: bool) -> list[Engine]:
+    def _side_by_side(self, setting: Setting, slots: int, share_a_scheduler: bool) -> list[Engine]:
         count, threads = setting
-        key = (setting, slots, share_a_desk)
+        key = (setting, slots, share_a_scheduler)
         if key not in self._engines:
             config, graphs = self._config(slots, threads), self._graphs_of(threads)
             manifest = self._parts.bundle.manifest
-            shared = SharedParts.of(manifest, config, graphs) if share_a_desk else None
+            shared = SharedParts.of(manifest, config, graphs) if share_a_scheduler else None
             self._engines[key] = [self._parts.engine(config, graphs, shared) for _ in range(count)]
         return self._engines[key]
 
@@ -178,6 +179,66 @@ async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple
     translator = await catalog.translator(name, job.source, job.target)
     translation = await translator.run(job)
     return tuple(translation.texts)
+
+
+class VectorsWorker:
+    """Gives texts their vectors; the longest go first, as `attendant embed` has it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.version = version("attendant")
+        self._inputs: list[list[int]] = settings["inputs"]["ids"]
+        self._parts = ModelParts.open(Path(settings["bundle"]))
+        self._engines: dict[Plan, list[Steps]] = {}
+
+    def prepare(self, order: dict[str, Any]) -> Run:
+        plan = Plan(order["engines"], order["threads"])
+        if plan not in self._engines:
+            self._engines[plan] = self._side_by_side(plan)
+        ids = self._inputs[slice(*order["inputs"])]
+        requests = [GenerationRequest(str(n), tuple(each)) for n, each in enumerate(ids)]
+        requests.sort(key=lambda request: -len(request.source_ids or ()))
+        return lambda _: _encode(self._engines[plan], requests)
+
+    def outputs(self, raw: list[Array]) -> list[Any]:
+        return [vector.tolist() for vector in raw]
+
+    def _side_by_side(self, plan: Plan) -> list[Steps]:
+        config = EngineConfig(FILE_SLOTS, plan.threads, max_waiting=None)
+        graphs = open_graphs(self._parts.bundle, config)
+        shared = SharedParts.of(self._parts.bundle.manifest, config, graphs)
+        return [self._parts.any_engine(config, graphs, shared) for _ in range(plan.engines)]
+
+
+def _encode(engines: Sequence[Steps], requests: Sequence[GenerationRequest]) -> list[Array]:
+    """Return the vectors in the order of the inputs, which are the requests' ids."""
+    found: dict[str, Array] = {}
+    readers = [VectorReader(engine, found) for engine in engines]
+    readers[0].submit(requests)
+    drive_side_by_side(readers, (), 0)
+    return [found[str(number)] for number in range(len(requests))]
+
+
+class VectorReader:
+    """Drives an engine and keeps the vectors."""
+
+    def __init__(self, engine: Steps, found: dict[str, Array]) -> None:
+        self._engine, self._found = engine, found
+
+    @property
+    def has_work(self) -> bool:
+        return self._engine.has_work
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        self._engine.submit(*requests)
+
+    def step(self) -> int:
+        events = self._engine.step()
+        for event in events:
+            if isinstance(event, FailedEvent):
+                raise event.error
+            assert isinstance(event, FinishedEvent) and event.encoding is not None
+            self._found[event.request_id] = event.encoding
+        return len(events)
 
 
 WORKERS: dict[str, Callable[[dict[str, Any]], Worker]] = {

@@ -13,13 +13,18 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from loadtest.bench import compare_http
+from loadtest.bench.compare_engines import SkippedPeer
+from loadtest.bench.compare_http import (
+    Server,
+    arrive,
+    compete_over_http,
+    numbered,
+    streamed,
+    sustained,
+)
+from loadtest.bench.compare_workloads import WORKLOADS
 from loadtest.bench.peers.ctranslate2_server import application
-from loadtest.bench.race import over_http
-from loadtest.bench.race.over_http import compete_over_http, streamed, sustained
-from loadtest.bench.race.players import SkippedPeer
-from loadtest.bench.race.senders import arrive, numbered
-from loadtest.bench.race.servers import Server
-from loadtest.bench.race.workloads import WORKLOADS
 
 pytestmark = pytest.mark.servers
 
@@ -54,7 +59,7 @@ def server(folder: Path, name: str, seconds: float) -> Server:
 def test_the_sustained_rate_is_the_last_that_is_answered_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(over_http, "WARM_UP_SECONDS", 0.2)
+    monkeypatch.setattr(compare_http, "WARM_UP_SECONDS", 0.2)
     ours, slow, slower = (
         server(tmp_path, *each) for each in (("attendant", 0.001), ("x", 0.1), ("x", 0.6))
     )

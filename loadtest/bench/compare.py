@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from loadtest.bench.race.workloads import WORKLOADS, Workload
+from loadtest.bench.compare_workloads import WORKLOADS, Workload
 
 if TYPE_CHECKING:
-    from loadtest.bench.race.inputs import Given
-    from loadtest.bench.race.race import Plan, Race
+    from loadtest.bench.compare_inputs import Given
+    from loadtest.bench.compare_run import Plan, Race
 
 PEER_NAMES = (
     *("ctranslate2", "transformers", "slimt", "llama.cpp", "onnxruntime-genai"),
@@ -169,8 +169,8 @@ def bench_compare(bundle: Path, **options: Any) -> None:
 
     The folder of -o gets race.json with all raw times, and race.md with the table.
     """
-    from loadtest.bench.race.race import Race
-    from loadtest.bench.race.roster import Setup
+    from loadtest.bench.compare_engines import Setup
+    from loadtest.bench.compare_run import Race
     from serving.bundle.opening import open_bundle
 
     cores, precision = _cores(options["cores"]), str(open_bundle(bundle).manifest.precision)
@@ -212,8 +212,8 @@ def _cores(wanted: int | None) -> frozenset[int]:
 
 
 def _plan(bundle: Path, options: dict[str, Any]) -> "Plan":
-    from loadtest.bench.race.inputs import read_inputs
-    from loadtest.bench.race.race import Plan
+    from loadtest.bench.compare_inputs import read_inputs
+    from loadtest.bench.compare_run import Plan
 
     given = read_inputs(
         bundle, _text(options["even"]), _text(options["file"]), options["prompt_tokens"]
@@ -261,7 +261,7 @@ def _references(path: Path | None, given: "Given") -> list[str] | None:
 
 def _report(race: "Race", folder: Path) -> None:
     """Write what was found, and show the table."""
-    from loadtest.bench.race.report import Report
+    from loadtest.bench.compare_report import Report
 
     report = Report(_about(race), race.rows, race.missing)
     report.write(folder)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtest.bench.operators import Lengths, Ran, work_of
+from loadtest.bench.length_probe import Lengths, Ran, work_of
 
 LENGTHS = Lengths(capacity=48, filled=10)
 

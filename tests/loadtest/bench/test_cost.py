@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from loadtest.bench import length_probe
+from loadtest.bench.cost import cost
 from loadtest.bench.length_costs import LengthCosts, Way, cost_of, length_costs, lengths_of
-from loadtest.bench.lengths.command import cost
 from models.architectures.registry import ARCHITECTURES
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

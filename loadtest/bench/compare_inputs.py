@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from loadtest.bench.race.workloads import (
+from loadtest.bench.compare_workloads import (
     OF_ENCODERS,
     OF_LANGUAGE_MODELS,
     OF_TRANSLATORS,
@@ -27,7 +27,7 @@ MOST_STREAMS = 32
 
 @dataclass(frozen=True)
 class Sentence:
-    """Holds a line that is one sentence, by its number, from 0."""
+    """A line that is one sentence, by its number, from 0."""
 
     line: int
     text: str
@@ -36,7 +36,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Given:
-    """Holds what goes in.
+    """What goes in.
 
     even: sentences for batches, or prompts. file: those of a file that is given at once.
     ids: of the even ones, then of the file. kept_of_file: which of its lines are raced over.

@@ -49,7 +49,7 @@ def cost(
         message = f"-o {output}: the picture's name must end with one of {', '.join(SUFFIXES)}"
         raise click.UsageError(message)
     if output is not None:
-        from loadtest.bench import length_picture
+        from loadtest.bench import length_report
     threads = threads or available_cpus()
     found = _measured(bundles, longest, rows, threads)
     if as_json:
@@ -60,7 +60,7 @@ def cost(
 
         click.echo(as_text(document_of(found, threads)))
     if output is not None:
-        length_picture.draw(found, output)
+        length_report.draw(found, output)
 
 
 def _measured(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) -> list[Any]:

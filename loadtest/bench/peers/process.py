@@ -1,12 +1,11 @@
-"""Takes an engine's turns in a race: one process, one engine, one setting, a line of JSON for each.
+"""Measure one engine with one setting in a process of its own.
 
-    python run.py WORKER SETTINGS
+    python process.py WORKER SETTINGS
 
-It runs in the environment of the engine that is raced against, and imports nothing of ours. WORKER
-is a module beside this file with a class `Worker`: made from the settings, it prepares an order and
-says what came out. The first line answered is {"version": ...}, or {"missing": ...} where a package
-is not installed. Then each line that is read is an order, answered by the seconds it took, on the
-clock and of the processor, and by its outputs; only the engine's own work is timed.
+This script runs in the environment of the engine that is compared, and imports nothing of this
+project. WORKER is a class of workers.py, beside this file. The first line of the output is
+{"version": ...}, or {"missing": ...} if a package is not installed. Each line of the input is an
+order. Its answer is a line with the time that the engine took (wall clock and CPU) and its outputs.
 """
 
 import importlib
@@ -19,22 +18,22 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 FirstToken = Callable[[], None]
-Run = Callable[[FirstToken], Any]  # called with what is to be called when the first token is there
+Run = Callable[[FirstToken], Any]  # the argument is called when the first token is there
 
 
 class Worker(Protocol):
     version: str
 
     def prepare(self, order: dict[str, Any]) -> Run:
-        """Get ready; the call that is returned is timed."""
+        """Prepare an order and return the function whose time is measured."""
 
     def outputs(self, raw: Any) -> list[Any]:
-        """Turn what that call returned into token ids or texts, one item for each input."""
+        """Return token ids, a text or a vector for each input, from the result of that function."""
 
 
 def answer(make_worker: Callable[[], Worker]) -> None:
-    """Make the worker and take its turns until the input ends."""
-    lines = _own_output()
+    """Create the worker and answer orders until the input ends."""
+    lines = _open_output()
     try:
         worker = make_worker()
     except ImportError as error:
@@ -42,17 +41,17 @@ def answer(make_worker: Callable[[], Worker]) -> None:
         return
     print(json.dumps({"version": worker.version}), file=lines, flush=True)
     for line in sys.stdin:
-        print(json.dumps(_turn(worker, json.loads(line))), file=lines, flush=True)
+        print(json.dumps(_run(worker, json.loads(line))), file=lines, flush=True)
 
 
-def _own_output() -> TextIO:
-    """Keep standard output for the answers: what libraries print goes to standard error."""
+def _open_output() -> TextIO:
+    """Return standard output, and send to standard error what libraries print."""
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return lines
 
 
-def _turn(worker: Worker, order: dict[str, Any]) -> dict[str, Any]:
+def _run(worker: Worker, order: dict[str, Any]) -> dict[str, Any]:
     run = worker.prepare(order)
     first: list[float] = []
     clock, processor = time.perf_counter(), time.process_time()
@@ -68,13 +67,12 @@ def _turn(worker: Worker, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(name: str, text: str) -> None:
-    """Take the turns of the worker of that name."""
     settings = with_inputs(json.loads(text))
-    answer(lambda: importlib.import_module(name).Worker(settings))
+    answer(lambda: getattr(importlib.import_module("workers"), name)(settings))
 
 
 def with_inputs(settings: dict[str, Any]) -> dict[str, Any]:
-    """Read what all engines are given: {"texts": lines, "ids": token ids of each}."""
+    """Replace the path of the inputs by the inputs: {"texts": lines, "ids": token ids of each}."""
     inputs = json.loads(Path(settings["inputs"]).read_text(encoding="utf-8"))
     return {**settings, "inputs": inputs}
 

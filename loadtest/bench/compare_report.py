@@ -1,0 +1,192 @@
+"""What a race found, and computes ratios and spreads from the raw turns."""
+
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from loadtest.bench.compare_workloads import Workload
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median and the extremes around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(statistics.median(values), min(values), max(values))
+
+    def __str__(self) -> str:
+        return f"{number(self.median)} ({number(self.low)} to {number(self.high)})"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Describes how far outputs are equal to ours.
+
+    bleu_difference: ours less theirs, against references; None without any.
+    """
+
+    same: int
+    total: int
+    bleu_difference: float | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The measured rounds of one engine at one workload.
+
+    rates: a round each, in the unit of the workload; cpu_rates: the same per second of processor,
+    and first_seconds until the first token, where they were measured.
+    """
+
+    name: str
+    setting: str
+    rates: list[float]
+    cpu_rates: list[float] = field(default_factory=list)
+    first_seconds: list[float] = field(default_factory=list)
+    raw: list[Any] = field(default_factory=list)
+
+    @property
+    def rate(self) -> Spread:
+        return Spread.of(self.rates)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Compares ours with one peer at one workload."""
+
+    workload: Workload
+    unit: str
+    ours: Entry
+    theirs: Entry
+    agreement: Agreement | None = None
+
+    @property
+    def ratio(self) -> Spread:
+        """Return how many times as fast ours was, round by round."""
+        return Spread.of(ratios(self.ours.rates, self.theirs.rates))
+
+    @property
+    def cpu_ratio(self) -> Spread | None:
+        if not self.ours.cpu_rates or not self.theirs.cpu_rates:
+            return None
+        return Spread.of(ratios(self.ours.cpu_rates, self.theirs.cpu_rates))
+
+    @property
+    def aim(self) -> float | None:
+        return self.workload.aim(self.theirs.name)
+
+    @property
+    def is_reached(self) -> bool | None:
+        return None if self.aim is None else self.ratio.median >= self.aim
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "workload": self.workload.name,
+            "peer": self.theirs.name,
+            "unit": self.unit,
+            "ratio": asdict(self.ratio),
+            "cpu_ratio": asdict(self.cpu_ratio) if self.cpu_ratio else None,
+            "aim": self.aim,
+            "is_reached": self.is_reached,
+            "agreement": asdict(self.agreement) if self.agreement else None,
+            "ours": asdict(self.ours),
+            "theirs": asdict(self.theirs),
+        }
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Compare round by round."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
+
+
+def number(value: float) -> str:
+    """Write three digits that count."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+HEAD = """\
+| workload | unit | ours, best setting | ours | peer, its best setting | peer | ratio \
+| per CPU second | aim | reached | first token, ms | same outputs |
+|---|---|---|---:|---|---:|---:|---:|---:|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a race found.
+
+    about: the machine, the model, the versions and the command. missing: why peers were skipped.
+    """
+
+    about: dict[str, Any]
+    rows: Sequence[Row]
+    missing: dict[str, str]
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "race.json").write_text(json.dumps(self.as_json(), indent=1), "utf-8")
+        (folder / "race.md").write_text(self.as_markdown(), "utf-8")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "about": self.about,
+            "rows": [row.as_json() for row in self.rows],
+            "missing": self.missing,
+        }
+
+    def as_markdown(self) -> str:
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        about = self.about
+        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+        yield f"**{about['bundle']}**, {about['precision']}, on {about['cores']} core(s) of"
+        yield f"{about['processor']}; {versions}."
+        yield f"Medians of {about['rounds']} rounds, in turns; the extremes in brackets.\n"
+        yield f"```sh\n{about['command']}\n```\n"
+        yield HEAD + "\n".join(map(_line, self.rows))
+        for name, why in self.missing.items():
+            yield f"\nSkipped: {name}: {why}"
+
+
+def _line(row: Row) -> str:
+    cells = [
+        row.workload.says,
+        row.unit,
+        row.ours.setting,
+        number(row.ours.rate.median),
+        f"{row.theirs.name}: {row.theirs.setting or 'as it comes'}",
+        number(row.theirs.rate.median),
+        str(row.ratio),
+        number(row.cpu_ratio.median) if row.cpu_ratio else "",
+        "" if row.aim is None else f"{row.aim:g}",
+        {None: "", True: "yes", False: "no"}[row.is_reached],
+        _first_tokens(row),
+        _agreement(row),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _first_tokens(row: Row) -> str:
+    """Write ours and theirs, where both were looked at."""
+    both = [each.first_seconds for each in (row.ours, row.theirs)]
+    return ", ".join(number(1e3 * median(times)) for times in both) if all(both) else ""
+
+
+def _agreement(row: Row) -> str:
+    found = row.agreement
+    if found is None:
+        return ""
+    same = f"{found.same} of {found.total}"
+    if found.bleu_difference is None:
+        return same
+    return f"{same}; BLEU {found.bleu_difference:+.2f}"

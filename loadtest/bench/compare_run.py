@@ -1,0 +1,298 @@
+"""A race: starts who takes part, has them compete at each workload, collects what came."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadtest.bench.compare_engines import (
+    PEERS,
+    EngineProcess,
+    Order,
+    Setup,
+    SkippedPeer,
+    Turn,
+    in_words,
+    own_orders,
+    own_process,
+)
+from loadtest.bench.compare_http import (
+    SERVERS,
+    Body,
+    Measure,
+    attendant_server,
+    compete_over_http,
+    streamed,
+    sustained,
+)
+from loadtest.bench.compare_inputs import Given
+from loadtest.bench.compare_report import Agreement, Entry, Row
+from loadtest.bench.compare_workloads import Kind, Workload
+
+_OWN_KINDS = {Kind.TEXTS: "texts", Kind.ENCODE: "vectors"}  # of `own.py`; others take ids
+OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Describes what to race over and how long.
+
+    peers: models by the names of `PEERS`. references: of the file's sentences, if there are any.
+    rates, seconds: requests a second of an open loop, one after the other, and how long each.
+    """
+
+    workloads: Sequence[Workload]
+    peers: Mapping[str, Path]
+    given: Given
+    references: Sequence[str] | None
+    num_rounds: int
+    max_new_tokens: int
+    rates: Sequence[float]
+    seconds: float
+
+
+@dataclass
+class Race:
+    """A race, and afterwards what it found, and why peers were skipped."""
+
+    plan: Plan
+    setup: Setup
+    rows: list[Row] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def hold(self) -> None:
+        """Run all workloads, those over HTTP after the bare engines have ended."""
+        self.plan.given.write(self.setup.inputs)
+        self._race_engines([each for each in self.plan.workloads if each.kind not in OVER_HTTP])
+        for workload in self.plan.workloads:
+            if workload.kind in OVER_HTTP:
+                self._race_servers(workload)
+
+    def _race_engines(self, workloads: Sequence[Workload]) -> None:
+        with ExitStack() as stack:
+            peers = self._started_peers(workloads, stack)
+            own: dict[str, EngineProcess] = {}
+            for workload in workloads:
+                takers = {name: peers[name] for name in peers if workload.kind in PEERS[name].kinds}
+                if not takers:
+                    continue
+                click.echo(f"{workload.says}: attendant, {', '.join(takers)}", err=True)
+                kind = _OWN_KINDS.get(workload.kind, "ids")
+                if kind not in own:
+                    own[kind] = stack.enter_context(own_process(kind, self.setup))
+                    self.versions["attendant"] = own[kind].version()
+                self.rows += self._competed(workload, own[kind], takers)
+
+    def _started_peers(
+        self, workloads: Sequence[Workload], stack: ExitStack
+    ) -> dict[str, list[EngineProcess]]:
+        """Start the processes of the peers that are needed; those that are missing are named."""
+        found = {}
+        for name, model in self.plan.peers.items():
+            if not any(workload.kind in PEERS[name].kinds for workload in workloads):
+                continue
+            processes = PEERS[name].processes(name, model, self.setup)
+            for process in processes:
+                stack.enter_context(process)
+            try:
+                self.versions[name] = {process.version() for process in processes}.pop()
+                found[name] = processes
+            except SkippedPeer as error:
+                self._skip(name, error)
+        return found
+
+    def _competed(
+        self, workload: Workload, ours: EngineProcess, takers: Mapping[str, Sequence[EngineProcess]]
+    ) -> list[Row]:
+        given = self.plan.given
+        order = given.inputs(self.plan.max_new_tokens).order(workload)
+        num_cores = len(self.setup.cores)
+        own = [Candidate(ours, each) for each in own_orders(workload, order, num_cores)]
+        theirs = [
+            [
+                Candidate(process, each)
+                for process in processes
+                for each in PEERS[name].orders(workload, order)
+            ]
+            for name, processes in takers.items()
+        ]
+        references = self.plan.references if workload.batch is None else None
+        scale = Scale.of(workload, given.file, num_cores)
+        checker = Checker(given.read, references)
+        return compete(workload, scale, [own, *theirs], self.plan.num_rounds, checker, _say_below)
+
+    def _race_servers(self, workload: Workload) -> None:
+        takers = [name for name in self.plan.peers if workload.kind in PEERS[name].kinds]
+        for name in takers:
+            click.echo(f"{workload.says}: attendant, {name}", err=True)
+            try:
+                row = compete_over_http(
+                    workload,
+                    *self._measure(workload),
+                    attendant_server(self.setup),
+                    SERVERS[name](self.plan.peers[name], self.setup),
+                    self.plan.num_rounds,
+                    set(self.setup.cores),
+                )
+                self.rows.append(row)
+            except SkippedPeer as error:
+                self._skip(name, error)
+
+    def _measure(self, workload: Workload) -> tuple[str, Measure]:
+        plan, given = self.plan, self.plan.given
+        if workload.kind is Kind.OPEN_LOOP:
+            source = given.card.source_languages[0]
+            target = given.card.targets_of(source)[0]
+            body: Body = {"source": source, "target": target}
+            body["max_new_tokens"] = plan.max_new_tokens
+            measure = sustained(given.even, body, plan.rates, plan.seconds)
+            return "sentences/s, p95 within 1 s", measure
+        assert workload.batch is not None
+        body = {"model": given.card.name, "max_tokens": plan.max_new_tokens, "temperature": 0}
+        return "tokens/s", streamed(given.even, body, workload.batch)
+
+    def _skip(self, name: str, error: SkippedPeer) -> None:
+        self.missing[name] = str(error)
+        click.echo(f"{name} is skipped: {error}", err=True)
+
+
+def _say_below(line: str) -> None:
+    click.echo(f"  {line}", err=True)
+
+
+SHOWN = (
+    "max_batch_size",
+    "is_sorted",
+    "calls",
+    "engines",
+    "threads",
+)  # what of an order is a choice
+_MOST_OFF = 1e-4  # between the same number of two vectors
+SEARCHED_INPUTS = 256  # of a file, at most, to find the best setting
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Pairs a process with a way to ask it."""
+
+    process: EngineProcess
+    order: Order
+
+    @property
+    def setting(self) -> str:
+        chosen = in_words({name: self.order[name] for name in SHOWN if name in self.order})
+        return ", ".join(filter(None, (self.process.setting, chosen)))
+
+    def run(self) -> Turn:
+        return self.process.run(self.order)
+
+    def with_fewer_inputs(self) -> "Candidate":
+        start, stop = self.order["inputs"]
+        inputs = [start, min(stop, start + SEARCHED_INPUTS)]
+        return replace(self, order={**self.order, "inputs": inputs})
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Says in which unit the speed of a workload is given, and how much a turn got done of it."""
+
+    unit: str
+    done: int | None = None
+
+    @classmethod
+    def of(cls, workload: Workload, texts: Sequence[str], num_cores: int) -> "Scale":
+        if workload.kind is Kind.TEXTS:
+            words = sum(len(text.split()) for text in texts)
+            return cls("words of the source/s/core", words // num_cores)
+        if workload.kind is Kind.ENCODE:
+            return cls("texts/s", len(texts))
+        return cls("tokens/s")
+
+    def amount(self, turn: Turn) -> float:
+        return self.done or sum(map(len, turn.outputs))
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Knows how outputs become text, and what they should have been.
+
+    references: of the inputs of the workload, in their order; None where there are none.
+    """
+
+    read: Callable[[list[int]], str]
+    references: Sequence[str] | None = None
+
+    def check(self, ours: Turn, theirs: Turn) -> Agreement:
+        pairs = list(zip(ours.outputs, theirs.outputs, strict=True))
+        difference = None
+        if self.references is not None:
+            difference = self._bleu(ours.outputs) - self._bleu(theirs.outputs)
+        return Agreement(sum(_are_alike(a, b) for a, b in pairs), len(pairs), difference)
+
+    def _bleu(self, outputs: Sequence[Any]) -> float:
+        from sacrebleu import corpus_bleu
+
+        assert self.references is not None
+        texts = [each if isinstance(each, str) else self.read(each) for each in outputs]
+        score: float = corpus_bleu(texts, [list(self.references)]).score
+        return score
+
+
+def _are_alike(ours: Any, theirs: Any) -> bool:
+    """Compare outputs: tokens and texts are equal, numbers of a vector are as good as equal."""
+    if ours and isinstance(ours[0], float):
+        return all(isclose(a, b, abs_tol=_MOST_OFF) for a, b in zip(ours, theirs, strict=True))
+    return bool(ours == theirs)
+
+
+def compete(
+    workload: Workload,
+    scale: Scale,
+    players: Sequence[Sequence[Candidate]],
+    num_rounds: int,
+    checker: Checker,
+    say: Say,
+) -> list[Row]:
+    """Race the best candidates of all players, ours first, in turns; return a row for each peer."""
+    field = [fastest(candidates) for candidates in players]
+    say(f"best settings: {'; '.join(f'{each.process.name} {each.setting}' for each in field)}")
+    rounds = []
+    for number in range(num_rounds):
+        say(f"round {number + 1} of {num_rounds}")
+        rounds.append([each.run() for each in field])
+    turns = [list(each) for each in zip(*rounds, strict=True)]
+    entries = [_entry(each, of, scale) for each, of in zip(field, turns, strict=True)]
+    return [
+        Row(workload, scale.unit, entries[0], entry, checker.check(turns[0][0], of[0]))
+        for entry, of in zip(entries[1:], turns[1:], strict=True)
+    ]
+
+
+def fastest(candidates: Sequence[Candidate]) -> Candidate:
+    """Return each a turn to warm up and, where there is a choice, one that counts."""
+
+    def seconds(candidate: Candidate) -> float:
+        shorter = candidate.with_fewer_inputs()
+        turns = [shorter.run() for _ in range(min(len(candidates), 2))]
+        return turns[-1].seconds
+
+    return min(candidates, key=seconds)
+
+
+def _entry(candidate: Candidate, turns: Sequence[Turn], scale: Scale) -> Entry:
+    amounts = [scale.amount(turn) for turn in turns]
+    return Entry(
+        candidate.process.name,
+        candidate.setting,
+        [amount / turn.seconds for amount, turn in zip(amounts, turns, strict=True)],
+        [amount / turn.cpu_seconds for amount, turn in zip(amounts, turns, strict=True)],
+        [turn.first_seconds for turn in turns if turn.first_seconds is not None],
+        [{"seconds": turn.seconds, "cpu_seconds": turn.cpu_seconds} for turn in turns],
+    )
