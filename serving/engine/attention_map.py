@@ -1,4 +1,4 @@
-"""Attention weights of the rows, for the requests that asked for them."""
+"""Attention weights of the rows in a batch, for requests with attention queries."""
 
 from itertools import chain
 
@@ -24,7 +24,7 @@ def needed_outputs(batch: Batch, needs_logp: bool) -> StepOutputs:
 
 def attention_pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
     """Return a row's attention weights of this step, for the event of its token. The first event
-    also gets those of the prompt.
+    also contains those of the prompt.
     """
     generation = batch.generations[row]
     pieces = _pieces(batch, row, scores)
@@ -35,8 +35,8 @@ def attention_pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
 
 
 def keep_prompt_steps(batch: Batch, scores: Scores) -> None:
-    """Keep decoder attention of the steps whose token is one of the prompt, which no event reports.
-    Cross-attention is not kept: the source was not translated to the prompt.
+    """Store the decoder attention of steps that read a prompt token, because no event reports these
+    steps. Cross-attention is not stored: prompt tokens are not translations of the source.
     """
     for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
         generation = batch.generations[row]
@@ -48,13 +48,13 @@ def keep_prompt_steps(batch: Batch, scores: Scores) -> None:
 
 
 def keep_prompt(generation: Generation, weights: Array, num_total: int) -> None:
-    """Keep the attention of a piece of a prompt, f32 [heads, tokens, positions]."""
+    """Store the attention of one chunk of a prompt, f32 [heads, tokens, positions]."""
     pieces = tuple((each.select(weights[:, :, :num_total]),) for each in generation.selections)
     generation.prompt_attention.append(pieces)
 
 
 def keep_source(generation: Generation, weights: Array) -> None:
-    """Keep the attention of a source, f32 [heads, span, span], or of its hops, f32 [1, hops,
+    """Store the attention of a source, f32 [heads, span, span], or of its hops, f32 [1, hops,
     span].
     """
     length = generation.num_source_tokens

@@ -24,15 +24,16 @@ from serving.engine.states.store import max_span
 from serving.errors import RequestError
 from serving.request import AttentionQuery, AttentionWeights
 
-# Numbers that one request may have, and that one run may compute for a row: 64 MiB.
+# Maximum number of weights of one request, and of one row in one run: 64 MiB.
 MAX_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
 class HeadSelection:
-    """The heads that one query asks for.
+    """The heads of one query.
 
-    heads: numbers along the axis of all layers' heads. shape: of these, layers and heads.
+    heads: indices on the axis of all layers' heads.
+    shape: number of layers and of heads per layer in the selection.
     """
 
     kind: AttentionKind
@@ -45,7 +46,9 @@ class HeadSelection:
         return 1 if self.is_mean else len(self.heads)
 
     def select(self, weights: Array) -> AttentionWeights:
-        """Copy from weights f32 [all heads, rows, columns]: [layers, heads, rows, columns]."""
+        """Copy the selected heads from weights, f32 [all heads, rows, columns], to [layers, heads,
+        rows, columns].
+        """
         chosen = weights[list(self.heads)]
         if self.is_mean:
             mean: AttentionWeights = chosen.mean(axis=0, dtype=np.float32)[None, None]
@@ -56,7 +59,9 @@ class HeadSelection:
 def resolved_queries(
     queries: tuple[AttentionQuery, ...], manifest: Manifest
 ) -> tuple[HeadSelection, ...]:
-    """Return the heads that queries ask for. Raises RequestError for those a bundle has not."""
+    """Return the heads of each query. Raises RequestError for heads that the bundle does
+    not have.
+    """
     return tuple(_selection(query, manifest) for query in queries)
 
 
@@ -75,8 +80,8 @@ def _selection(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
 
 
 def alignment_selection(heads: tuple[int, ...], manifest: Manifest) -> HeadSelection:
-    """Return these heads of cross-attention, or those the bundle recommends if there are none.
-    Raises RequestError for heads that the bundle has not.
+    """Return these heads of cross-attention, or the heads that the bundle recommends if there are
+    none. Raises RequestError for heads that the bundle does not have.
     """
     num_heads = manifest.num_attention_heads
     if not num_heads:
@@ -103,8 +108,8 @@ def _numbers(kind: str, name: str, asked: tuple[int, ...], count: int) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a request: tokens of its source, the most that its target may get, and how many
-    of these are read at once.
+    """The size of a request: source tokens, maximum target tokens, and tokens that one
+    run reads.
     """
 
     num_source: int
@@ -116,8 +121,8 @@ class Extent:
         selections: tuple[HeadSelection, ...],
         shapes: dict[AttentionKind, AttentionShape],
     ) -> None:
-        """Raise RequestError if a request wants more weights than are kept for a request, or
-        computed for one at a time.
+        """Raise RequestError if a request needs more weights than the limit per request, or the
+        limit per run.
         """
         at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in selections}
         most = max(self._num_reported(selections), *at_once.values(), 0)
@@ -132,7 +137,9 @@ class Extent:
         return sum(each.num_reported * prod(self._size(each.kind)) for each in selections)
 
     def _at_once(self, kind: AttentionKind, shape: AttentionShape) -> int:
-        """Count what a run computes: a source whole, a target by as many tokens as are read."""
+        """Return the number of positions of one run: all of a source, or the target tokens that one
+        run reads.
+        """
         rows, columns = self._size(kind)
         is_source = kind is AttentionKind.ENCODER
         return shape.num_maps * columns * (rows if is_source else min(self.num_at_once, rows))
@@ -144,7 +151,7 @@ class Extent:
 
 
 def tokens_at_once(manifest: Manifest, prefill_chunk: int) -> int:
-    """Count the tokens of a prompt that the step graph reads in one run."""
+    """Return the number of prompt tokens that the step graph reads in one run."""
     if "encode" in manifest.graphs:
         return 1
     ids = next(spec for spec in manifest.graphs["step"].inputs if spec.name == "ids")
@@ -158,21 +165,21 @@ AttentionOutputs = dict[AttentionKind, Array]  # f32 [rows, heads, positions]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How many positions of the source and of the target attention weights are given for."""
+    """The numbers of source and target positions that attention weights are computed for."""
 
     source: int
     target: int
 
 
 class AttentionStep:
-    """The step graph that outputs attention weights, loaded when a row first wants them. The span
-    says how far apart the rows of its outputs are.
+    """The step graph that outputs attention weights. It is loaded when a row first needs them. The
+    span gives the distance between the rows of its outputs.
     """
 
     def __init__(
         self, manifest: Manifest, load: Callable[[], Graph], slots: int, num_at_once: int
     ) -> None:
-        """num_at_once: tokens of a prompt in one run."""
+        """num_at_once: number of prompt tokens in one run."""
         self._load = load
         inputs = manifest.graphs[STEP_ATTENTION].inputs
         self._has_attended = any(spec.name == ATTENDED for spec in inputs)
@@ -197,14 +204,16 @@ class AttentionStep:
         return self._load()
 
     def attended(self, num_tokens: int) -> int:
-        """Return target positions, rounded up to those that the graph gives weights for."""
+        """Return the number of target positions, rounded up to a size that the graph is
+        bound for.
+        """
         whole = -(-num_tokens // LEAST_ATTENDED) * LEAST_ATTENDED
         return min(whole, self._capacity)
 
     def outputs(
         self, kinds: Iterable[AttentionKind], num_rows: int, span: Span
     ) -> AttentionOutputs:
-        """Return where attention of one token of each row is written: [rows, heads, positions]."""
+        """Return the output arrays for one token of each row: [rows, heads, positions]."""
         return {kind: self._output(kind, num_rows, span) for kind in kinds}
 
     def bind(
@@ -214,13 +223,15 @@ class AttentionStep:
         attention: AttentionOutputs,
         span: Span,
     ) -> Run:
-        """Bind the graph to the inputs and outputs of the step graph, and to its own outputs."""
+        """Bind the graph to the inputs and outputs of the step graph and to its attention
+        outputs.
+        """
         return self.graph.bind(inputs | self._attended(span), outputs | _named(attention))
 
     def bind_prompt(
         self, inputs: dict[str, Array], outputs: dict[str, Array], num_tokens: int, num_total: int
     ) -> tuple[Run, Array]:
-        """Bind the graph to tokens of a prompt; return also its attention weights, f32 [heads,
+        """Bind the graph to prompt tokens; return the run and its attention weights, f32 [heads,
         tokens, positions].
         """
         span = Span(0, self.attended(num_total))
@@ -240,7 +251,9 @@ class AttentionStep:
 
 
 def _named(attention: AttentionOutputs) -> dict[str, Array]:
-    """Name arrays as the graph does; its decoder attention has an axis of tokens."""
+    """Return the arrays under the graph's output names. Decoder attention has an additional token
+    axis in the graph.
+    """
     return {
         ATTENTION_OUTPUTS[kind][1]: each[:, :, None] if kind is AttentionKind.DECODER else each
         for kind, each in attention.items()

@@ -1,8 +1,8 @@
-"""Connect asyncio to engines that run on threads of their own.
+"""Connect asyncio to engines that run on their own threads.
 
-Callers on event loops submit requests to the engines' scheduler; engines take them from there and
-send events back after every step, with at most one wake-up of a loop per step. No other file knows
-both worlds.
+Callers on event loops submit requests to the engines' scheduler. The engines take requests from the
+scheduler and return events after every step, with at most one wake-up of a loop per step. Only this
+file uses both asyncio and engine threads.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ticket:
-    """What one caller waits for: the events of its requests, one by one or all together."""
+    """The events that one caller waits for: one by one, or all together."""
 
     def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
         self.requests = requests
@@ -39,8 +39,8 @@ class Ticket:
 
 
 class AsyncEngine:
-    """Streams one request (`generate`) or many (`stream`), or waits for many (`run`). Whoever stops
-    waiting cancels.
+    """Streams one request (`generate`) or several (`stream`), or waits for several (`run`). A
+    caller that stops waiting cancels its requests.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class AsyncEngine:
         observer: EngineObserver | None = None,
         turns: Sequence[TakesTurns] = (),
     ) -> None:
-        """Wrap engines of one bundle that share a scheduler; they run once `start` is called.
+        """Wrap engines of one bundle that share a scheduler. They run after `start` is called.
 
-        turns: one for each engine, entered around its steps, where engines share a processor
-            (`FairShare`).
+        turns: one context manager for each engine, entered for its steps, if engines share
+            processors (`FairShare`).
         """
         assert all(engine.scheduler is engines[0].scheduler for engine in engines)
         self._scheduler = engines[0].scheduler
@@ -61,7 +61,7 @@ class AsyncEngine:
         turns = turns or [UnsharedProcessor() for _ in engines]
         self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
         self._num_running = 0
-        self._door = threading.Lock()  # nobody enters once the engines have been told to stop
+        self._door = threading.Lock()  # no request is submitted after the engines were told to stop
         self._is_open = False
 
     @property
@@ -69,7 +69,7 @@ class AsyncEngine:
         return self._is_open
 
     def stats(self) -> EngineStats:
-        """Return what all engines together hold, each as its last step has left it."""
+        """Return the sum over all engines of their numbers after the last step."""
         each = [worker.stats for worker in self._workers]
         return EngineStats(
             len(self._scheduler) + sum(stats.num_underway for stats in each),
@@ -81,7 +81,7 @@ class AsyncEngine:
         )
 
     def start(self) -> None:
-        """Let the engines warm up, then serve. Raises DeviceError or OutOfMemory."""
+        """Warm up the engines, then start serving. Raises DeviceError or OutOfMemory."""
         self._is_open = True
         self._num_running = len(self._workers)
         for worker in self._workers:
@@ -96,13 +96,13 @@ class AsyncEngine:
             raise
 
     async def shutdown(self) -> None:
-        """Abort what is open and wait until the threads have ended, after the steps they are in."""
+        """Abort all requests and wait until the threads have finished their current steps."""
         self.close()
         for worker in self._workers:
             await asyncio.to_thread(worker.join)
 
     def close(self) -> None:
-        """Abort what is open and let the threads end. May be called from any thread."""
+        """Abort all requests and tell the threads to end. Thread-safe."""
         with self._door:
             was_open, self._is_open = self._is_open, False
         if was_open:
@@ -110,13 +110,11 @@ class AsyncEngine:
                 worker.stop()
 
     def check_room(self, work: int, share: str, priority: int) -> None:
-        """Raise Overloaded if a job of about so much work, in tokens, would be refused
-        now."""
+        """Raise Overloaded if a job with `work` tokens would be refused now."""
         self._scheduler.check_room(work, share, priority)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield all events of a request as they come. Raises RequestError, Overloaded,
-        EngineStopped.
+        """Yield the events of a request. Raises RequestError, Overloaded, EngineStopped.
 
         Close the generator (`contextlib.aclosing`) to cancel the request.
         """
@@ -133,7 +131,9 @@ class AsyncEngine:
     async def stream(
         self, requests: Sequence[GenerationRequest]
     ) -> AsyncGenerator[list[Event], None]:
-        """Submit all or none; yield their events as they come. Raises, and cancels, as generate."""
+        """Submit requests, all or none, and yield their events. Raises, and cancels, like
+        `generate`.
+        """
         ticket = self._enter(requests, is_streamed=True)
         num_open = len(requests)
         try:
@@ -145,7 +145,9 @@ class AsyncEngine:
             self._leave(ticket)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """Submit all or none; return the events of each when all have ended. Raises as generate."""
+        """Submit requests, all or none, and return the events of each after all have ended. Raises
+        like `generate`.
+        """
         if not requests:
             return []
         ticket = self._enter(requests, is_streamed=False)
@@ -169,13 +171,13 @@ class AsyncEngine:
         return ticket
 
     def _wake(self, num_requests: int) -> None:
-        """Wake as many engines as may find a request each."""
+        """Wake as many idle engines as there are requests."""
         for worker in self._workers:
             if num_requests and worker.engine.has_work and worker.wake():
                 num_requests -= 1
 
     def _leave(self, ticket: Ticket) -> None:
-        """Cancel what has not ended, at whichever engine it is."""
+        """Cancel the requests of a ticket that have not ended, on the engines that run them."""
         if ticket.num_open:
             for worker in self._workers:
                 worker.tell(partial(self._cancel, worker, ticket))
@@ -188,13 +190,15 @@ class AsyncEngine:
 
     def on_step(self, worker: Worker, events: Sequence[Event], step_seconds: float) -> None:
         self._tickets.deliver(events)
-        # The end of a large job, here, lets others take small ones that wait.
+        # When a large job ends here, other engines may take waiting small jobs.
         self._wake(len(self._scheduler))
         if self._observer is not None:
             self._observe(self._observer, worker, step_seconds)
 
     def on_end(self, worker: Worker, has_failed: bool) -> None:
-        """Where one engine fails, all end: the last one ends what is left, so that nobody waits."""
+        """When one engine fails, stop all; the last one aborts the remaining requests, so that no
+        caller waits forever.
+        """
         if has_failed:
             self.close()
         with self._door:
@@ -213,20 +217,22 @@ class AsyncEngine:
 
 
 class Tickets:
-    """Knows whose request is whose. Its methods may be called from any thread."""
+    """Maps request ids to tickets. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Ticket] = {}
         self._lock = threading.Lock()
 
     def open(self, ticket: Ticket, submit: Callable[[], None]) -> None:
-        """Submit a ticket's requests; no event of theirs is delivered before they are known."""
+        """Register a ticket, then submit its requests, so that no event arrives before the ticket
+        is known.
+        """
         with self._lock:
             submit()
             self._by_id |= {request.request_id: ticket for request in ticket.requests}
 
     def open_ids(self, ticket: Ticket) -> list[str]:
-        """List the requests of a ticket that have not ended."""
+        """Return the ids of a ticket's requests that have not ended."""
         ids = (request.request_id for request in ticket.requests)
         return [request_id for request_id in ids if self._by_id.get(request_id) is ticket]
 
@@ -234,7 +240,7 @@ class Tickets:
         return list(self._by_id)
 
     def deliver(self, events: Iterable[Event]) -> None:
-        """Hand out events, with one wake-up of a loop at most."""
+        """Pass events to their tickets, with at most one wake-up per loop."""
         woken: dict[Ticket, None] = {}
         with self._lock:
             for event in events:

@@ -1,36 +1,38 @@
-"""The size of an engine and the device it runs on."""
+"""The configuration of an engine: its size and its device."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from serving.engine.runtime.machine import available_cpus
 
-Device = Literal["auto", "cpu", "cuda"]  # auto is settled before anything runs
+Device = Literal["auto", "cpu", "cuda"]  # auto is replaced before an engine is made
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Holds the sizes and budgets of one engine.
+    """Sizes and budgets of one engine.
 
-    slots: most rows in one batch.
-    threads: of ONNX Runtime; defaults to the CPUs this process may use.
-    max_waiting: jobs that wait for slots; beyond it `submit` raises Overloaded. None is no limit.
-    max_wait_seconds: how long others may hold a request up before it has a slot, by what they ask
-        and the rate at which that was done lately; beyond it, and beyond what the request takes
-        itself, `submit` raises Overloaded too.
-    timeout_seconds: of requests that say none themselves.
-    max_encode_tokens: padded source tokens encoded before one decoding step.
-    max_step_tokens: tokens that one step computes: one for each row that decodes, and prompt tokens
-        as far as that leaves room, but at least one chunk of them. 1024 made the longest step four
-        times as long as 256, 64 the time to a first token five times, at equal throughput.
-    prefill_chunk: prompt tokens of one run of the step graph. 16 cost a quarter more time than 64,
-        128 and more 4 % less; only whole chunks of a prompt are worth keeping for another.
-    prefix_cache_bytes, encoder_cache_bytes: most that states kept of prompts and of sources may
-        take; 0 keeps none.
-    speculation: whether rows may take several tokens of one run, where what came before has
-        foreseen them and measurements on the way say that it saves time. Their bytes stay the same.
-    device_share: how much of a device's memory is this engine's; slots are fewer where they do not
-        fit. On the CPU of no meaning.
+    slots: maximum number of rows in a batch.
+    threads: threads of ONNX Runtime; defaults to the CPUs that this process may use.
+    max_waiting: maximum number of waiting jobs; above it `submit` raises Overloaded. None is no
+        limit.
+    max_wait_seconds: longest estimated waiting time, computed from the waiting work and the recent
+        throughput. `submit` raises Overloaded for a request that would wait longer than this, and
+        longer than its own run time.
+    timeout_seconds: timeout of requests without their own.
+    max_encode_tokens: padded source tokens that are encoded before one decoding step.
+    max_step_tokens: tokens that one step computes: one for each decoding row, and prompt tokens up
+        to this number, but at least one chunk of them. Compared with 256, 1024 made the longest
+        step four times as long, and 64 made the time to a first token five times as long, at equal
+        throughput.
+    prefill_chunk: prompt tokens in one run of the step graph. Compared with 64, 16 took a quarter
+        more time, 128 and more took 4 % less. Only whole chunks of a prompt are cached.
+    prefix_cache_bytes, encoder_cache_bytes: maximum size of the cached states of prompts and of
+        sources; 0 turns the cache off.
+    speculation: whether rows may take several drafted tokens in one run, if measurements during
+        decoding show that it saves time. The output has the same bytes.
+    device_share: fraction of the device's memory for this engine. The number of slots is reduced to
+        what fits. Not used on the CPU.
     """
 
     slots: int = 64

@@ -1,9 +1,10 @@
-"""An engine for bundles that only encode: a request ends in the step that takes it.
+"""An engine for bundles that only encode: a request ends in the step in which it is taken.
 
     submit -> queue -> batches of similar lengths -> final event with a vector
 
-It shares the queue, budgets, deadlines and final events with the engine that decodes, but has no
-rows and no states. Like that engine it knows token ids only, and no architecture.
+It shares the queue, budgets, deadlines and final events with the decoding engine, but has no rows
+and no states. Like the decoding engine it works with token ids and is independent of the
+architecture.
 """
 
 import time
@@ -29,7 +30,7 @@ from serving.request import Event, FinishReason, GenerationRequest, Vector
 
 
 class EncodingEngine:
-    """Gives every request that `submit` accepts exactly one final event from a later `step`."""
+    """Encodes requests. Every accepted request gets exactly one final event in a later `step`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class EncodingEngine:
         self._vectors = Vectors(bundle.manifest, graphs, self.scheduler.slots)
 
     def warm_up(self) -> None:
-        """Encode what costs most memory, so that memory which is missing is missed now."""
+        """Encode the batch that needs most memory, so that missing memory is found now."""
         if self.config.device != "cpu":
             self._vectors.warm_up()
 
@@ -59,7 +60,7 @@ class EncodingEngine:
         return self._queue.has_work or bool(self._events_out)
 
     def stats(self) -> EngineStats:
-        """Return what waits: between two steps nothing is in progress."""
+        """Return the number of waiting requests; between two steps no request is in progress."""
         return EngineStats(self._queue.num_waiting, 0, self.scheduler.slots, kv_bytes=0)
 
     def submit(self, *requests: GenerationRequest) -> None:
@@ -67,14 +68,14 @@ class EncodingEngine:
         self.scheduler.add(self.scheduler.accept(requests, time.perf_counter()))
 
     def cancel(self, request_id: str) -> None:
-        """End a request now, if it waits; one that has ended already is left alone."""
+        """End a request if it waits; ignore one that has ended."""
         self._events_out.cancel(request_id)
 
     def cancel_all(self) -> None:
         self._events_out.cancel_all()
 
     def step(self) -> list[Event]:
-        """Encode as many of those who wait as the budgets allow, and return what happened."""
+        """Encode as many waiting requests as the budgets allow, and return their events."""
         self.step_stats = StepStats()
         self.step_stats.num_expired = self._events_out.expire(time.perf_counter())
         taken = self._queue.take_sources(self.scheduler.slots)
@@ -91,7 +92,9 @@ class EncodingEngine:
         span = encode_span(group[-1])
         vectors = self._vectors.of([generation.request for generation in group], span)
         for generation in group:
-            if generation.selections:  # encode it again, alone: other requests stay as they are
+            if (
+                generation.selections
+            ):  # encode it again, alone, so that other requests are not affected
                 keep_source(generation, self._vectors.attention(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
@@ -107,13 +110,13 @@ def _finished(generation: Generation, vector: Vector, seconds: float) -> Event:
 
 
 def _stay(generation: Generation) -> None:
-    """Leave nothing: what was taken has ended before the step has."""
+    """Do nothing: an encoder has no rows to release."""
 
 
 class Vectors:
-    """The graph, and the memory that it writes to.
+    """The graph and its output arrays.
 
-    max_rows: of one run.
+    max_rows: maximum number of rows in one run.
     """
 
     def __init__(self, manifest: Manifest, graphs: Graphs, max_rows: int) -> None:
@@ -126,7 +129,7 @@ class Vectors:
         self._encoder = Encoder(manifest, graphs, self._scratch)
 
     def of(self, requests: Sequence[GenerationRequest], span: int) -> list[Vector]:
-        """Return the vector of each request, whose source is padded to `span`."""
+        """Return the vector of each request; sources are padded to `span`."""
         sources = [request.source_ids or () for request in requests]
         self._encoder.run(sources, span, [request.pair_start for request in requests])
         return list(self._written[: len(requests)].copy())

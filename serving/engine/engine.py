@@ -2,8 +2,8 @@
 
     submit -> admission (encode, prefill) -> batch -> step, step, ... -> final event
 
-The engine knows states and graphs only as the manifest lists them: no architecture, and no text.
-`bridge.py` connects it to asyncio.
+The engine uses only the states and graphs that the manifest lists. It is independent of the
+architecture, and works without text. `bridge.py` connects it to asyncio.
 """
 
 import logging
@@ -47,9 +47,10 @@ class Engine:
     ) -> None:
         """Load a bundle's graphs. Raises BundleError or DeviceError.
 
-        graphs: replace the bundle's own, in tests.
+        graphs: replace the bundle's graphs, in tests.
         excluded_ids: tokens that are generated only for requests that name them.
-        shared: the scheduler and cache that engines of one bundle, on threads of their own, share.
+        shared: the scheduler and cache that engines of one bundle share; each engine has its own
+            thread.
         job_size: which jobs this engine serves.
         """
         self.manifest, self.job_size = bundle.manifest, job_size
@@ -165,7 +166,9 @@ class Engine:
         self._report(decision)
 
     def _speculate(self, speculation: Speculation) -> None:
-        """Decode, then also apply the other scored tokens while they equal the drafted ones."""
+        """Decode one step, then apply the other scored tokens as long as they equal the drafted
+        ones.
+        """
         started, num_rows = time.perf_counter(), self._batch.num_rows
         self._decode()
         while speculation.goes_on():
@@ -175,7 +178,7 @@ class Engine:
             self.step_stats.num_accepted_tokens = speculation.num_hits
 
     def _run(self) -> Scores:
-        """Return the scores of the next tokens, from the last run if it has scored them already."""
+        """Return the scores of the next tokens, from the last run if it has already scored them."""
         if self._speculation is not None and self._speculation.is_verifying:
             return self._speculation.scores()
         started = time.perf_counter()
@@ -184,7 +187,7 @@ class Engine:
         return scores
 
     def _verify(self) -> Scores | None:
-        """Score several drafted tokens of each row in one run, where this saves time."""
+        """Score several drafted tokens of each row in one run, if this saves time."""
         speculation = self._speculation
         if speculation is None or not speculation.is_worthwhile():
             return None
@@ -192,7 +195,7 @@ class Engine:
         return speculation.scores()
 
     def _run_step(self) -> Scores:
-        """Run the step graph. Where possible launch the next run before the host reads this one."""
+        """Run the step graph. If possible, launch the next run before the host reads this one."""
         if not self._exchange.is_ahead:
             self._launch()
         if self._exchange.may_go_ahead and not self._admission.is_due:

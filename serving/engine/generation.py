@@ -1,4 +1,4 @@
-"""A request in progress, as the engine sees it."""
+"""A request in progress."""
 
 from dataclasses import dataclass, field
 
@@ -20,13 +20,18 @@ from serving.request import (
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """prompt_ids: the bundle's prefix and the request's prompt. max_new_tokens: within the bundle's
-    limits. deadline: None or a time of `time.perf_counter`. shortlist: i64, ascending; None for the
-    whole vocabulary. last_id: what the last of `max_new_tokens` must be; None if it may be any.
-    selections: the heads of its attention queries, one for each. alignment: those whose mean is
-    reported with each token. source_attention, prompt_attention: pieces found so far.
-    queue_seconds: until it got its row. entered_at: when it was among the rows that decode, after
-    so many of the engine's steps: entered_step.
+    """A request in progress in the engine.
+
+    prompt_ids: the bundle's prefix and the request's prompt.
+    max_new_tokens: limited by the bundle.
+    deadline: a time of `time.perf_counter`, or None.
+    shortlist: i64, ascending; None for the whole vocabulary.
+    last_id: the token that must be the last of `max_new_tokens`; None allows any.
+    selections: the heads of each attention query.
+    alignment: the heads whose mean is reported with each token.
+    source_attention, prompt_attention: attention weights of the chunks so far.
+    queue_seconds: time until it got its row.
+    entered_at, entered_step: time, and number of the engine's step, of its first decoding step.
     """
 
     request: GenerationRequest
@@ -53,7 +58,7 @@ class Generation:
 
     @property
     def given_ids(self) -> TokenIds:
-        """List everything that is given in advance: the prompt and the forced tokens."""
+        """Return the tokens that are given in advance: the prompt and the forced tokens."""
         return self.prompt_ids + self.request.forced_ids
 
     @property
@@ -62,9 +67,9 @@ class Generation:
 
     @property
     def work(self) -> int:
-        """Estimate its cost in tokens: as Sheng et al. (Fairness in Serving Large Language Models,
-        2024) weigh them, those that are read once and those that are written twice. A translation
-        is taken to be as long as its source.
+        """Return an estimate of the cost in tokens: input tokens count once, generated tokens twice
+        (Sheng et al. 2024, Fairness in Serving Large Language Models). A translation is assumed to
+        have as many tokens as its source.
         """
         num_new = self.max_new_tokens
         if self.num_source_tokens:
@@ -88,8 +93,8 @@ class Generation:
 
     @property
     def needs_logp(self) -> bool:
-        """Tell whether its tokens are chosen by more than which is the likeliest, or told with
-        their log-probabilities.
+        """Return whether tokens are not simply the likeliest ones, or are reported with
+        log-probabilities.
         """
         request = self.request
         return (
@@ -100,7 +105,7 @@ class Generation:
         )
 
     def times(self, ended_at: float) -> tuple[float, float]:
-        """Return the seconds from its row to its first step, and from there to its end."""
+        """Return the seconds from its admission to its first step, and from there to its end."""
         prefill_seconds = self.entered_at - self.submitted_at - self.queue_seconds
         return prefill_seconds, ended_at - self.entered_at
 
@@ -112,7 +117,10 @@ class Generation:
         hypotheses: tuple[Hypothesis, ...] = (),
         end_pieces: AttentionPieces = (),
     ) -> FinishedEvent:
-        """Make the final event. end_pieces: attention weights of the step of the stop token."""
+        """Return the final event.
+
+        end_pieces: attention weights of the step with the stop token.
+        """
         return FinishedEvent(
             self.request_id,
             reason,
@@ -126,7 +134,9 @@ class Generation:
         )
 
     def _last_pieces(self, end: AttentionPieces) -> AttentionPieces:
-        """Join the pieces of the source with those of the end; a query has only one of them."""
+        """Join the pieces of the source with those of the last step; each query has only one of
+        them.
+        """
         if self.source_attention and end:
             pairs = zip(self.source_attention, end, strict=True)
             return tuple(source + last for source, last in pairs)

@@ -1,4 +1,4 @@
-"""Counts of what one step did and what an engine holds, for metrics and benchmarks."""
+"""Statistics of an engine and of its steps, for metrics and benchmarks."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,9 +13,10 @@ class EngineStats:
 
     num_slots: number of rows. Rows of an engine for small jobs count only while they are in use,
         because other jobs cannot use its free rows.
-    num_waiting: requests without a row. num_underway: those of them that an engine has taken.
-    num_waiting_tokens: the work of those that no engine has taken, as `Generation.work` counts it.
-    kv_bytes: what the states of the rows in use fill.
+    num_waiting: requests without a row.
+    num_underway: those of them that an engine has taken.
+    num_waiting_tokens: the work of those that no engine has taken, see `Generation.work`.
+    kv_bytes: bytes of the states of all rows in use.
     """
 
     num_waiting: int
@@ -28,18 +29,19 @@ class EngineStats:
 
 @dataclass(slots=True)
 class StepStats:
-    """Counts what one step did. Phases: encode, prefill, decode; the rest of its time is the
-    host's.
+    """Statistics of one step. Its phases are encode, prefill and decode; the rest of its time is
+    spent on the host.
 
     num_rows: rows of the decoding run; 0 if there was none.
-    num_source_tokens, num_padded_tokens: encoded in this step, without and with padding.
-    num_prefilled_tokens: prompt tokens computed. num_prefix_hits, num_prefix_misses: prompt tokens
-        found in the prefix cache, and looked for in vain.
-    queue_seconds: how long each request that joined in this step had waited.
-    num_encoder_hits, num_encoder_misses: sources that need not be encoded, and those encoded.
+    num_source_tokens, num_padded_tokens: tokens encoded in this step, without and with padding.
+    num_prefilled_tokens: prompt tokens computed.
+    num_prefix_hits, num_prefix_misses: prompt tokens found, and not found, in the prefix cache.
+    queue_seconds: waiting time of each request admitted in this step.
+    num_encoder_hits, num_encoder_misses: sources found in the cache, and sources encoded.
     num_expired: requests whose deadline has passed.
-    num_drafted_tokens: verified in this step. num_accepted_tokens: those of them that rows took.
-    num_reorders: rows of beam searches that took over another row's states.
+    num_drafted_tokens, num_accepted_tokens: drafted tokens verified in this step, and those of them
+        that were accepted.
+    num_reorders: beam search rows that copied another row's states.
     """
 
     phase_seconds: dict[str, float] = field(default_factory=dict)
@@ -63,7 +65,7 @@ class StepStats:
             self.queue_seconds.append(generation.queue_seconds)
 
     def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
-        """Count sources that were encoded, padded to `span`, and those that need not be."""
+        """Count sources that were encoded, padded to `span`, and sources found in the cache."""
         self.num_source_tokens += sum(generation.num_source_tokens for generation in new)
         self.num_padded_tokens += span * len(new)
         if span:
@@ -84,6 +86,6 @@ class StepStats:
 
 
 class EngineObserver(Protocol):
-    """Watches every step, on the engine's thread, which it must not hold up."""
+    """Is called after every step, on the engine's thread; it must not block."""
 
     def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None: ...

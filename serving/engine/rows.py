@@ -1,11 +1,13 @@
-"""The rows of a batch: what the step graph reads for each, and how rows come, move and leave.
+"""The rows of a batch: the inputs of the step graph for each row, and how rows are added, moved and
+removed.
 
-Rows are the prefix [0, num_rows); a row that leaves is replaced by the last one. The arrays of the
-batch are bound to the step graph in place: writing to them is feeding the graph. The state store
-holds the tensors of the rows, and followers (samplers, searches, processors) what else they need.
+Rows are the prefix [0, num_rows); when a row is removed, the last row takes its place. The arrays
+of the batch are bound to the step graph, so writing to them sets the inputs of the next run. The
+state store contains the tensors of the rows; followers (samplers, searches, processors) contain
+everything else per row.
 
-A step's `Decision` is a value: `Search.decide` makes it from the scores and changes nothing, and
-`Rows.apply` carries it out.
+A step's `Decision` is a value: `Search.decide` computes it from the scores without side effects,
+and `Rows.apply` applies it.
 """
 
 import time
@@ -24,10 +26,10 @@ from serving.request import FinishedEvent, TokenEvent
 
 @dataclass(frozen=True, slots=True)
 class RowCopy:
-    """Says that row `target` is to stand where row `source` stands after the step; both go on.
+    """A copy of row `source` to row `target`; both continue.
 
-    target: a row of the same generation, or the row behind the last one.
-    num_shared: how many first positions of their states are equal already.
+    target: a row of the same generation, or the row after the last one.
+    num_shared: number of first positions in which their states are equal already.
     """
 
     source: int
@@ -36,7 +38,7 @@ class RowCopy:
 
 
 class SearchState(Protocol):
-    """Holds what a search over several rows remembers. Only that search looks inside."""
+    """The state of a search over several rows. Only that search reads it."""
 
     @property
     def generation(self) -> Generation: ...
@@ -44,16 +46,16 @@ class SearchState(Protocol):
 
 @dataclass(slots=True)
 class Decision:
-    """Holds everything that one step decides.
+    """All decisions of one step.
 
-    token_ids: i64 [rows], every row's next token, in the order of rows after the copies.
-    is_given: bool [rows], whose token was given in advance.
-    is_next: bool [rows], who takes a token; nothing changes of the others.
+    token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
+    is_given: bool [rows], whether the token was given in advance.
+    is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
-    searches: the searches over several rows that took a step, as they go on.
+    searches: the new states of searches over several rows that took a step.
     events: tokens to report, in order.
-    endings: generations that end, after those tokens.
-    finished_rows: rows that nobody needs any more.
+    endings: generations that end after those tokens.
+    finished_rows: rows to remove.
     """
 
     token_ids: Array
@@ -67,30 +69,33 @@ class Decision:
 
 
 class Follower:
-    """Remembers something for each row. What it has no use for does nothing here."""
+    """Keeps data for each row. Subclasses override the methods that they need."""
 
     def admit(self, row: int, generation: Generation) -> None:
-        """Begin to follow the new row of a generation."""
+        """Start to follow the new row of a generation."""
 
     def copy(self, source: int, target: int) -> None:
-        """Let row `target` stand where `source` stands; both live on."""
+        """Copy the data of row `source` to row `target`; both continue."""
 
     def move(self, source: int, target: int) -> None:
-        """Call row `source` from now on `target`, a row that was forgotten."""
+        """Rename row `source` to `target`; `target` was removed before."""
 
     def forget(self, row: int) -> None:
-        """Forget a row that leaves."""
+        """Delete the data of a removed row."""
 
     def advance(self, decision: Decision) -> None:
-        """Let every row take its token; the decision's copies have been made."""
+        """Add the new token of each row, after the decision's copies."""
 
 
 class Batch:
-    """Gives a generation one row, or one for each of its live beams.
+    """The rows of a batch: one for each generation, or one for each live beam.
 
-    num_given: how many of a row's next tokens are given in advance. num_generated: how many of its
-    tokens were not. max_generated: how many may be. num_ahead: how many tokens every row has been
-    run for that it may not have taken yet. num_steps: how many runs rows have taken tokens of.
+    num_given: number of a row's next tokens that are given in advance.
+    num_generated: number of its tokens that were generated.
+    max_generated: maximum number of generated tokens.
+    num_ahead: number of tokens that the graph has run for each row but the row may not have taken
+        yet.
+    num_steps: number of runs whose tokens rows have taken.
     """
 
     def __init__(self, slots: int) -> None:
@@ -130,13 +135,15 @@ class Batch:
 
     @property
     def num_free(self) -> int:
-        """Count the slots that no generation has or may claim: a beam search has all of its rows'
-        from the start.
+        """Return the number of unreserved slots: a beam search reserves all of its rows at the
+        start.
         """
         return self.slots - sum(each.request.num_rows for each in set(self.generations))
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
-        """Give a generation the next row, whose states hold so many of its given tokens."""
+        """Add a row for a generation. num_prefilled: given tokens that its states contain
+        already.
+        """
         row = self.num_rows
         generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
         self.ids[row, 0] = generation.given_ids[num_prefilled]
@@ -155,7 +162,7 @@ class Batch:
         return row
 
     def fork(self, parent: int) -> int:
-        """Give the generation of a row one more, which stands where that one stands."""
+        """Add a row for the generation of `parent`, at the same position."""
         row = self.num_rows
         self.generations.append(self.generations[parent])
         for column in self._columns:
@@ -163,7 +170,7 @@ class Batch:
         return row
 
     def remove(self, row: int) -> int | None:
-        """Take a row out. Returns the row that has to be moved into its place, if any."""
+        """Remove a row. Returns the row that must be moved into its place, if any."""
         last = self.num_rows - 1
         moved = self.generations.pop()
         if row == last:
@@ -174,16 +181,16 @@ class Batch:
         return last
 
     def pad(self, num_rows: int) -> None:
-        """Let free rows, up to so many in all, read one token at the beginning: a graph that runs
-        over them too writes nothing that is read.
+        """Set free rows, up to `num_rows` in all, to the first position, so that a graph that also
+        runs over them writes nothing that is read.
         """
         free = slice(self.num_rows, num_rows)
         self.ids[free] = self.past_lengths[free] = 0
         self.total_lengths[free] = self.source_lengths[free] = 1
 
     def advance(self, token_ids: Array, is_next: Array) -> None:
-        """Give rows one more token, those that are `is_next`, bool [rows]; if they had given ones
-        they have one of them less.
+        """Append a token to the rows where `is_next`, bool [rows], and count down their given
+        tokens.
         """
         rows = len(token_ids)
         self.num_ahead -= 1
@@ -200,24 +207,26 @@ class Rows:
         self._batch, self._states, self._followers = batch, states, followers
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
-        """Add a row whose states, behind those of the last row, are the generation's already."""
+        """Add a row whose states are already stored behind those of the last row."""
         row = self._batch.add(generation, num_prefilled)
         for follower in self._followers:
             follower.admit(row, generation)
         return row
 
     def apply(self, decision: Decision) -> None:
-        """Carry out a step's decision, after the run whose scores it was made of."""
+        """Apply the decision of a step, after the run that produced its scores."""
         for each in decision.copies:
             self._copy(each)
         for follower in self._followers:
             follower.advance(decision)
         self._batch.advance(decision.token_ids, decision.is_next)
-        for row in sorted(decision.finished_rows, reverse=True):  # no row moves before its turn
+        for row in sorted(
+            decision.finished_rows, reverse=True
+        ):  # from the last, so that a row is removed before it could be moved
             self.remove(row)
 
     def remove(self, row: int) -> None:
-        """Take a row out of the batch; the last row moves into the hole."""
+        """Remove a row; the last row takes its place."""
         last = self._batch.remove(row)
         for follower in self._followers:
             follower.forget(row)
@@ -228,11 +237,13 @@ class Rows:
 
     def remove_all(self, generation: Generation) -> None:
         rows = [row for row, each in enumerate(self._batch.generations) if each is generation]
-        for row in reversed(rows):  # from the last, so that no row moves before its turn
+        for row in reversed(
+            rows
+        ):  # from the last, so that a row is removed before it could be moved
             self.remove(row)
 
     def clear(self) -> None:
-        """Take out all rows, whatever state they are in."""
+        """Remove all rows."""
         for row in range(self._batch.num_rows):
             for follower in self._followers:
                 follower.forget(row)
@@ -249,7 +260,7 @@ class Rows:
             follower.copy(copy.source, copy.target)
 
     def _extent(self, row: int) -> RowExtent:
-        """Tell how much of a row's states its next step will read."""
+        """Return the extent of a row's states that its next step reads."""
         batch = self._batch
         num_tokens = int(batch.past_lengths[row]) + batch.num_ahead
         return RowExtent(num_tokens, int(batch.source_lengths[row]))

@@ -1,10 +1,10 @@
-"""Run an engine on a thread of its own, and share one processor between the engines of a replica.
+"""Run an engine on a thread, and share processors between the engines of a replica.
 
-Engines take turns of one or a few steps by start-time fair queueing (Goyal, Vin and Cheng, 1997):
-each model has a virtual time that its steps advance by the processor time they take, and the model
-that is furthest behind is next. Busy models get equal shares, whatever their steps cost and however
-many engines they have; a model that was idle has saved nothing, but is next when there is room. The
-two batches of one model divide its share by their weights.
+Engines take turns of one or a few steps by start-time fair queueing (Goyal, Vin and Cheng, 1997).
+Each model has a virtual time that advances by the processor time of its steps, and the model with
+the lowest virtual time is next. Busy models get equal shares, independent of the length of their
+steps and the number of their engines. A model that was idle gets no credit for that time, but is
+next when a processor is free. The two batches of one model divide its share by their weights.
 """
 
 import logging
@@ -28,9 +28,7 @@ Command = Callable[[], None]
 
 
 class Steps(Protocol):
-    """Gives requests their events, step by step: the engine that decodes, and the one that only
-    encodes.
-    """
+    """An engine that is run step by step: `Engine` or `EncodingEngine`."""
 
     scheduler: Scheduler
     job_size: JobSize
@@ -53,7 +51,7 @@ class Steps(Protocol):
 
 
 class Listener(Protocol):
-    """Hears of workers, on their threads."""
+    """Is called by workers, on their threads."""
 
     def on_step(self, worker: "Worker", events: Sequence[Event], step_seconds: float) -> None: ...
 
@@ -61,7 +59,9 @@ class Listener(Protocol):
 
 
 class TakesTurns(Protocol):
-    """Is entered around the steps of a turn; between them it says whether there is one more."""
+    """A context manager that is entered for the steps of a turn. Between steps it decides whether
+    there is one more.
+    """
 
     def __enter__(self) -> None: ...
 
@@ -77,10 +77,10 @@ class TakesTurns(Protocol):
 
 
 class Worker:
-    """Steps while there is work, else sleeps until it is told something."""
+    """The thread of an engine: it runs steps while there is work, else it waits for a command."""
 
     def __init__(self, engine: Steps, turns: TakesTurns, listener: Listener) -> None:
-        """turns: entered around its steps, where engines share a processor."""
+        """turns: context manager that is entered for the steps, if engines share processors."""
         self.engine = engine
         self.stats = engine.stats()
         self.warmed_up: Future[None] = Future()
@@ -99,15 +99,15 @@ class Worker:
             self._thread.join()
 
     def tell(self, command: Command) -> None:
-        """Let the engine's thread run a command after the step that it is in."""
+        """Run a command on the engine's thread, after the current step."""
         self._inbox.put(command)
 
     def stop(self) -> None:
-        """Abort what is open and end the thread, after the step that it is in."""
+        """Abort all requests and end the thread, after the current step."""
         self.tell(self._stop)
 
     def wake(self) -> bool:
-        """Let the engine look for work, if it sleeps; return whether it did."""
+        """Make the engine look for work if it is idle; return whether it was idle."""
         if not self._is_resting:
             return False
         self._is_resting = False
@@ -132,7 +132,7 @@ class Worker:
             self._listener.on_end(self, has_failed)
 
     def _warm_up(self) -> None:
-        """Also tell whoever waits for it how it went."""
+        """Warm up the engine, and report the result to the thread that waits for it."""
         try:
             self.engine.warm_up()
         except BaseException as error:
@@ -154,8 +154,8 @@ class Worker:
         self._listener.on_step(self, events, time.perf_counter() - started)
 
     def _rest(self) -> None:
-        """Wait for a command. Whoever brings work does so before looking for engines that rest, so
-        that either it sees this one or this one sees the work.
+        """Wait for a command. Other threads add work before they look for idle engines, so either
+        they see this engine or this engine sees the work.
         """
         self._is_resting = True
         if not self.engine.has_work:
@@ -163,7 +163,7 @@ class Worker:
         self._is_resting = False
 
     def _take_commands(self) -> None:
-        """Run all commands that have come, also while other engines had their turns."""
+        """Run all commands that have arrived, also while other engines had their turns."""
         while not self._inbox.empty():
             self._inbox.get()()
 
@@ -177,7 +177,7 @@ def _nothing() -> None:
 
 
 class FairShare:
-    """Lets engines step at once while so many CPUs have enough for all of their threads."""
+    """Lets engines run steps at the same time if there are enough CPUs for all of their threads."""
 
     def __init__(self, num_cpus: int) -> None:
         self._has_changed = threading.Condition()
@@ -188,9 +188,9 @@ class FairShare:
     def join(
         self, num_engines: int = 1, threads: int = 1, weight: Callable[[], float] = lambda: 1.0
     ) -> "list[ProcessorTurns]":
-        """Return a ProcessorTurns for each engine of one more model, or of its jobs of one size.
+        """Return a ProcessorTurns for each engine of a new model, or of its jobs of one size.
 
-        weight: the current part of the model's share that jobs of this size get.
+        weight: returns the current fraction of the model's share for jobs of this size.
         """
         account = Account(weight)
         threads = min(threads, self._num_cpus)
@@ -210,8 +210,9 @@ class FairShare:
                 self._has_changed.notify_all()
 
     def goes_on(self, turns: "ProcessorTurns", seconds: float) -> bool:
-        """Charge a turn so far, and tell whether it may take one more step at once: nobody who
-        waits is further behind. If it let go between short steps, each would wait for a long one.
+        """Charge the turn so far, and return whether it may take one more step: no waiting engine
+        has a lower virtual time. If it released the processor between short steps, each of them
+        would wait for a long step.
         """
         with self._has_changed:
             self._charge(turns, seconds)

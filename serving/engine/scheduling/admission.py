@@ -34,7 +34,7 @@ Fail = Callable[[list[Generation], Exception], None]  # ends generations that ca
 
 
 class Admission(ABC):
-    """Takes generations from the waiting queue and adds them to the rows, at once or some steps
+    """Takes generations from the waiting queue and adds them to the rows, immediately or some steps
     later.
     """
 
@@ -54,7 +54,7 @@ class Admission(ABC):
 
     @property
     def underway(self) -> Sequence[Generation]:
-        """List the generations that have left the queue and have no row yet."""
+        """Return the generations that have left the queue and have no row yet."""
         return ()
 
     @property
@@ -73,10 +73,12 @@ class Admission(ABC):
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """A prompt in progress.
+    """A prompt that is being prefilled.
 
-    row: its staging row. token_ids: i64, the tokens to prefill: all of the prompt but the last.
-    num_done: how many of them the row's states hold. place: the state buffers that were current.
+    row: its staging row.
+    token_ids: i64, the tokens to prefill: the whole prompt except its last token.
+    num_done: number of tokens that the row's states contain.
+    place: the state buffers that were current then.
     """
 
     generation: Generation
@@ -94,7 +96,7 @@ class Staged:
 
 
 class PromptAdmission(Admission):
-    """Admission for step graphs that read many tokens at once, of models without a source."""
+    """Admission for models without a source, whose step graph reads many tokens in one run."""
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class PromptAdmission(Admission):
         return False
 
     def admit(self, step_stats: StepStats) -> None:
-        """Prefill chunks within the token budget that decoding rows leave, at least one chunk.
+        """Prefill chunks within the token budget that decoding rows leave, but at least one chunk.
         Chunks in the cache cost nothing.
         """
         num_left = self._max_step_tokens - self._batch.num_rows
@@ -173,7 +175,7 @@ class PromptAdmission(Admission):
         self._free_rows.append(staged.row)
 
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
-        """Restore the next chunks from the cache, as many as it has."""
+        """Restore the next chunks that are in the cache."""
         self._settle(staged)
         if staged.generation.reports(AttentionKind.DECODER):
             return  # the cache has no attention weights
@@ -217,14 +219,14 @@ class PromptAdmission(Admission):
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
-        """Move the row's states to the buffers that are current now."""
+        """Move the row's states to the current buffers."""
         self._states.catch_up(staged.row, staged.place)
         staged.place = self._states.place
 
 
 class SourceAdmission(Admission):
     """Admission for models with a source, and for prompts that the step graph reads token by token.
-    A generation that leaves the waiting queue gets its row in the same step.
+    A generation gets its row in the step in which it leaves the waiting queue.
     """
 
     @property
@@ -297,7 +299,7 @@ class SourceAdmission(Admission):
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:
-        """Encode sources; one whose attention is reported comes alone."""
+        """Encode sources; a source whose attention is reported is encoded alone."""
         sources = [_source(each) for each in new]
         if not new[0].reports(AttentionKind.ENCODER):
             self._runner.encode(first, sources, span)
@@ -316,9 +318,9 @@ def _encoded(source: TokenIds) -> RowPart:
 
 @dataclass(frozen=True)
 class SharedParts:
-    """What the engines of one bundle share.
+    """The objects that the engines of one bundle share.
 
-    cache: states of prompts or of encoded sources, so that no engine computes them again.
+    cache: states of prompts or of encoded sources, so that only one engine computes them.
     """
 
     scheduler: Scheduler

@@ -1,13 +1,13 @@
 """Queues that order waiting requests: by priority, then in fair shares by key and by job.
 
 Fairness is counted in work, not in requests. Between keys: start-time fair queueing (Goyal, Vin and
-Cheng, 1997): the key that is furthest behind is next, and work is charged when it is taken. Between
-the jobs of a key, which come and go: self-clocked fair queueing (Golestani, 1994): each request
-gets the time at which it would be done if all jobs progressed at once. So a job of one sentence
-passes one of thousands, and the large job still gets its share.
+Cheng, 1997): the key that has received least work is next, and work is charged when it is taken.
+Between the jobs of a key: self-clocked fair queueing (Golestani, 1994): each request gets the time
+at which it would finish if all jobs progressed at once. So a job of one sentence passes one of
+thousands, and the large job still gets its share.
 
-Large and small jobs run in separate batches while both are there: in a batch that a large job
-fills, each step takes long, and a small job would wait for that at every token.
+Large and small jobs run in separate batches while there are both. In a batch that a large job
+fills, each step takes long, and a small job would wait for it at every token.
 """
 
 from collections import Counter
@@ -27,8 +27,8 @@ Key = tuple[float, ...]
 class KeyedQueue:
     """Orders generations by key, the lowest first; equal keys in the order of arrival.
 
-    Whoever leaves out of turn stays in the heap as a dead entry until it comes up, or until the
-    dead outnumber the living.
+    A removed generation stays in the heap as a dead entry until it is popped, or until more than
+    half of the entries are dead.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,9 @@ class KeyedQueue:
 
 
 class Deadlines:
-    """Knows whose time is up. Costs nothing while nobody has a deadline."""
+    """Returns generations whose deadline has passed, at no cost while no generation has a
+    deadline.
+    """
 
     def __init__(self) -> None:
         self._queue = KeyedQueue()
@@ -95,8 +97,11 @@ class Deadlines:
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """What waits of one share. charged: its time among the shares, after what was taken of
-    it. now: the time among its jobs. due: of each of these, when what waits of it would be done.
+    """The waiting work of one key.
+
+    charged: virtual time of the share after the work that was taken.
+    now: virtual time among its jobs.
+    due: for each job, the virtual time at which its waiting work would be done.
     """
 
     charged: float
@@ -129,7 +134,7 @@ class _Share:
 
 
 class FairQueue:
-    """Holds generations; any of them can be taken out at any time."""
+    """A queue of generations; any of them can be removed at any time."""
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
@@ -147,12 +152,12 @@ class FairQueue:
         self._shares[name].add(generation)
 
     def first(self) -> Generation | None:
-        """Return who comes next."""
+        """Return the next generation."""
         active = [share for share in self._shares.values() if share.queue]
         return min(active, key=self._place).queue.first() if active else None
 
     def take(self, generation: Generation) -> None:
-        """Remove who came next, and charge its share and its job for it."""
+        """Remove the next generation, and charge its share and its job."""
         share = self._shares[generation.request.share]
         self._now = max(self._now, share.charged)
         share.charged = self._now + generation.work
@@ -161,11 +166,11 @@ class FairQueue:
         share.remove(generation)
 
     def remove(self, generation: Generation) -> None:
-        """Remove whoever leaves without having come up."""
+        """Remove a generation that is not the next one."""
         self._shares[generation.request.share].remove(generation)
 
     def before(self, work: int, share: str, priority: int) -> int:
-        """Return how much work is done before `work` of a new job, if no other job arrives."""
+        """Return the work that is done before `work` of a new job, if no other job arrives."""
         own = self._shares.get(share)
         until_done = work + (own.before(work, priority) if own else 0)
         others = (each for name, each in self._shares.items() if name != share)
@@ -207,8 +212,8 @@ class JobQueues:
         self._max_small_rows = max_small_rows
         self.has_engine_for_small_jobs = False
         self._small, self._large = FairQueue(), FairQueue()
-        self._rows: Counter[str] = Counter()  # of each job that has not ended
-        self._large_jobs: Counter[str] = Counter()  # their rows that have not ended
+        self._rows: Counter[str] = Counter()  # number of rows of each job that has not ended
+        self._large_jobs: Counter[str] = Counter()  # number of their rows that have not ended
         self._open: dict[Generation, FairQueue] = {}
 
     @property
@@ -242,7 +247,7 @@ class JobQueues:
         self._open[generation].remove(generation)
 
     def end(self, generation: Generation) -> None:
-        """Forget a generation that has ended."""
+        """Remove a generation that has ended."""
         request = generation.request
         is_large = self._open.pop(generation) is self._large
         for counts in (self._rows, self._large_jobs) if is_large else (self._rows,):
@@ -251,12 +256,12 @@ class JobQueues:
                 del counts[request.job]
 
     def before(self, work: int, share: str, priority: int) -> int:
-        """Return how much work is done before `work` of a new job, if no other job arrives."""
+        """Return the work that is done before `work` of a new job, if no other job arrives."""
         return sum(queue.before(work, share, priority) for queue in (self._small, self._large))
 
     def weight(self, job_size: JobSize) -> float:
-        """Return the share of processor time for jobs of this size: equal shares for all jobs, but
-        double shares for small ones, because waiting for a long step delays them most.
+        """Return the fraction of processor time for jobs of this size: equal shares for all jobs,
+        but double shares for small ones, because a long step delays them most.
         """
         num_large, num_small = len(self._large_jobs), len(self._rows) - len(self._large_jobs)
         if not num_large or not num_small:

@@ -1,13 +1,13 @@
-"""The scheduler of one bundle: a single waiting queue from which all of its engines take requests.
+"""The scheduler of one bundle: a single waiting queue for all of its engines.
 
-The lowest `priority` comes first; among equals, jobs take turns (`fair_queue.py`). Nobody overtakes
-the first request, even if it waits for more rows than the next one needs. Waiting does not raise a
-priority: while urgent requests fill every slot, the others wait.
+Requests with the lowest `priority` are first; among equals, jobs take turns (`fair_queue.py`). The
+first request is never overtaken, even if it waits for more rows than the next one needs. Waiting
+does not raise a priority: while urgent requests fill every slot, the others wait.
 
 The waiting time is bounded: a request whose estimated waiting time is too long is refused at once.
 
-The engines run on threads of their own. What waits belongs to the scheduler; what an engine has
-taken belongs to that engine until it ends. All methods are thread-safe.
+The engines run on their own threads. A waiting request belongs to the scheduler, a request that an
+engine has taken belongs to that engine until it ends. All methods are thread-safe.
 """
 
 import logging
@@ -24,9 +24,9 @@ from serving.engine.scheduling.waiting_time import Throughput, encode_span
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
 from serving.request import Event, FinishedEvent, GenerationRequest
 
-_SMALL_PART = 8  # jobs of up to this part of the slots are small
-# Of a large job, sources are encoded so many tokens at a time: 200 take no longer for each token
-# than 1,000 do (40 us), and hold others up for a fifth of the time.
+_SMALL_PART = 8  # jobs of up to 1 / 8 of the slots are small
+# Source tokens of a large job in one encoder run: 200 take as long per token as 1,000 (40 us), and
+# delay other requests only a fifth as long.
 _ENCODE_TOKENS_OF_LARGE_JOBS = 128
 
 
@@ -122,8 +122,8 @@ class Scheduler:
     def first_for(self, queue: "EngineQueue") -> Generation | None:
         """Return the next generation for an engine, or None if another engine has fewer rows.
 
-        Rows are shared evenly. Otherwise the first engine to ask would take all generations, and
-        the other engines would be idle.
+        Rows are distributed evenly. Otherwise the first engine would take all generations, and the
+        other engines would be idle.
         """
         with self.lock:
             first = self._job_queues.first(queue.job_size)
@@ -171,8 +171,8 @@ class Scheduler:
     def _check_room(
         self, work: int, who: tuple[str, int], num_sequences: int, num_jobs: int
     ) -> None:
-        """Raise Overloaded if the request would wait too long. Requests for which rows are free
-        do not wait.
+        """Raise Overloaded if the request would wait too long. Requests do not wait if rows are
+        free.
 
         who: the share and the priority.
         """
@@ -203,7 +203,8 @@ class Scheduler:
 
 
 class EngineQueue:
-    """One engine's access to the scheduler, and the generations that it has taken.
+    """The queue of one engine: it takes generations from the scheduler and lists those it has
+    taken.
 
     num_rows: rows that these generations use or may use.
     """
@@ -238,7 +239,7 @@ class EngineQueue:
 
     def take_sources(self, num_free: int) -> list[Generation]:
         """Take the generations whose sources are encoded before the next step: as many as free rows
-        and the token budget allow, at least one while rows are free.
+        and the token budget allow, at least one if a row is free.
         """
         taken: list[Generation] = []
         num_tokens, most = 0, self._scheduler.config.max_encode_tokens
@@ -256,7 +257,7 @@ class EngineQueue:
 
     def withdraw(self, request_id: str) -> Generation | None:
         """Return the generation of a request if it waits or this engine has taken it, else None.
-        A waiting generation becomes this engine's, which must end it.
+        The engine must end it.
         """
         with self._scheduler.lock:
             waiting = self._scheduler.waiting(request_id)
@@ -301,7 +302,7 @@ logger = logging.getLogger(__name__)
 
 
 class EventQueue:
-    """The events of one engine that have not been reported yet. It also ends generations.
+    """The events of one engine that were not returned yet. It also ends generations.
 
     leave: removes a generation from the engine's rows or from its prefill.
     """

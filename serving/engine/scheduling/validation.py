@@ -1,4 +1,4 @@
-"""Validate a request against what its bundle can do."""
+"""Validation of requests: what a bundle supports."""
 
 import secrets
 
@@ -20,7 +20,7 @@ from serving.request import GenerationRequest, Ids
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
-    """Collect the tokens that a request forces or prefers by name."""
+    """Return the tokens that a request forces or prefers."""
     processors = request.processors
     ids = {*request.forced_ids, *(processors.allowed_ids or ())}
     ids.update(token_id for token_id, bias in processors.logit_bias if bias > 0)
@@ -28,7 +28,7 @@ def named_ids(request: GenerationRequest) -> set[int]:
 
 
 class RequestRules:
-    """ProcessorTurns a request into a generation, or raises RequestError."""
+    """Makes a generation of a request, or raises RequestError."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class RequestRules:
         timeout_seconds: float | None = None,
         prefill_chunk: int = 1,
     ) -> None:
-        """timeout_seconds: of requests that say none themselves. prefill_chunk: tokens of a prompt
-        that a graph reads at once, if it reads several.
+        """timeout_seconds: timeout of requests without their own.
+        prefill_chunk: number of prompt tokens that the graph reads in one run.
         """
         self._manifest = manifest
         self._num_at_once = tokens_at_once(manifest, prefill_chunk)
@@ -54,8 +54,8 @@ class RequestRules:
         self._has_shortlist, self._window = manifest.has_shortlist, manifest.window
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
-        """Make a generation of a request. More `max_new_tokens` than the limits leave are cut to
-        that: it ends by length.
+        """Return a generation. `max_new_tokens` is reduced to the bundle's limit: the generation
+        then ends by length.
         """
         self._check_source(request.source_ids)
         self._check_all_ids(request)
@@ -91,14 +91,16 @@ class RequestRules:
         return None if timeout is None else now + timeout
 
     def _selections(self, request: GenerationRequest, num_target: int) -> tuple[HeadSelection, ...]:
-        """Return the heads of a request's attention queries, if it may get so many weights."""
+        """Return the heads of a request's attention queries. Raises RequestError if they have too
+        many weights.
+        """
         selections = resolved_queries(request.attention_queries, self._manifest)
         extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
         extent.check(selections, self._manifest.attention_shapes)
         return selections
 
     def _alignment(self, request: GenerationRequest) -> HeadSelection | None:
-        """Return the heads whose mean is reported, which a coverage penalty needs too."""
+        """Return the heads whose mean is reported. A coverage penalty needs them too."""
         if request.alignment_heads is not None:
             return alignment_selection(request.alignment_heads, self._manifest)
         if request.beam is None or not request.beam.coverage_penalty:
@@ -109,8 +111,8 @@ class RequestRules:
         return alignment_selection((), self._manifest)
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
-        """Return what is scored for a request: its shortlist and all that it names itself, enough
-        to fill a window; for a grammar the whole vocabulary.
+        """Return the tokens to score: the request's shortlist and all tokens that the request
+        names, padded to a multiple of the window; with a grammar the whole vocabulary.
         """
         shortlist = request.shortlist
         if shortlist is None:
@@ -135,7 +137,7 @@ class RequestRules:
         self._check_ids("shortlist", (int(shortlist[0]), int(shortlist[-1])))
 
     def _room(self, prompt_ids: TokenIds, request: GenerationRequest) -> int:
-        """Count the tokens that may still be generated."""
+        """Return the number of tokens that may still be generated."""
         if not prompt_ids:
             raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
         num_given = len(prompt_ids) + len(request.forced_ids)
@@ -177,10 +179,10 @@ class RequestRules:
 
 
 class EncodingRules(RequestRules):
-    """Makes generations that have nothing to generate."""
+    """Makes generations for bundles that only encode."""
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
-        """Make a generation of a request. Raises RequestError."""
+        """Return a generation. Raises RequestError."""
         self._check_source(request.source_ids)
         if request.prompt_ids or request.forced_ids or request.beam is not None:
             message = "this model only encodes: it takes a source alone"
@@ -201,6 +203,6 @@ class EncodingRules(RequestRules):
         )
 
     def _num_hops(self) -> int:
-        """Count what looks at a text in place of a target."""
+        """Return the number of attention hops, which replace target positions."""
         spec = self._manifest.attention_output(AttentionKind.HOPS)
         return int(spec.shape[2]) if spec else 0

@@ -1,4 +1,4 @@
-"""Estimates of how long waiting work takes: padded lengths, the backlog and the throughput."""
+"""Estimates of waiting times: padded lengths, backlog and throughput."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from serving.engine.generation import Generation
 
 ENCODE_STEP = 4
-# More is worth another run. 64 would be up to 4 % faster for encoders whose linear layers leave
-# padding out, which gain 16 to 25 % by 32; recurrent ones lose 5 % by 32, and 13 % by 64.
+# With more padding, a second run is faster. For encoders whose linear layers skip padding, 32 gains
+# 16 to 25 % and 64 up to 4 % more; recurrent encoders lose 5 % with 32, and 13 % with 64.
 MOST_PADDING = 32
 
 
 def encode_span(generation: Generation) -> int:
-    """Return the padded length of a source that is encoded alone: a multiple of 4, coarser as it
-    grows, at most an eighth too long from 16 on.
+    """Return the padded length of a source that is encoded alone: a multiple of 4, then of larger
+    steps, at most an eighth too long from 16 on.
     """
     length = generation.num_source_tokens
     step = max(ENCODE_STEP, 1 << max(length - 1, 0).bit_length() >> 4)
@@ -21,8 +21,8 @@ def encode_span(generation: Generation) -> int:
 
 
 def encode_groups(generations: list[Generation], most_tokens: int) -> Iterator[list[Generation]]:
-    """Split into batches, the longest source last, which are padded to its span and then have at
-    most `most_tokens`.
+    """Split generations into batches. A batch is padded to the span of its longest source, which is
+    the last one, and has at most `most_tokens` tokens.
     """
     group: list[Generation] = []
     for generation in sorted(generations, key=encode_span):
@@ -35,7 +35,7 @@ def encode_groups(generations: list[Generation], most_tokens: int) -> Iterator[l
 
 
 def _joins(generation: Generation, group: list[Generation], most_tokens: int) -> bool:
-    """Tell whether little padding is needed to encode a longer source with the others."""
+    """Return whether a longer source can be encoded with the group with little padding."""
     span = encode_span(generation)
     padding = len(group) * (span - encode_span(group[-1]))
     return padding <= MOST_PADDING and (len(group) + 1) * span <= most_tokens
@@ -43,15 +43,17 @@ def _joins(generation: Generation, group: list[Generation], most_tokens: int) ->
 
 @dataclass(slots=True)
 class _Class:
-    """Holds the jobs whose work has as many binary digits: how many, and their work together."""
+    """The jobs whose work has the same number of binary digits: their count and their
+    total work.
+    """
 
     num_jobs: int = 0
     work: int = 0
 
 
 class Backlog:
-    """Knows the work that each job has waiting, in classes of about equal work: to ask takes as
-    long for ten thousand jobs as for ten.
+    """The waiting work of each job, in classes of about equal work, so that `before` takes the same
+    time for ten thousand jobs as for ten.
     """
 
     def __init__(self) -> None:
@@ -66,13 +68,13 @@ class Backlog:
         self._change(job_id, work)
 
     def remove(self, job_id: str, work: int) -> bool:
-        """Take work of a job away; return whether none of it waits any more."""
+        """Subtract work of a job; return whether none of its work waits any more."""
         self._change(job_id, -work)
         return job_id not in self._left
 
     def before(self, work: int) -> int:
-        """Return how much is done before so much work of a new job is: of each job as much as that,
-        or all it has.
+        """Return the work that is done before `work` of a new job: of each job this amount, or all
+        of its work.
         """
         return sum(
             min(each.work, each.num_jobs * work) if size >= work.bit_length() else each.work
@@ -103,8 +105,8 @@ _MAX_SECONDS = 4.0
 
 
 class Throughput:
-    """Forgets by halves, so that it follows what the last seconds were like. Time in which nobody
-    waits says nothing of how much could be done in it.
+    """The recent throughput: an average that halves old measurements, so that it follows the last
+    seconds. Time in which no request waits is not counted, because it does not show the capacity.
     """
 
     def __init__(self) -> None:
@@ -114,7 +116,7 @@ class Throughput:
 
     @property
     def work_per_second(self) -> float | None:
-        """Return the rate, None while there is too little to tell from."""
+        """Return the rate, or None while there are too few measurements."""
         if self._seconds < _MIN_SECONDS or not self._work:
             return None
         return self._work / self._seconds
