@@ -1,10 +1,16 @@
-"""Holds what all tests share: the one real server, which starts when the first test asks for it."""
+"""Fixtures of all tests, among them a real server, which starts when a test first needs it."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: its models are tiny here
 
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from onnx_ir.schemas import OpSignature
 
 from tests.encoders import encoder_bundle
 from tests.served import int8_bundle, served
@@ -20,6 +26,23 @@ def broken_pipes_are_errors() -> Iterator[None]:
     """Commands that are run in this process end with their reader; those who run them do not."""
     yield
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signatures_of_operators_are_cached() -> Iterator[None]:
+    """onnxscript derives an operator's signature for every node: a quarter of an export's time."""
+    derive = OpSignature.from_op_schema
+    known: dict[tuple[str, str, int], OpSignature] = {}
+
+    def cached(schema: Any) -> OpSignature:
+        key = (schema.domain, schema.name, schema.since_version)
+        if key not in known:
+            known[key] = derive(schema)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OpSignature, "from_op_schema", cached)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,10 @@
 The builders themselves say which weights they want; each gets random values of a trained size.
 """
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -127,21 +130,46 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: Any) -> Checkpoint:
-    """A random checkpoint of the family; ``changes`` override its tiny configuration."""
-    tokenizer = byte_tokenizer()
-    sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
-    config = parse_config({"architecture": architecture, **sizes})
-    weights = RandomWeights(seed)
-    graph_builder(architecture)(config, weights, Precision.FP32)
-    save_checkpoint(folder, config, weights.arrays, tokenizer.to_str())
+    """Return a random checkpoint. ``changes`` override its tiny configuration."""
+
+    def write(made: Path) -> None:
+        tokenizer = byte_tokenizer()
+        sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
+        config = parse_config({"architecture": architecture, **sizes})
+        weights = RandomWeights(seed)
+        graph_builder(architecture)(config, weights, Precision.FP32)
+        save_checkpoint(made, config, weights.arrays, tokenizer.to_str())
+
+    _copy_of((architecture, seed, changes), folder, write)
     return load_checkpoint(folder)
 
 
 def tiny_bundle(
     architecture: str, folder: Path, precision: Precision, seed: int = 0, **changes: Any
 ) -> Path:
-    """A bundle of a random checkpoint, in ``folder / "<architecture>-<precision>"``."""
+    """Return a bundle of a random checkpoint: ``folder / "<architecture>-<precision>"``.
+
+    The checkpoint is in ``folder / architecture``.
+    """
     checkpoint = tiny_checkpoint(architecture, folder / architecture, seed, **changes)
     bundle = folder / f"{architecture}-{precision}"
-    export_checkpoint(checkpoint, bundle, precision, name=architecture)
+
+    def write(made: Path) -> None:
+        export_checkpoint(checkpoint, made, precision, name=architecture)
+
+    _copy_of((architecture, precision, seed, changes), bundle, write)
     return bundle
+
+
+_cache = TemporaryDirectory(prefix="tiny-")  # until this process ends
+_made: dict[str, Path] = {}
+
+
+def _copy_of(key: object, folder: Path, write: Callable[[Path], None]) -> None:
+    """Copy to ``folder`` what ``write`` writes; for each key it is called once."""
+    name = repr(key)
+    if name not in _made:
+        made = Path(_cache.name) / str(len(_made))
+        write(made)
+        _made[name] = made
+    shutil.copytree(_made[name], folder, dirs_exist_ok=True)

@@ -28,7 +28,7 @@ from serving.bundle.manifest import (
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.runtime.graph import Graph, OrtGraph
+from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
 from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
@@ -49,10 +49,16 @@ class Rows:
         span: int = 0,
         threads: int = 1,
         wants_attention: bool = False,
+        graphs: Graphs | None = None,
     ) -> None:
-        """Encode the sources. span: their padded length; by default the least that fits."""
+        """Encode the sources.
+
+        span: their padded length; by default the least that fits. graphs: those of the bundle, if
+        they are open already.
+        """
         self._bundle, self._manifest = bundle, bundle.manifest
-        graphs, specs = open_graphs(bundle, EngineConfig(threads=threads)), bundle.manifest.graphs
+        graphs = graphs or open_graphs(bundle, EngineConfig(threads=threads))
+        specs = bundle.manifest.graphs
         self._step_spec, self._encode_spec = specs["step"], specs.get("encode")
         graph, encode = graphs.step, graphs.encode
         if wants_attention and graphs.attention:

@@ -9,6 +9,9 @@ import pytest
 from export.bundling.running import Rows
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.config import EngineConfig
+from serving.engine.runtime.graph import sharing_attention
+from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
 from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
@@ -54,6 +57,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bahdanau", {"cell": "gru-reset-before"}),
 ]
 LENGTHS = (17, 1, 40, 6, 16, 15, 31, 60, 3)
+EVERY_ROW = list(range(len(LENGTHS)))
+BATCHES = [(EVERY_ROW, 0), (EVERY_ROW[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)]  # rows, span
 STEP = 4  # of the spans that the engine pads sources to
 
 
@@ -67,12 +72,14 @@ def test_rows_are_the_same_alone_and_in_company(
 ) -> None:
     # Sizes that are no multiples of the vector width, and enough work for two threads.
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision, **changes))
-    examples = examples_of(architecture, LENGTHS)
-    sources = examples.sources
-    alone = [run(bundle, examples, [i], fit(len(each)), threads) for i, each in enumerate(sources)]
-    everyone = list(range(len(LENGTHS)))
-    for rows, span in ((everyone, 0), (everyone[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)):
-        for row, found in zip(rows, run(bundle, examples, rows, span, threads), strict=True):
+    assert_rows_are_independent(bundle, examples_of(architecture, LENGTHS), threads)
+
+
+def assert_rows_are_independent(bundle: Bundle, examples: Examples, threads: int) -> None:
+    run = Runs(bundle, examples, threads)
+    alone = [run([i], fit(len(source))) for i, source in enumerate(examples.sources)]
+    for rows, span in BATCHES:
+        for row, found in zip(rows, run(rows, span), strict=True):
             (expected,) = alone[row]
             for name, array in expected.items():
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
@@ -88,29 +95,37 @@ def fit(length: int) -> int:
     return -(-length // STEP) * STEP
 
 
-def run(
-    bundle: Bundle, examples: Examples, chosen: list[int], span: int, threads: int
-) -> list[dict[str, np.ndarray]]:
-    """Encoded states (real positions only), log-probabilities and, where a graph tells of it,
-    attention of each chosen row.
-    """
-    sources = [examples.sources[row] for row in chosen]
-    has_attention = "step_attention" in bundle.manifest.graphs
-    rows = Rows(bundle, sources, span=span, threads=threads, wants_attention=has_attention)
-    found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
-    for row, source in enumerate(sources):
-        for name, told in rows.source_outputs.items():
-            found[row][name] = told[row, :, : len(source), : len(source)]
-    for position, column in enumerate(zip(*(examples.targets[row] for row in chosen), strict=True)):
-        rows.read([[token_id] for token_id in column])
+class Runs:
+    """Runs a bundle on chosen rows of the examples."""
+
+    def __init__(self, bundle: Bundle, examples: Examples, threads: int) -> None:
+        self._bundle, self._examples = bundle, examples
+        self._graphs = sharing_attention(open_graphs(bundle, EngineConfig(threads=threads)))
+        self._has_attention = self._graphs.attention is not None
+
+    def __call__(self, chosen: list[int], span: int) -> list[dict[str, np.ndarray]]:
+        """Return encoded states (real positions only), log-probabilities and, where a graph has
+        it, attention of each chosen row.
+        """
+        bundle, examples = self._bundle, self._examples
+        sources = [examples.sources[row] for row in chosen]
+        rows = Rows(
+            bundle, sources, span=span, wants_attention=self._has_attention, graphs=self._graphs
+        )
+        found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
         for row, source in enumerate(sources):
-            found[row][f"logp {position}"] = rows.outputs["logp"][row]
-            if has_attention:
-                for name, told in rows.outputs.items():
+            for name, array in rows.source_outputs.items():
+                found[row][name] = array[row, :, : len(source), : len(source)]
+        targets = zip(*(examples.targets[row] for row in chosen), strict=True)
+        for position, column in enumerate(targets):
+            rows.read([[token_id] for token_id in column])
+            for row, source in enumerate(sources):
+                found[row][f"logp {position}"] = rows.outputs["logp"][row]
+                for name, array in rows.outputs.items():
                     length = len(source) if name == "attention" else position + 1
                     if name.endswith("attention"):
-                        found[row][f"{name} {position}"] = told[row, ..., :length]
-    return found
+                        found[row][f"{name} {position}"] = array[row, ..., :length]
+        return found
 
 
 def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[str, np.ndarray]:
@@ -142,8 +157,7 @@ def test_texts_are_the_same_alone_and_in_company(
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision, **changes))
     texts = random_texts(LENGTHS)
     alone = [encoded(bundle, [text], fit(len(text[0])), 2) for text in texts]
-    everyone = list(range(len(LENGTHS)))
-    for rows, span in ((everyone, 0), (everyone[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)):
+    for rows, span in BATCHES:
         found = encoded(bundle, [texts[row] for row in rows], span, 2)
         for place, row in enumerate(rows):
             length = len(texts[row][0])

@@ -2,12 +2,10 @@
 
 import importlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from serving.bundle.manifest import Precision
 from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent, TokenLogprob
@@ -25,15 +23,6 @@ from tests.tiny import tiny_bundle
 
 SLOW = ["http", "engine", "placement", "bart", "luong"]  # as others, or more than seconds
 QUICK = [name for name in PARTS if name not in SLOW]
-
-
-@pytest.fixture(autouse=True)
-def one_torch_thread() -> Iterator[None]:
-    """With models this small, threads spend their time waiting for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def found_by(name: str, folder: Path) -> list[Finding]:

@@ -15,7 +15,7 @@ from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of, torch_log_probabilities
-from tests.export.test_rows_are_independent import LENGTHS, run
+from tests.export.test_rows_are_independent import LENGTHS, assert_rows_are_independent
 from tests.tiny import tiny_checkpoint
 
 LOUD = [3, 17, 60]
@@ -66,12 +66,8 @@ def test_they_are_found_and_make_no_errors(
 
 
 def test_rows_are_the_same_alone_and_in_company(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    bundle, examples = exported(checkpoint, tmp_path / "bundle"), examples_of("llama", LENGTHS)
-    everyone = list(range(len(LENGTHS)))
-    for row, found in enumerate(run(bundle, examples, everyone, 0, 2)):
-        (alone,) = run(bundle, examples, [row], 0, 2)
-        for name, array in alone.items():
-            assert np.array_equal(array, found[name]), (name, row)
+    bundle = exported(checkpoint, tmp_path / "bundle")
+    assert_rows_are_independent(bundle, examples_of("llama", LENGTHS), threads=2)
 
 
 def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """The application over scripted engines, and a client that talks to it without a network."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
@@ -56,8 +57,10 @@ async def made_world(
     others: Sequence[Model] = (),
     **options: Any,
 ) -> AsyncIterator[World]:
-    """generator, options: of the generator's and the translator's manifest. access: of Services.
-    others: further models.
+    """Return scripted models, an application that serves them, and its client.
+
+    generator, options: fields of the generator's and of the translator's manifest.
+    access: further fields of Services. others: further models.
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
     translator, translator_engine = shouting_translator(
@@ -78,7 +81,21 @@ async def made_world(
         lambda: readiness[0],
         **access or {},
     )
-    app = create_app(services)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
-        yield World(app, client, translator_engine, generator_engine, metrics, readiness)
+    with nullcontext(create_app(services)) if access else reused_app(services) as app:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+            yield World(app, client, translator_engine, generator_engine, metrics, readiness)
+
+
+_idle: list[tuple[FastAPI, Services]] = []
+
+
+@contextmanager
+def reused_app(services: Services) -> Iterator[FastAPI]:
+    """Return an application that no test uses; making its routes takes longer than most tests."""
+    fields = dict(vars(services))
+    app, replaced = _idle.pop() if _idle else (create_app(services), services)
+    vars(replaced).clear()
+    vars(replaced).update(fields)
+    yield app
+    _idle.append((app, replaced))

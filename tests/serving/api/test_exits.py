@@ -232,3 +232,4 @@ async def test_an_aborted_answer_is_no_whole_one(world: World) -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
         with pytest.raises(PanicException):
             await client.get("/broken")
+    world.app.router.routes.pop()  # other tests use the application too
