@@ -34,8 +34,7 @@ from serving.bundle.manifest import (
     Task,
     Tokens,
 )
-from serving.bundle.opening import Bundle, open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import Bundle, open_bundle, seal
 
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",

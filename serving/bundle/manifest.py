@@ -1,6 +1,6 @@
-"""Describes what ``bundle.json`` says: a model is a few graphs plus a list of named state tensors.
+"""The manifest of a bundle, ``bundle.json``: a few graphs and a list of named state tensors.
 
-The manifest is data only. Whether the files beside it match is the business of ``opening``.
+The manifest is data only; ``opening`` checks the files of the bundle against it.
 """
 
 import enum
@@ -10,27 +10,27 @@ from typing import Any
 FORMAT_VERSION = 3
 MANIFEST_FILE = "bundle.json"
 TOKENIZER_FILE = "tokenizer.json"
-TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # where the target has another than the source
+TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if it is not that of the source
 SHORTLIST_FILE = "shortlist.safetensors"
-WORDS_FILE = "words.txt"  # that a translator knows of the languages it reads
+WORDS_FILE = "words.txt"  # source words that a translator knows
 CARD_FILE = "README.md"
 BATCH = "batch"  # leading axis of every tensor of a graph
 SOURCE = "source"  # axis of a constant state: source positions, padded to the engine's span
 LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
-CANDIDATES = "candidates"  # axis of rows' lexical shortlists, padded to the longest of the batch
-UNION = "union"  # axis of what any row has on its shortlist
-WANTS_LOGP = "wants_logp"  # switches log-probabilities off: a step graph then gives logits for them
+CANDIDATES = "candidates"  # axis of the rows' lexical shortlists, padded to the longest
+UNION = "union"  # axis of all tokens that are on the shortlist of a row
+WANTS_LOGP = "wants_logp"  # input; if false, the step graph returns logits as log-probabilities
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
-SOURCE_TYPES = "source_types"  # input of encode: which text of a pair a token is of
-EMBEDDING = "embedding"  # what encode gives for task embed
-LOGITS = "logits"  # and for task classify
+SOURCE_TYPES = "source_types"  # input of encode: 0 or 1, the text of a pair that a token belongs to
+EMBEDDING = "embedding"  # output of encode for task embed
+LOGITS = "logits"  # output of encode for task classify
 SELECT = "select"  # the graph that chooses next tokens on a device
-MAX_TOP_K = 1024  # most that it ranks
-STEP_ATTENTION = "step_attention"  # the step graph, telling also what its tokens look at
-ENCODE_ATTENTION = "encode_attention"  # likewise the encode graph
-ATTENDED = "attended"  # input and axis: of how many target positions attention is told
+MAX_TOP_K = 1024  # the largest top_k of this graph
+STEP_ATTENTION = "step_attention"  # the step graph with attention weights as further outputs
+ENCODE_ATTENTION = "encode_attention"  # the encode graph with attention weights
+ATTENDED = "attended"  # input and axis: number of target positions to return weights for
 VERIFY = "verify"  # the graph that scores several next tokens of a row at once
-POSITIONS = "positions"  # axis of what it scores: of each row so many tokens, row by row
+POSITIONS = "positions"  # axis of its scores: several tokens of each row, row by row
 
 Shape = tuple[int | str, ...]
 
@@ -43,7 +43,7 @@ class Task(enum.StrEnum):
 
     @property
     def only_encodes(self) -> bool:
-        """Tell whether a request ends with its encoding: there is no graph ``step``."""
+        """Return whether a request ends with its encoding; then there is no graph ``step``."""
         return self in (Task.EMBED, Task.CLASSIFY)
 
 
@@ -59,7 +59,7 @@ DEVICE_PRECISIONS = (Precision.BF16, Precision.FP16)
 
 
 class StateKind(enum.StrEnum):
-    """Says how a state changes per token."""
+    """How a state changes with each token."""
 
     APPEND = "append"  # one position is added, in place
     REPLACE = "replace"  # overwritten
@@ -69,9 +69,7 @@ class StateKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Describes an input or output of a graph; ``dtype`` is numpy's name, or bfloat16;
-    symbolic axes are strings.
-    """
+    """An input or output of a graph. dtype: as in numpy, or bfloat16. Symbolic axes are strings."""
 
     name: str
     dtype: str
@@ -87,7 +85,7 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class StateSpec:
-    """Describes a tensor that a generation keeps between steps; ``shape`` is that of one row."""
+    """A tensor that a generation keeps between steps. shape: of one row."""
 
     name: str
     kind: StateKind
@@ -96,12 +94,10 @@ class StateSpec:
 
 
 class AttentionKind(enum.StrEnum):
-    """Says who looks at what."""
-
-    CROSS = "cross"  # the target at the source
-    ENCODER = "encoder"  # the source at itself
-    DECODER = "decoder"  # the target, or a language model's text, at itself so far
-    HOPS = "hops"  # each part of an embedding at the text: Lin et al., 2017
+    CROSS = "cross"  # the target attends to the source
+    ENCODER = "encoder"  # the source attends to itself
+    DECODER = "decoder"  # the target, or a language model's text, attends to itself so far
+    HOPS = "hops"  # each part of an embedding attends to the text: Lin et al., 2017
 
 
 ATTENTION_OUTPUTS = {
@@ -114,7 +110,7 @@ ATTENTION_OUTPUTS = {
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Counts what one kind of attention is told of; one axis has the heads of all layers."""
+    """The number of layers and heads of one attention kind. In tensors they are one axis."""
 
     num_layers: int
     num_heads: int
@@ -126,7 +122,7 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class LanguageIds:
-    """Holds what one language adds around a text."""
+    """Token ids that one language adds to a text."""
 
     source_prefix: tuple[int, ...] = ()
     source_suffix: tuple[int, ...] = ()
@@ -135,12 +131,11 @@ class LanguageIds:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Special ids. A source is ``source_prefix + text + source_suffix``, a target starts with
+    """Special token ids. A source is ``source_prefix + text + source_suffix``. A target starts with
     ``prompt_prefix`` and ends before one of ``stop``.
 
-    ``sources`` and ``targets`` say what languages add, by their codes: in front of the source that
-    of the target language, then that of its own; at its end that of its own; to the target's
-    beginning that of the target language.
+    sources, targets: ids that languages add, by language code; see ``between``.
+    unk: stands for unknown text. forced_eos: the last token of a request of maximal length.
     """
 
     pad: int
@@ -150,13 +145,17 @@ class Tokens:
     source_suffix: tuple[int, ...]
     prompt_prefix: tuple[int, ...]
     stop: tuple[int, ...]
-    unk: int | None = None  # stands for what the vocabulary cannot say, if anything does
-    forced_eos: int | None = None  # what the last token must be that a request's length allows
+    unk: int | None = None
+    forced_eos: int | None = None
     sources: dict[str, LanguageIds] = field(default_factory=dict)
     targets: dict[str, LanguageIds] = field(default_factory=dict)
 
     def between(self, source: str, target: str) -> "Tokens":
-        """Return the ids of one pair of languages; of a model without language tokens the same."""
+        """Return the ids for a pair of languages.
+
+        The source begins with the ids of the target language, then of the source language; it ends
+        with those of the source language. The target begins with the ids of the target language.
+        """
         own = self.sources.get(source, LanguageIds())
         other = self.targets.get(target, LanguageIds())
         return replace(
@@ -168,7 +167,7 @@ class Tokens:
 
 
 class Activation(enum.StrEnum):
-    """Says how a classifier's logits become scores."""
+    """The function that computes scores from a classifier's logits."""
 
     SIGMOID = "sigmoid"  # each label by itself
     SOFTMAX = "softmax"  # the labels together
@@ -177,15 +176,15 @@ class Activation(enum.StrEnum):
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """Says what a model makes of a text that only encodes.
+    """The output of a model that only encodes.
 
-    dimension: of an embedding; None of a classifier. is_normalised: embeddings have length 1.
-    labels: of a classifier, one for each logit; a reranker has one. activation: likewise.
+    dimension: of an embedding; None for a classifier. is_normalised: embeddings have length 1.
+    labels: of a classifier, one for each logit; a reranker has one. activation: of a classifier.
     separator: ids between the texts of a pair, ``source_prefix + first + separator + second +
-        source_suffix``; where the graph reads ``source_types``, they are 0 up to the separator's
-        last and then 1. None of a model that takes no pairs.
-    prompts: what is put in front of a text, as text, by the names that requests choose them by.
-    default_prompt: the name of what is put in front where a request names none.
+        source_suffix``; None if the model takes no pairs. ``source_types``, if the graph reads
+        them, are 0 up to the end of the separator and then 1.
+    prompts: texts that can be put before an input, by name.
+    default_prompt: the name of the prompt for requests that name none.
     """
 
     dimension: int | None = None
@@ -199,8 +198,8 @@ class EncoderSpec:
 
 @dataclass(frozen=True)
 class Limits:
-    """``max_target_tokens`` counts prompt and output together: the capacity of append states; 0
-    of a model that only encodes.
+    """max_target_tokens: prompt and output together, the capacity of append states; 0 for a model
+    that only encodes.
     """
 
     max_source_tokens: int | None
@@ -221,26 +220,26 @@ class Manifest:
     graphs: dict[str, GraphSpec]
     states: tuple[StateSpec, ...]
     vocab_size: int
-    window: int  # how many of the best tokens the step graph returns per row; 0 without one
-    files: dict[str, str]  # file name to SHA-256, of every file but bundle.json itself
-    source_vocab_size: int | None = None  # None: that of the target, vocab_size
-    chat_template: str | None = None  # in Jinja, as Hugging Face's tokenizers have them
-    generation: dict[str, Any] = field(default_factory=dict)  # what requests do not say
+    window: int  # number of best tokens per row that the step graph returns; 0 without it
+    files: dict[str, str]  # SHA-256 of every file except bundle.json, by name
+    source_vocab_size: int | None = None  # None: vocab_size, that of the target
+    chat_template: str | None = None  # in Jinja, as in Hugging Face's tokenizers
+    generation: dict[str, Any] = field(default_factory=dict)  # recommended values of options
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)
-    encoder: EncoderSpec | None = None  # of the tasks embed and classify, which have no step
+    encoder: EncoderSpec | None = None  # for the tasks embed and classify
 
     @property
     def num_attention_heads(self) -> int:
-        """Count the heads whose attention over the source is told; 0 where none is."""
+        """Return the number of cross-attention heads; 0 if their weights are no output."""
         spec = self.attention_output(AttentionKind.CROSS)
         return 0 if spec is None else int(spec.shape[1])
 
     @property
     def attention_shapes(self) -> dict[AttentionKind, AttentionShape]:
-        """Say of which kinds attention is told. A bundle that does not say tells of its source, as
-        of one layer.
+        """Return the attention kinds of the bundle. Old manifests list none; their cross-attention
+        counts as one layer.
         """
         if self.attention:
             return {kind: self.attention[kind] for kind in AttentionKind if kind in self.attention}
@@ -248,20 +247,20 @@ class Manifest:
         return {AttentionKind.CROSS: AttentionShape(1, num_heads)} if num_heads else {}
 
     def attention_output(self, kind: AttentionKind) -> TensorSpec | None:
-        """Find the output that tells of a kind of attention, if any does."""
+        """Return the graph output with the weights of an attention kind, if there is one."""
         graph, name = ATTENTION_OUTPUTS[kind]
         outputs = self.graphs[graph].outputs if graph in self.graphs else ()
         return next((spec for spec in outputs if spec.name == name), None)
 
     @property
     def num_verified(self) -> int:
-        """Count the tokens of a row that the graph ``verify`` takes; 0 without that graph."""
+        """Return how many tokens of a row the graph ``verify`` takes; 0 without that graph."""
         if VERIFY not in self.graphs:
             return 0
         return next(int(spec.shape[1]) for spec in self.graphs[VERIFY].inputs if spec.name == "ids")
 
     @property
     def has_shortlist(self) -> bool:
-        """Tell whether the step graph scores each row's own candidates only."""
+        """Return whether the step graph scores only a shortlist of tokens for each row."""
         step = self.graphs.get("step")
         return step is not None and any(spec.name == "shortlist" for spec in step.inputs)

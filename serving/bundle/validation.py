@@ -1,26 +1,35 @@
-"""Checks that a manifest makes sense by itself: graphs, states and token ids must agree.
+"""Checks of a manifest: its graphs, states and token ids must fit together.
 
-Every check yields its problems as lines; none raises.
+Each check yields its problems as lines; none raises.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePath
 
-from serving.bundle.encoders import encoder_problems
 from serving.bundle.manifest import (
+    ATTENDED,
+    ATTENTION_OUTPUTS,
     BATCH,
     CANDIDATES,
     EDITS,
+    EMBEDDING,
+    ENCODE_ATTENTION,
     FORMAT_VERSION,
+    LOGITS,
     POSITIONS,
     SELECT,
     SHORTLIST_FILE,
+    SOURCE,
     SOURCE_TYPES,
+    STEP_ATTENTION,
     TOKENIZER_FILE,
     UNION,
     VERIFY,
     WANTS_LOGP,
+    Activation,
+    AttentionKind,
+    EncoderSpec,
     GraphSpec,
     Manifest,
     Shape,
@@ -29,7 +38,6 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
-from serving.bundle.telling import attention_problems
 
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
@@ -115,8 +123,12 @@ def _graph_problems(manifest: Manifest) -> Iterator[str]:
             yield f"files: {name!r} is not the name of a file in this folder"
 
 
+def _missing(expected: TensorSpec) -> str:
+    return f"{expected.name} is missing or not {expected.dtype} {list(expected.shape)}"
+
+
 def _state_problems(state: StateSpec, graphs: dict[str, GraphSpec]) -> Iterator[str]:
-    """Where a state of each kind must appear, with its own type and shape."""
+    """Check that a state is an input and output of the graphs, with its type and shape."""
     step, encode = graphs.get("step"), graphs.get("encode")
     if step is not None:
         yield from _tensor_problems(state, state.name, step.inputs, "graphs.step.inputs")
@@ -143,7 +155,7 @@ def _tensor_problems(
 
 
 def _output_problems(manifest: Manifest) -> Iterator[str]:
-    """Check the engine's inputs and outputs: none it cannot feed, everything it must read."""
+    """Check that the engine has all inputs of the graphs, and gets all outputs that it reads."""
     states = {state.name for state in manifest.states}
     step_inputs = (*STEP_INPUTS, *SHORTLIST_INPUTS)
     for name, known in (("encode", ENCODE_INPUTS), ("step", step_inputs)):
@@ -167,16 +179,15 @@ def _output_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
-    for name, expected in SHORTLIST_INPUTS.items():
+    for expected in SHORTLIST_INPUTS.values():
         if expected not in step.inputs:
-            shape = list(expected.shape)
-            yield f"graphs.step.inputs: {name} is missing or not {expected.dtype} {shape}"
+            yield f"graphs.step.inputs: {_missing(expected)}"
     if SHORTLIST_FILE not in manifest.files:
         yield f"files: no checksum for {SHORTLIST_FILE}"
 
 
 def _select_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that the graph which chooses tokens reads and writes what the engine has for it."""
+    """Check the inputs and outputs of the graph that chooses tokens."""
     graph, vocab_size = manifest.graphs.get(SELECT), manifest.vocab_size
     if graph is None:
         return
@@ -193,8 +204,9 @@ def _select_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _verify_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that the graph which scores several tokens of a row is the step graph in what it reads
-    and writes, and that what it was wrong about can be taken back: only appended states can.
+    """Check that the verify graph has the inputs and outputs of the step graph.
+
+    All states must be append states, because only these can drop the tokens that were rejected.
     """
     graph, step = manifest.graphs.get(VERIFY), manifest.graphs.get("step")
     if graph is None or step is None:
@@ -240,3 +252,164 @@ def _ids_outside(token_ids: set[int], vocab_size: int) -> Iterator[str]:
     for token_id in sorted(token_ids):
         if not 0 <= token_id < vocab_size:
             yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"
+
+
+_SOURCE_INPUTS = {
+    "source_ids": TensorSpec("source_ids", "int64", (BATCH, SOURCE)),
+    "source_lengths": TensorSpec("source_lengths", "int32", (BATCH,)),
+    SOURCE_TYPES: TensorSpec(SOURCE_TYPES, "int64", (BATCH, SOURCE)),
+}
+
+
+def encoder_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that `encoder` is present for tasks that only encode, and for no others."""
+    encoder, task = manifest.encoder, manifest.task
+    if not task.only_encodes:
+        if encoder is not None:
+            yield f"encoder: must not be there for task {task}"
+        return
+    if encoder is None:
+        yield f"encoder: missing for task {task}"
+        return
+    yield from _no_decoding_problems(manifest)
+    yield from _embedder_problems(encoder) if task is Task.EMBED else _classifier_problems(encoder)
+    if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
+        yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
+    yield from _encode_problems(manifest, encoder)
+
+
+def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:
+    for name in sorted(manifest.graphs.keys() - {"encode", "encode_attention"}):
+        yield f"graphs.{name}: must not be there for task {manifest.task}"
+    if manifest.states:
+        yield f"states: must be empty for task {manifest.task}"
+    if manifest.limits.max_source_tokens is None:
+        yield f"limits.max_source_tokens: missing for task {manifest.task}"
+    for path, value in (
+        ("limits.max_target_tokens", manifest.limits.max_target_tokens),
+        ("window", manifest.window),
+    ):
+        if value:
+            yield f"{path}: {value} must be 0 for task {manifest.task}"
+
+
+def _embedder_problems(encoder: EncoderSpec) -> Iterator[str]:
+    if encoder.dimension is None or encoder.dimension < 1:
+        yield f"encoder.dimension: {encoder.dimension} is not positive"
+    if encoder.labels or encoder.activation is not Activation.NONE:
+        yield "encoder.labels, encoder.activation: must not be there for task embed"
+
+
+def _classifier_problems(encoder: EncoderSpec) -> Iterator[str]:
+    if encoder.dimension is not None or encoder.is_normalised:
+        yield "encoder.dimension, encoder.is_normalised: must not be there for task classify"
+    if not encoder.labels:
+        yield "encoder.labels: must not be empty for task classify"
+    if len({*encoder.labels}) < len(encoder.labels):
+        yield "encoder.labels: must differ from each other"
+
+
+def _encode_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:
+    """Check the inputs of the encode graph, and that it returns one vector for each row."""
+    graph = manifest.graphs.get("encode")
+    if graph is None:
+        return
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    for name, expected in _SOURCE_INPUTS.items():
+        found = inputs.get(name)
+        if found != expected and (found is not None or name != SOURCE_TYPES):
+            yield f"graphs.encode.inputs: {_missing(expected)}"
+    name, width = EMBEDDING, encoder.dimension
+    if manifest.task is Task.CLASSIFY:
+        name, width = LOGITS, len(encoder.labels)
+    if width is not None and TensorSpec(name, "float32", (BATCH, width)) not in graph.outputs:
+        yield f"graphs.encode.outputs: {name} is missing or not float32 [batch, {width}]"
+
+
+TOKENS = "tokens"  # axis: tokens that the step graph reads at once
+HOPS = "hops"  # axis: the number of hops of an embedding
+AXES: dict[AttentionKind, Shape] = {
+    AttentionKind.CROSS: (SOURCE,),
+    AttentionKind.ENCODER: (SOURCE, SOURCE),
+    AttentionKind.DECODER: (TOKENS, ATTENDED),
+    AttentionKind.HOPS: (HOPS, SOURCE),
+}
+SPAN = TensorSpec(ATTENDED, "int64", (1,))
+
+
+def attention_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that graphs with attention outputs are otherwise equal to those without."""
+    for name, plain in ((STEP_ATTENTION, "step"), (ENCODE_ATTENTION, "encode")):
+        graph, other = manifest.graphs.get(name), manifest.graphs.get(plain)
+        if graph is not None and other is not None:
+            yield from _attention_graph_problems(name, graph, plain, other)
+    for kind in AttentionKind:
+        yield from _kind_problems(manifest, kind)
+    for name in sorted(manifest.attention.keys() - {*AttentionKind}):
+        yield f"attention.{name}: is none of {', '.join(AttentionKind)}"
+    yield from _alignment_problems(manifest)
+
+
+def _attention_graph_problems(
+    name: str, graph: GraphSpec, plain: str, other: GraphSpec
+) -> Iterator[str]:
+    names = {output for graph_name, output in ATTENTION_OUTPUTS.values() if graph_name == name}
+    found = {tensor for tensor in graph.outputs if tensor.name in names}
+    inputs, outputs = {*graph.inputs} - {SPAN}, {*graph.outputs} - found
+    if (inputs, outputs) != ({*other.inputs}, {*other.outputs}):
+        yield f"graphs.{name}: inputs or outputs are not those of graphs.{plain} and attention"
+    if not found:
+        yield f"graphs.{name}.outputs: attention is missing"
+
+
+def _kind_problems(manifest: Manifest, kind: AttentionKind) -> Iterator[str]:
+    """Check the output of an attention kind, and that its heads are those of all layers."""
+    graph, name = ATTENTION_OUTPUTS[kind]
+    spec, declared = manifest.attention_output(kind), manifest.attention.get(kind)
+    if spec is None:
+        if declared is not None:
+            yield f"attention.{kind}: graphs.{graph} has no output {name}"
+    elif not _has_axes(spec, AXES[kind]):
+        expected = ", ".join(map(str, (BATCH, "heads", *AXES[kind])))
+        yield (
+            f"graphs.{graph}.outputs: {name} is {spec.dtype} {list(spec.shape)}, "
+            f"expected float32 [{expected}]"
+        )
+    elif declared is not None and declared.num_maps != spec.shape[1]:
+        heads = f"{declared.num_layers} layers of {declared.num_heads} heads"
+        yield f"attention.{kind}: {heads}, but graphs.{graph} gives {spec.shape[1]} in all"
+    elif declared is None and (manifest.attention or kind is not AttentionKind.CROSS):
+        yield f"attention.{kind}: missing, graphs.{graph} gives {name}"
+
+
+def _has_axes(spec: TensorSpec, axes: Shape) -> bool:
+    """Return whether a tensor is f32 [batch, heads, *axes]; TOKENS may be 1."""
+    match spec.dtype, spec.shape:
+        case "float32", ("batch", int(), *others):
+            pairs = zip(others, axes, strict=False)
+            return len(others) == len(axes) and all(_fits(*pair) for pair in pairs)
+    return False
+
+
+def _fits(found: int | str, axis: int | str) -> bool:
+    is_hops = axis == HOPS and isinstance(found, int)
+    return found == axis or is_hops or (axis, found) == (TOKENS, 1)
+
+
+def _alignment_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that a model with cross-attention has alignment heads, and no other model."""
+    heads, spec = manifest.alignment_heads, manifest.attention_output(AttentionKind.CROSS)
+    if spec is None:
+        if heads and STEP_ATTENTION not in manifest.graphs:
+            yield f"alignment_heads: must be empty without a graph {STEP_ATTENTION}"
+        elif heads and manifest.attention_output(AttentionKind.DECODER) is not None:
+            yield "alignment_heads: must be empty without attention over a source"
+        return
+    if not _has_axes(spec, AXES[AttentionKind.CROSS]):
+        return
+    if not heads:
+        yield f"alignment_heads: must not be empty with a graph {STEP_ATTENTION}"
+    num_heads = int(spec.shape[1])
+    for head in heads:
+        if not 0 <= head < num_heads:
+            yield f"alignment_heads: {head} is not one of the {num_heads} heads"

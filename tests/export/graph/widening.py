@@ -12,8 +12,7 @@ import onnx
 from onnx import GraphProto, TensorProto, numpy_helper
 
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import open_bundle, seal
 
 
 def widened(bundle: Path, folder: Path) -> Path:

@@ -17,8 +17,7 @@ from loadtest.bench.command import COMPARED, OF_ONE_SIZE, bench
 from loadtest.bench.comparisons import COMPARISONS
 from loadtest.bench.workload import build_workload
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import open_bundle, seal
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.cards import ModelCard

@@ -20,8 +20,7 @@ from serving.bundle.manifest import (
     TensorSpec,
     Tokens,
 )
-from serving.bundle.opening import open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import open_bundle, seal
 from serving.errors import BundleError
 
 STATES = (

@@ -18,9 +18,8 @@ from serving.bundle.manifest import (
     TensorSpec,
     Tokens,
 )
-from serving.bundle.opening import open_bundle
+from serving.bundle.opening import open_bundle, seal
 from serving.bundle.validation import manifest_problems
-from serving.bundle.writing import seal
 
 INPUTS = (
     TensorSpec("source_ids", "int64", ("batch", "source")),

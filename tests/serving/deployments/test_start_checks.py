@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import open_bundle, seal
 from serving.deployments.start_checks import problems_of, with_devices
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup

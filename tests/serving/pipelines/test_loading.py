@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import Precision, Task
-from serving.bundle.opening import open_bundle
-from serving.bundle.writing import seal
+from serving.bundle.opening import open_bundle, seal
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.machine import instruction_sets
