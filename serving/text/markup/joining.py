@@ -86,8 +86,10 @@ def _with_whole_words(tokens: Sequence[Token]) -> Iterator[Token]:
     done = 0
     for start, end in words:
         low, high = bisect_left(starts, start), bisect_left(starts, end)
-        first, stop = max(with_text[low], done), with_text[high - 1] + 1
-        if stop - first <= _MOST_TOKENS:
+        if starts[low : low + 1] != [start] or pieces[with_text[high - 1]][1].end != end:
+            continue  # its border is within a token that cannot be divided
+        first, stop = with_text[low], with_text[high - 1] + 1
+        if done <= first and stop - first <= _MOST_TOKENS:
             first, stop = _with_own_tags(parts, first, stop)
             yield from parts[done:first]
             yield from _word(parts[first:stop])

@@ -126,6 +126,8 @@ ANY_HTML = st.lists(
 @example('<é<x id="7"/>', 0, False, False)  # a tag's name begins with a letter of ASCII
 @example("<the dog\n<pre>\n", 0, False, False)  # one tag: "<pre" is the name of an attribute
 @example("<a href='x>\n<pre>", 0, False, False)  # a value that never ends, so no tag either
+@example("&copythe<b>+", 0, False, False)  # a word begins within an entity that lacks its end
+@example("the dog<p>&copya</i>é&#233;</i>", 0, False, False)
 def test_html_has_its_tags_whatever_is_wrong_with_it(
     text: str, seed: int, protection: bool, has_attention: bool
 ) -> None:
