@@ -10,11 +10,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.access.account import Part, current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.engine_port import EnginePort
 from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
+from serving.usage import Part, current_account
 
 _STEP_BUCKETS = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05),
@@ -92,7 +92,7 @@ class _OurMetrics:
 
 
 class _VllmMetrics:
-    """Holds the metrics under the names that vLLM gives them."""
+    """The metrics under the names that vLLM gives them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         new = _Family(registry, ("model_name", "engine"))
@@ -130,7 +130,7 @@ class _VllmMetrics:
 
 
 class EngineMetrics:
-    """Holds the metrics of every engine of a replica."""
+    """The metrics of every engine of a replica."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._replica = metrics.replica

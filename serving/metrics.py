@@ -13,7 +13,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from serving.access.account import current_account
 from serving.errors import (
     DeadlineExceeded,
     EngineStopped,
@@ -24,6 +23,7 @@ from serving.errors import (
     RateExceeded,
     RequestError,
 )
+from serving.usage import current_account
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
@@ -60,7 +60,7 @@ def outcome_of(error: BaseException | None) -> Outcome:
 
 
 class Metrics:
-    """Holds the registry of one replica.
+    """The registry of one replica.
 
     Of each protocol and model, what was started has ended or is running. What is not known to be
     for a model yet is being read, and counts nowhere else.

@@ -1,30 +1,160 @@
-"""Declares what a caller may ask of decoding, in token ids: plain values, checked where they are
-made.
+"""The options of decoding, in token ids: plain values, checked when they are made.
 
-A field with `option(...)` is declared here and nowhere else: HTTP bodies, commands, the defaults of
-bundles, the sampler's columns and the table in docs/decoding.md follow from it.
+Each option is declared once, as a field with `option(...)` of a class of parameters. The fields of
+HTTP bodies, the options of commands, the values that a bundle may recommend, the sampler's columns
+and the table in docs/decoding.md follow from the declaration.
 
-To add a filter, declare it here, among the filters in the order in which they are applied; say how
-it cuts in `engine/decoding/sampling_filters.py` and, for the tests, in `naive_sampling.py`.
+To add a filter, declare it among the filters, in the order in which they are applied, and implement
+it in `engine/decoding/sampling_filters.py` and, for the tests, in `naive_sampling.py`.
 
-A value out of range, or a combination that cannot be, is a RequestError that names the field.
+A value out of range, or an impossible combination, raises a RequestError that names the field.
 """
 
-from dataclasses import MISSING, dataclass
-from typing import Literal
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Any, Literal, get_type_hints
 
 from serving.errors import RequestError
-from serving.options import (
-    Choices,
-    Integers,
-    Numbers,
-    Option,
-    check_options,
-    option,
-    options_of,
-    require_integer,
-    require_number,
-)
+
+MAX_COUNT = 2**31 - 1
+
+
+def require_integer(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
+    in_range = f"at least {low}" if high == MAX_COUNT else f"between {low} and {high}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RequestError(field, value, f"must be an integer {in_range}")
+    if not low <= value <= high:
+        raise RequestError(field, value, f"must be {in_range}")
+
+
+def require_number(field: str, value: object, low: float, high: float) -> None:
+    message = f"must be a number between {low:g} and {high:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(field, value, message)
+    if not math.isfinite(value) or not low <= value <= high:
+        raise RequestError(field, value, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """Integers from low to high. text: describes them in documents, instead of the numbers."""
+
+    low: int
+    high: int = MAX_COUNT
+    text: str = ""
+
+    def check(self, field: str, value: object) -> None:
+        require_integer(field, value, self.low, self.high)
+
+    def __str__(self) -> str:
+        has_limit = self.high != MAX_COUNT
+        return self.text or (f"{self.low} to {self.high}" if has_limit else f"{self.low} or more")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return keywords of JSON Schema."""
+        return {"minimum": self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Finite numbers from low to high; without low itself if `is_low_open`."""
+
+    low: float
+    high: float
+    is_low_open: bool = False
+
+    def check(self, field: str, value: object) -> None:
+        require_number(field, value, self.low, self.high)
+        if self.is_low_open and value == self.low:
+            raise RequestError(field, value, f"must be greater than {self.low:g}")
+
+    def __str__(self) -> str:
+        return "above " * self.is_low_open + f"{self.low:g} to {self.high:g}"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        low = "exclusiveMinimum" if self.is_low_open else "minimum"
+        return {low: self.low, "maximum": self.high}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """A few values, by the words that clients write for them."""
+
+    by_word: Mapping[str, Any]
+
+    def check(self, field: str, value: object) -> None:
+        if value not in self.by_word.values():
+            raise RequestError(field, value, f"must be {self}")
+
+    def __str__(self) -> str:
+        *words, last = (
+            f'"{word}"' if value == word else word for word, value in self.by_word.items()
+        )
+        return f"{', '.join(words)} or {last}"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"enum": [*self.by_word.values()]}
+
+
+Values = Integers | Numbers | Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of decoding.
+
+    type: the annotation of the field.
+    default: changes nothing; None if the value is optional, MISSING if it is required.
+    help: one or two sentences about its effect, with the paper.
+    needs: what a request must also ask for; without it the option has no effect.
+    is_recommendable: whether a bundle may recommend a value for requests that give none.
+    needs_source: whether only models with a source have the option.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    values: Values
+    help: str
+    needs: str | None = None
+    is_recommendable: bool = True
+    needs_source: bool = False
+
+    def check(self, value: object) -> None:
+        """Raise a RequestError that names the option if the value is not allowed."""
+        if value is not None or self.default is not None:
+            self.values.check(self.name, value)
+
+
+def option(default: Any, values: Values, help: str, **more: Any) -> Any:
+    """Return a dataclass field that declares an option; more: further fields of `Option`."""
+    return field(default=default, metadata={"values": values, "help": help, **more})
+
+
+@cache
+def options_of(params: type) -> tuple[Option, ...]:
+    """Return the options of a class of parameters; its other fields are not for clients."""
+    types = get_type_hints(params)
+    declared = (each for each in fields(params) if each.metadata)
+    return tuple(Option(f.name, types[f.name], f.default, **f.metadata) for f in declared)
+
+
+def check_options(params: object) -> None:
+    """Raise RequestError for the first option that has a wrong value."""
+    for each in options_of(type(params)):  # type: ignore[arg-type] # classes are hashable
+        each.check(getattr(params, each.name))
+
+
+def only_of(params: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options of a class of parameters; any may be missing."""
+    names = (each.name for each in options_of(params))
+    return {name: values[name] for name in names if name in values}
+
 
 MAX_SEED = 2**64 - 1
 MAX_BEAMS = 16
@@ -38,10 +168,10 @@ NUM_BEAMS = "num_beams"
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Describes how a next token is drawn. The defaults are greedy decoding.
+    """How the next token is drawn; by default greedily.
 
-    Filters follow in the order of their fields, each on what the one before has left, as Hugging
-    Face's `generate` has them.
+    Filters are applied in the order of their fields, as in Hugging Face's `generate`; each works on
+    the tokens that the one before has kept.
     """
 
     temperature: float = option(
@@ -90,7 +220,7 @@ class SamplingParams:
 
     @property
     def filters(self) -> dict[str, float]:
-        """Return the filters that are on, by name."""
+        """Return the values of the filters that are on, by name."""
         values = {each.name: (getattr(self, each.name), each.default) for each in FILTER_OPTIONS}
         return {name: value for name, (value, no_op) in values.items() if value != no_op}
 
@@ -103,15 +233,15 @@ GREEDY = SamplingParams()
 
 @dataclass(frozen=True, slots=True)
 class BeamParams:
-    """Asks for beam search, as Hugging Face's `generate` has it.
+    """A beam search, as in Hugging Face's `generate`.
 
     num_hypotheses: how many are reported, best first.
-    num_counted: how many tokens of the prompt count as the hypothesis's own, with log-probability
+    num_counted: number of prompt tokens that count as tokens of a hypothesis, with log-probability
         0: those that `generate` forces after the first.
     """
 
     num_beams: int = option(
-        MISSING, Integers(1, MAX_BEAMS), "Searches with beams, so many at a time."
+        MISSING, Integers(1, MAX_BEAMS), "The number of beams of a beam search."
     )
     num_hypotheses: int = 1
     length_penalty: float = option(
@@ -132,7 +262,7 @@ class BeamParams:
     patience: float = option(
         1.0,
         Numbers(0.0, 10.0, is_low_open=True),
-        "Makes so many times num_beams hypotheses enough (Kasai et al. 2024).",
+        "Stops after patience x num_beams finished hypotheses (Kasai et al. 2024).",
         needs=NUM_BEAMS,
     )
     coverage_penalty: float = option(
@@ -173,32 +303,32 @@ def _require_words(field: str, words: tuple[TokenIds, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorParams:
-    """Describes what is done to the scores before a token is chosen; the defaults do nothing.
+    """Changes of the scores before a token is chosen; the defaults change nothing.
 
-    logit_bias: added to the scores of these tokens.
-    bad_words: sequences of tokens that must not come about.
-    allowed_ids: the only tokens that may come, besides stop tokens; None means all.
+    logit_bias: pairs of a token id and a number that is added to its score.
+    bad_words: sequences of tokens that must not be generated.
+    allowed_ids: the only tokens that may be generated, besides stop tokens; None means all.
     """
 
     repetition_penalty: float = option(
         1.0,
         Numbers(0.0, 100.0, is_low_open=True),
-        "Divides positive scores of tokens that were there before, prompt included, and"
+        "Divides positive scores of tokens that occurred before, prompt included, and"
         " multiplies negative ones (Keskar et al. 2019): logits when drawing, log-probabilities"
-        " under beam search, as Hugging Face has it.",
+        " in a beam search, as in Hugging Face.",
     )
     presence_penalty: float = option(
-        0.0, Numbers(-2.0, 2.0), "Is taken off the score of a token that has been generated."
+        0.0, Numbers(-2.0, 2.0), "Is subtracted from the score of a token that has been generated."
     )
     frequency_penalty: float = option(
         0.0,
         Numbers(-2.0, 2.0),
-        "Is taken off the score of a token for each time that it has been generated.",
+        "Is subtracted from the score of a token for each time that it has been generated.",
     )
     no_repeat_ngram_size: int = option(
-        0, Integers(0), "Lets no n-gram of this size occur twice, prompt included; 0 is off."
+        0, Integers(0), "Forbids n-grams of this size to occur twice, prompt included; 0 is off."
     )
-    min_tokens: int = option(0, Integers(0), "Lets nothing end before this many tokens.")
+    min_tokens: int = option(0, Integers(0), "Forbids an end before this many tokens.")
     logit_bias: tuple[tuple[int, float], ...] = ()
     bad_words: tuple[TokenIds, ...] = ()
     allowed_ids: TokenIds | None = None

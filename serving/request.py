@@ -1,17 +1,15 @@
-"""Defines what the engine is asked and what it answers, in token ids.
+"""The requests and events of the engine, in token ids.
 
-Pipelines build a `GenerationRequest` and read events: any number of `TokenEvent`, then exactly one
-final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). Nothing here knows text, models or
-HTTP.
+A pipeline makes a `GenerationRequest` and reads events: any number of `TokenEvent`, then exactly
+one final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`).
 """
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import (
     GREEDY,
@@ -31,15 +29,39 @@ MAX_TIMEOUT_SECONDS = 86_400.0
 AttentionWeights = np.ndarray[Any, np.dtype[np.float32]]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Vector = np.ndarray[Any, np.dtype[np.float32]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Matcher(Protocol):
+    """The position of one row in its grammar."""
+
+    def allowed(self, mask: Mask) -> None:
+        """Set `mask` [vocabulary] to the tokens that may come next.
+
+        A stop token is allowed if the text so far is complete. If no token is allowed, the row
+        cannot go on.
+        """
+
+    def accept(self, token_id: int) -> None:
+        """Go on by a token that is allowed."""
+
+    def fork(self) -> "Matcher":
+        """Return a matcher at the same position, for another row."""
+
+
+class Constraint(Protocol):
+    """A compiled grammar; each row that must follow it has its own matcher."""
+
+    def start(self) -> Matcher: ...
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionQuery:
-    """Attention weights that a request wants reported.
+    """Attention weights that a request asks for.
 
     kind: see `serving.bundle.manifest.AttentionKind`.
     layers, heads: counted from 0; empty for all.
-    is_mean: report the mean over these layers and heads, not each by itself.
+    is_mean: report the mean over these layers and heads instead of each.
     """
 
     kind: str
@@ -48,40 +70,39 @@ class AttentionQuery:
     is_mean: bool = False
 
 
-# For each attention query of a request, arrays f32 [layers, heads, tokens, positions]. Those of all
-# events of a request, one after the other, are the rows of its attention map.
+# For each attention query of a request, arrays f32 [layers, heads, tokens, positions]. The arrays
+# of all events of a request, in order, are the rows of its attention map.
 AttentionPieces = tuple[tuple[AttentionWeights, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Asks for one sequence.
+    """A request for one sequence.
 
-    source_ids: the encoder's input, prefix and suffix included; None for a language model. A model
-        that only encodes is asked for nothing else. pair_start: where its second text begins, if it
-        has two.
-    prompt_ids: target tokens given in advance, after the bundle's own `prompt_prefix`; they are not
-        reported. is_whole: they are the whole prompt, without that prefix.
-    forced_ids: target tokens given in advance that are reported, each with its log-probability, as
-        if they had been generated. Where they are all, with `max_new_tokens` 0, a stop token at
-        their end is the request's: that scores a target. Any other of them ends nothing.
-    sampling: how tokens are drawn; not used under `beam`.
-    max_new_tokens: after the forced ones; None means as many as the bundle's limits leave.
-    logprobs: how many of the likeliest tokens to report with each token; None reports none.
-    tells_logprobs: the log-probability of each token is reported, as it always is with `logprobs`
-        or `beam`; else it is 0, and steps of rows that are all greedy and report none are faster.
-    stop_token_ids: end the request as the bundle's own do. ignore_eos: the bundle's own do not.
+    source_ids: the input of the encoder, with prefix and suffix; None for a language model. Models
+        that only encode read nothing else. pair_start: where its second text begins, if any.
+    prompt_ids: target tokens that are given and not reported, after the bundle's `prompt_prefix`.
+        is_whole: they are the whole prompt, without this prefix.
+    forced_ids: target tokens that are given and reported, with their log-probabilities, as if they
+        were generated. With `max_new_tokens` 0 they are the whole target, and a stop token at their
+        end ends the request; this scores a target. Stop tokens at other places end nothing.
+    sampling: how tokens are drawn; not used with `beam`.
+    max_new_tokens: after the forced ones; None means as many as the limits of the bundle allow.
+    logprobs: number of likeliest tokens to report with each token; None reports none.
+    tells_logprobs: report the log-probability of each token, as always with `logprobs` or `beam`.
+        Otherwise it is 0; steps in which all rows are greedy and report none are faster.
+    stop_token_ids: further stop tokens. ignore_eos: the bundle's stop tokens end nothing.
     constraint: a grammar that the generated tokens must follow.
-    alignment_heads: report the attention over the source with every token, averaged over these
-        heads (numbered through all layers), or over those the bundle recommends if there are none;
-        None reports none.
-    attention_queries: report these attention weights too.
-    streams: under `beam`, report tokens as soon as they are certain, not all at the end.
-    shortlist: i64, ascending: the tokens that may be generated, of a bundle that scores no others;
-        None for the whole vocabulary. What the request itself names may come too.
-    priority: lower comes first. timeout_seconds: from submission to the last token.
-    job_id: what it is a part of: jobs that wait come in by turns; empty for a job of its own.
-    share: on whose account it is: so do these.
+    alignment_heads: report with each token its attention over the source, the mean over these heads
+        (numbered through all layers); empty for the heads that the bundle recommends; None reports
+        none.
+    attention_queries: further attention weights to report.
+    streams: with `beam`, report tokens as soon as they are certain, not all at the end.
+    shortlist: i64, ascending: the tokens that may be generated, for bundles with a shortlist; None
+        for the whole vocabulary. Tokens that the request itself names may also be generated.
+    priority: lower values come first. timeout_seconds: from submission to the last token.
+    job_id: the job that it belongs to; jobs take turns. Empty if the request is its own job.
+    share: the account that it belongs to; accounts get equal shares.
     """
 
     request_id: str
@@ -133,16 +154,14 @@ class GenerationRequest:
 
     @property
     def num_rows(self) -> int:
-        """Most rows it takes at once."""
+        """Return the maximal number of its rows."""
         return self.beam.num_beams if self.beam else 1
 
 
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
-    CONSTRAINT = (
-        "constraint"  # cannot be met: no token may come, or a term of a glossary is missing
-    )
+    CONSTRAINT = "constraint"  # no token is allowed, or a term of a glossary is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +172,16 @@ class TokenLogprob:
 
 @dataclass(slots=True)
 class TokenEvent:
-    """Reports one token, forced or generated. A stop token ends the request and is not reported.
-    Under beam search: the next token of the best hypothesis.
+    """One token, forced or generated; in a beam search the next token of the best hypothesis.
 
-    logprob: natural logarithm, of the model's own distribution (temperature 1, no filters); 0
-        where the request does not want it.
-    top: the likeliest tokens, best first; empty unless `logprobs` asked for them.
-    alignment: f32 [source tokens], sums to 1; None unless `alignment_heads` or a coverage penalty
-        asked for it.
-    attention_pieces: what was attended to when this token was chosen. Rows of decoder attention are
-        those of the tokens read for that: the one before, or with the first event all before.
+    A stop token ends the request and is not reported.
+
+    logprob: natural logarithm in the model's distribution (temperature 1, no filters); 0 if the
+        request does not ask for it.
+    top: the likeliest tokens, best first; empty without `logprobs`.
+    alignment: f32 [source tokens], sums to 1; None without `alignment_heads` and coverage penalty.
+    attention_pieces: attention weights of the step that chose this token. Decoder attention has a
+        row for each token that this step read: the one before, or all before the first event.
     """
 
     request_id: str
@@ -175,9 +194,9 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Holds one outcome of a beam search; its tokens as they would be reported, forced ones first.
+    """A result of a beam search, with its tokens as events, forced ones first.
 
-    score: what it was ranked by, see `BeamParams`; forced tokens do not count.
+    score: its rank, see `BeamParams`; forced tokens do not count.
     """
 
     tokens: tuple[TokenEvent, ...]
@@ -192,18 +211,17 @@ class Hypothesis:
 
 @dataclass(slots=True)
 class FinishedEvent:
-    """Says that the request ended as it should.
+    """The request ended without an error.
 
-    num_prompt_tokens: everything given: the bundle's prefix, the prompt and forced tokens.
-    num_generated_tokens: the rest of what was reported, and the stop token if it was generated.
-    stop_logprob: log-probability of the stop token that ended it; None if none did.
-    hypotheses: of a beam search, best first; the best one is what the token events told.
-    attention_pieces: of queries for encoder attention or hops all weights; of the others what was
-        attended to when the stop token was chosen, nothing if none ended the request.
+    num_prompt_tokens: the bundle's prefix, the prompt and forced tokens.
+    num_generated_tokens: the other reported tokens, and the stop token if it was generated.
+    stop_logprob: log-probability of the stop token that ended it; None without one.
+    hypotheses: of a beam search, best first; the token events were those of the best.
+    attention_pieces: for queries of encoder attention or hops, all weights; for the others, the
+        weights of the step that chose the stop token, if one did.
     encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
-    queue_seconds: from its submission to its row. prefill_seconds: from there to its first step,
-        while its source or prompt was read. decode_seconds, num_steps: from there to its end. They
-        say nothing of the output.
+    queue_seconds: from submission to its row. prefill_seconds: from then to its first step, while
+        its source or prompt was read. decode_seconds, num_steps: from then to its end.
     """
 
     request_id: str
@@ -223,7 +241,7 @@ class FinishedEvent:
 
 @dataclass(slots=True)
 class FailedEvent:
-    """Says that the request was accepted, then our side failed."""
+    """The request was accepted, then the engine failed."""
 
     request_id: str
     error: Exception
@@ -231,7 +249,7 @@ class FailedEvent:
 
 @dataclass(slots=True)
 class AbortedEvent:
-    """Says that the request was cancelled, or the engine shut down."""
+    """The request was cancelled, or the engine was shut down."""
 
     request_id: str
 

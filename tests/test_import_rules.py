@@ -40,7 +40,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.bundle",
         "serving.commands.options",  # options of decoding, by the same names
         "serving.engine",
-        "serving.options",
         "serving.parameters",
         "serving.pipelines",
         "serving.request",
@@ -67,12 +66,11 @@ ONLY_IN = {
 RANK = {
     "arrays": 0,
     "errors": 0,
-    "constraints": 0,
-    "options": 1,
     "parameters": 2,
     "request": 3,
     "server_config": 2,
-    "access": 3,
+    "keys": 3,
+    "usage": 4,
     "documents": 6,
     "storage": 1,
     "bundle": 3,

@@ -22,7 +22,7 @@ from serving.api.http.openapi import describe
 from serving.api.http.protocol import install_error_handlers, protocol_at
 from serving.api.http.services import Services
 from serving.api.libretranslate import routes as libretranslate
-from serving.api.openai import batches, tokens
+from serving.api.openai import batches
 from serving.api.openai import protocol as openai_protocol
 from serving.api.openai import routes as openai
 
@@ -36,7 +36,6 @@ _PROTOCOLS = (
 ENDPOINTS = (
     *libretranslate.ENDPOINTS,
     *openai.ENDPOINTS,
-    *tokens.ENDPOINTS,
     *score.ENDPOINTS,
     *deepl.ENDPOINTS,
 )
@@ -64,7 +63,7 @@ def create_app(services: Services) -> FastAPI:
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
     install_error_handlers(app, _report)
-    for protocol in (libretranslate, openai, tokens, score, deepl, operations):
+    for protocol in (libretranslate, openai, score, deepl, operations):
         app.include_router(protocol.router(services))
     app.include_router(batches.router(services, batch_jobs))
     add_page(app)

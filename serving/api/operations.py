@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.authentication import Gate
 from serving.api.http.bodies import READS_JSON, limited, validated
+from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Operators, Services

@@ -53,7 +53,7 @@ def create(
     path: Path,
 ) -> None:
     """Make a key for NAME and print it, this once."""
-    from serving.access.keys import hash_of, new_entry, new_key, read_keys, write_keys
+    from serving.keys import hash_of, new_entry, new_key, read_keys, write_keys
 
     entries = read_keys(path) if path.exists() else ()
     if any(entry.name == name for entry in entries):
@@ -75,7 +75,7 @@ def create(
 @_FILE
 def list_keys(path: Path) -> None:
     """List names, rates and quotas."""
-    from serving.access.keys import read_keys
+    from serving.keys import read_keys
 
     for entry in read_keys(path):
         limits = (
@@ -92,7 +92,7 @@ def list_keys(path: Path) -> None:
 @_FILE
 def revoke(name: str, path: Path) -> None:
     """Take the key of NAME out of the file."""
-    from serving.access.keys import read_keys, write_keys
+    from serving.keys import read_keys, write_keys
 
     entries = read_keys(path)
     kept = tuple(entry for entry in entries if entry.name != name)

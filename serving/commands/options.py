@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 from collections.abc import Callable
 from dataclasses import MISSING
 
-from serving.options import Choices, Integers, Option
-from serving.parameters import OPTIONS
+from serving.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
 

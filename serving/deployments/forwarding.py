@@ -17,7 +17,6 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from serving.access.account import current_account
 from serving.api.http.protocol import ENDS
 from serving.deployments.metrics import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
@@ -25,6 +24,7 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
 from serving.pipelines.translation.job import PairScore, Translation
+from serving.usage import current_account
 
 DEPLOYMENT = "attendant"
 _KEPT_SECONDS = 5.0

@@ -12,7 +12,6 @@ from typing import Any
 
 from ray import serve
 
-from serving.access.keys import KeyRing, key_ring
 from serving.api.application import create_app
 from serving.api.http.services import Operators, Services
 from serving.deployments.console import log_to_console, writer_to
@@ -36,6 +35,7 @@ from serving.engine.measures import EngineStats
 from serving.engine.runtime.plan import Allowance
 from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
+from serving.keys import KeyRing, key_ring
 from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.jobs import Job, StreamedJob

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from serving.access.keys import read_keys
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_manifest
 from serving.deployments.haproxy_config import read_certificate
 from serving.engine.config import Device
 from serving.engine.runtime.session import check_device
 from serving.errors import BundleError, ConfigError, DeviceError, StorageError
+from serving.keys import read_keys
 from serving.pipelines.loading import ModelParts
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
 from serving.storage import make_folder

@@ -17,7 +17,6 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
-from serving.access.keys import hash_of
 from serving.documents.formats.registry import extension_of, read_document, result_name
 from serving.documents.fragment import MARKUP
 from serving.documents.translating import batches, translated
@@ -36,6 +35,7 @@ from serving.jobs import table
 from serving.jobs.folder import Folder, replacing
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
+from serving.keys import hash_of
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob

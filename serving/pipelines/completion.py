@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from serving.bundle.manifest import Manifest
-from serving.constraints import Constraint
 from serving.engine.attention_query import resolved_queries
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
@@ -40,7 +39,7 @@ from serving.pipelines.jobs import (
     unsupported,
 )
 from serving.pipelines.streams import merge
-from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenEvent
+from serving.request import Constraint, FinishedEvent, FinishReason, Hypothesis, TokenEvent
 from serving.text.chat import Chat
 from serving.text.grammars import Grammars
 from serving.text.plain_text import spelt

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
-from serving.constraints import Constraint
 from serving.errors import RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
 from serving.pipelines.jobs import CompletionJob
-from serving.request import GenerationRequest
+from serving.request import Constraint, GenerationRequest
 from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer

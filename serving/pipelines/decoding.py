@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from serving.errors import RequestError
-from serving.options import Option, only_of, options_of, require_integer, require_positive
 from serving.parameters import (
     FILTER_OPTIONS,
     GREEDY,
@@ -21,9 +20,14 @@ from serving.parameters import (
     NUM_BEAMS,
     OPTIONS,
     BeamParams,
+    Numbers,
+    Option,
     ProcessorParams,
     SamplingParams,
     TokenIds,
+    only_of,
+    options_of,
+    require_integer,
 )
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
@@ -164,7 +168,7 @@ def _check_default(name: str, value: Any) -> None:
     if name == MAX_NEW_TOKENS:
         require_integer(name, value, 1)
     elif name == MAX_LENGTH_FACTOR:
-        require_positive(name, value, _MAX_FACTOR)
+        Numbers(0.0, _MAX_FACTOR, is_low_open=True).check(name, value)
     elif name in OPTIONS:
         OPTIONS[name].check(value)
 

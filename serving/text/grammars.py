@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from llguidance import LLMatcher
 
-from serving.constraints import Constraint, Mask, Matcher
 from serving.errors import RequestError, Untokenizable
+from serving.request import Constraint, Mask, Matcher
 from serving.text.grammar_compiler import (
     NotCompiled,
     Trials,

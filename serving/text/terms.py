@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from serving.constraints import Constraint, Mask, Matcher
 from serving.parameters import TokenIds
-from serving.request import Ids
+from serving.request import Constraint, Ids, Mask, Matcher
 from serving.text.tokenizer import Tokenizer
 from serving.text.tokenizer_json import without_leading
 

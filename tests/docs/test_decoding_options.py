@@ -16,8 +16,17 @@ from serving.commands.generate import generate
 from serving.commands.options import decoding_options, flag_of, given_options
 from serving.commands.translate import translate
 from serving.errors import RequestError
-from serving.options import Choices, Integers, Numbers, Option, options_of
-from serving.parameters import OPTIONS, BeamParams, ProcessorParams, SamplingParams
+from serving.parameters import (
+    OPTIONS,
+    BeamParams,
+    Choices,
+    Integers,
+    Numbers,
+    Option,
+    ProcessorParams,
+    SamplingParams,
+    options_of,
+)
 from serving.pipelines.decoding import Decoding, default_problems, resolve
 from tests.docs.decoding_table import table, table_that_stands
 

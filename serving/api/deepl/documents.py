@@ -11,10 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.account import current_account
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
 from serving.api.deepl.translate import MAX_GLOSSARIES, Names
-from serving.api.http.authentication import Gate
 from serving.api.http.bodies import (
     Fields,
     FieldsBody,
@@ -23,7 +21,7 @@ from serving.api.http.bodies import (
     parse,
     reads_json_or_form,
 )
-from serving.api.http.endpoint import Routes, query_parameters
+from serving.api.http.endpoint import Gate, Routes, query_parameters
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, described_body
 from serving.api.http.services import Services
 from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
@@ -32,6 +30,7 @@ from serving.errors import RequestError
 from serving.glossaries import Pair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
 from serving.jobs.table import State
+from serving.usage import current_key
 
 _READER = reads_json_or_form()
 _MAX_KEY_BYTES = 4096
@@ -115,18 +114,18 @@ def add_documents(routes: Routes, services: Services) -> None:
     async def document_status(request: Request, document_id: str) -> JSONResponse:
         """Return the status of a document."""
         async with _handle(request, services, document_id) as handle:
-            return JSONResponse(_status(await services.documents.job(handle, _owner())))
+            return JSONResponse(_status(await services.documents.job(handle, current_key())))
 
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
-            job, path = await services.documents.result(handle, _owner())
+            job, path = await services.documents.result(handle, current_key())
             return file_response(job, path, partial(services.documents.remove, job.id))
 
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and delete it. DeepL has no such route."""
         async with _handle(request, services, document_id, dict(request.query_params)) as handle:
-            job = await services.documents.job(handle, _owner())
+            job = await services.documents.job(handle, current_key())
             await services.documents.remove(job.id)
             return Response(status_code=204)
 
@@ -166,12 +165,8 @@ async def _handle(
 
 async def _glossary(services: Services, body: DocumentBody, texts: Sequence[str]) -> dict[str, str]:
     pair = Pair.of(body.source_lang or "", body.target_lang)
-    found = await services.glossaries.occurring(_owner(), body.glossaries, pair, texts)
+    found = await services.glossaries.occurring(current_key(), body.glossaries, pair, texts)
     return {entry.term: entry.translations[0] for entry in found}
-
-
-def _owner() -> str:
-    return current_account().key
 
 
 def _status(job: DocumentJob) -> dict[str, Any]:

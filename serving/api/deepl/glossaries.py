@@ -11,7 +11,6 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.access.account import current_account
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
     GlossaryDictionary,
@@ -38,6 +37,7 @@ from serving.glossaries import (
     parse_entries,
 )
 from serving.text.plain_text import check_text
+from serving.usage import current_key
 
 _MAX_NAME_BYTES = 1024
 _MAX_DICTIONARIES = 1000
@@ -144,12 +144,12 @@ def add_monolingual(routes: Routes, services: Services) -> None:
         body = await _read(request, MonolingualBody)
         name = _checked_name(body.name)
         entries = await _with_pairs(services, body.parsed)
-        made = await glossaries.create(_owner(), name, {body.pair: entries})
+        made = await glossaries.create(current_key(), name, {body.pair: entries})
         return JSONResponse(_monolingual(made), 201)
 
     async def listed() -> JSONResponse:
         """List the glossaries of one pair of languages."""
-        found = await glossaries.all_of(_owner())
+        found = await glossaries.all_of(current_key())
         listed = [_monolingual(each) for each in found if len(each.dictionaries) == 1]
         return JSONResponse({"glossaries": listed})
 
@@ -162,13 +162,13 @@ def add_monolingual(routes: Routes, services: Services) -> None:
         _check_accepts_tsv(request)
         found = await _one_pair(services, glossary_id)
         pair = found.dictionaries[0].pair
-        text = as_tsv(await glossaries.entries(_owner(), glossary_id, pair))
+        text = as_tsv(await glossaries.entries(current_key(), glossary_id, pair))
         return Response(text, media_type=f"{_TSV}; charset=UTF-8")
 
     async def delete(glossary_id: str) -> Response:
         """Delete a glossary."""
         await _one_pair(services, glossary_id)
-        await glossaries.remove(_owner(), glossary_id)
+        await glossaries.remove(current_key(), glossary_id)
         return Response(status_code=204)
 
     body = _described_body(MonolingualBody, _MONOLINGUAL)
@@ -193,29 +193,29 @@ def add_multilingual(routes: Routes, services: Services) -> None:
         body = await _read(request, MultilingualBody)
         name = _checked_name(body.name)
         dictionaries = await _with_pairs(services, partial(_parsed, body.dictionaries))
-        made = await glossaries.create(_owner(), name, dictionaries)
+        made = await glossaries.create(current_key(), name, dictionaries)
         return JSONResponse(_multilingual(made), 201)
 
     async def listed() -> JSONResponse:
         """List all glossaries."""
-        found = await glossaries.all_of(_owner())
+        found = await glossaries.all_of(current_key())
         return JSONResponse({"glossaries": list(map(_multilingual, found))})
 
     async def get(glossary_id: str) -> JSONResponse:
         """Describe a glossary."""
-        return JSONResponse(_multilingual(await glossaries.get(_owner(), glossary_id)))
+        return JSONResponse(_multilingual(await glossaries.get(current_key(), glossary_id)))
 
     async def change(request: Request, glossary_id: str) -> JSONResponse:
         """Rename a glossary, and merge entries into its dictionaries."""
         body = await _read(request, ChangesBody)
         name = None if body.name is None else _checked_name(body.name)
         entries = await _with_pairs(services, partial(_parsed, body.dictionaries))
-        changed = await glossaries.change(_owner(), glossary_id, name, entries)
+        changed = await glossaries.change(current_key(), glossary_id, name, entries)
         return JSONResponse(_multilingual(changed))
 
     async def delete(glossary_id: str) -> Response:
         """Delete a glossary."""
-        await glossaries.remove(_owner(), glossary_id)
+        await glossaries.remove(current_key(), glossary_id)
         return Response(status_code=204)
 
     body = _described_body(MultilingualBody, _MULTILINGUAL)
@@ -240,7 +240,7 @@ def _add_dictionaries(routes: Routes, services: Services) -> None:
     async def entries(request: Request, glossary_id: str) -> JSONResponse:
         """Return the entries of one dictionary."""
         pair = _pair_in(request)
-        found = await glossaries.entries(_owner(), glossary_id, pair)
+        found = await glossaries.entries(current_key(), glossary_id, pair)
         dictionary = {
             "source_lang": pair.source,
             "target_lang": pair.target,
@@ -253,12 +253,12 @@ def _add_dictionaries(routes: Routes, services: Services) -> None:
         """Replace the dictionary of a pair of languages, or add one."""
         body = await _read(request, DictionaryBody)
         found = await _with_pairs(services, body.parsed)
-        made = await glossaries.replace_dictionary(_owner(), glossary_id, body.pair, found)
+        made = await glossaries.replace_dictionary(current_key(), glossary_id, body.pair, found)
         return JSONResponse(_dictionary(made))
 
     async def delete(request: Request, glossary_id: str) -> Response:
         """Delete one dictionary."""
-        await glossaries.remove_dictionary(_owner(), glossary_id, _pair_in(request))
+        await glossaries.remove_dictionary(current_key(), glossary_id, _pair_in(request))
         return Response(status_code=204)
 
     place = _GLOSSARY + "/dictionaries"
@@ -274,10 +274,6 @@ def _add_dictionaries(routes: Routes, services: Services) -> None:
 
 def _described_body(cls: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
     return described_body(cls, *_READER.media_types, example=example)
-
-
-def _owner() -> str:
-    return current_account().key
 
 
 async def _read(request: Request, cls: type[Body]) -> Body:
@@ -302,7 +298,7 @@ def _pair_in(request: Request) -> Pair:
 
 async def _one_pair(services: Services, glossary_id: str) -> Glossary:
     """Return a glossary of one pair; clients of `/v2` cannot see others."""
-    found = await services.glossaries.get(_owner(), glossary_id)
+    found = await services.glossaries.get(current_key(), glossary_id)
     if len(found.dictionaries) != 1:
         raise GlossaryNotFound(glossary_id)
     return found

@@ -5,7 +5,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from serving.access.account import current_account
 from serving.api.deepl.documents import BODIES, add_documents
 from serving.api.deepl.glossaries import (
     ChangesBody,
@@ -28,10 +27,10 @@ from serving.api.deepl.protocol import (
 )
 from serving.api.deepl.translate import TRANSLATE
 from serving.api.http.bodies import limited_to, reads_json_or_form
-from serving.api.http.endpoint import Routes
+from serving.api.http.endpoint import Routes, usage_body
 from serving.api.http.services import Services
-from serving.api.http.usage import usage_body
 from serving.errors import RequestError
+from serving.usage import current_key
 
 ENDPOINTS = (TRANSLATE,)
 OTHER_BODIES = (*BODIES, ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody)
@@ -68,7 +67,7 @@ def _add_lists(routes: Routes, services: Services) -> None:
 
     async def deepl_usage() -> JSONResponse:
         """Return how much of its month the key has used."""
-        usage = usage_body(await services.quota.usage(current_account().key))
+        usage = usage_body(await services.quota.usage(current_key()))
         has_limit = usage["character_limit"] is not None
         return JSONResponse(usage if has_limit else {**usage, "character_limit": _UNLIMITED})
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.access.account import current_account
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
@@ -30,6 +29,7 @@ from serving.pipelines.translation.job import (
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
+from serving.usage import current_key
 
 MAX_TEXTS = 50
 MAX_GLOSSARIES = 5
@@ -210,7 +210,7 @@ class Prepared:
 async def _prepared(services: Services, body: TextsBody) -> Prepared:
     chosen = await chosen_translator(services, body.text, body.source_lang, body.target_lang)
     pair = Pair.of(body.source_lang or "", body.target_lang)
-    owner = current_account().key
+    owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
     return Prepared(chosen, entries)
 

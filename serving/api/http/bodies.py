@@ -18,8 +18,16 @@ from starlette.types import Message
 
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
-from serving.options import Option, only_of, options_of
-from serving.parameters import NUM_BEAMS, OPTIONS, BeamParams, ProcessorParams, SamplingParams
+from serving.parameters import (
+    NUM_BEAMS,
+    OPTIONS,
+    BeamParams,
+    Option,
+    ProcessorParams,
+    SamplingParams,
+    only_of,
+    options_of,
+)
 from serving.pipelines.decoding import applicable_defaults
 from serving.server_config import TextLimits
 from serving.text.plain_text import check_text

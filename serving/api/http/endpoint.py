@@ -1,44 +1,93 @@
 """Endpoints: the steps from an HTTP request to its answer, which all protocols share.
 
-A protocol adds its bodies, how their fields are read, which model a body means, and the answers.
+A protocol adds the bodies of its requests, how their fields are read, how a body finds its model,
+and the answers. A key is read from the header or the field that the protocol names.
 """
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import Headers
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.account import current_account
-from serving.api.http.authentication import Gate
-from serving.api.http.bodies import (
-    AnyBody,
-    Body,
-    FieldReader,
-    limited,
-    parse,
-)
-from serving.api.http.openapi import OF_A_BODY, described_body
+from serving.api.http.bodies import AnyBody, Body, FieldReader, limited, parse
+from serving.api.http.openapi import OF_A_BODY, OF_A_LIST, described_body
 from serving.api.http.protocol import Protocol, current_request
 from serving.api.http.services import Services
+from serving.errors import KeyRefused
+from serving.keys import Key, KeyRing
 from serving.metrics import Tracked
 from serving.pipelines import catalog
+from serving.usage import Usage, current_account, current_key
 
 Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.Model)
 
 
+class Gate:
+    """Checks the API keys of requests. Without a key ring every request is admitted."""
+
+    def __init__(self, ring: KeyRing | None) -> None:
+        self._ring = ring
+
+    def check_headers(self, protocol: Protocol, headers: Headers) -> None:
+        """Raise KeyRefused if the headers have no valid key, and the body has no field for one."""
+        if self._ring and protocol.key_field is None:
+            self._key_in(protocol, headers, {})
+
+    @contextmanager
+    def admitted(
+        self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
+    ) -> Iterator[None]:
+        """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""
+        if self._ring is None:
+            yield
+            return
+        account = current_account()
+        key = self._key_in(protocol, headers, fields)
+        account.key = key.name
+        key.admit()
+        try:
+            yield
+        finally:
+            key.charge(account.num_tokens)
+
+    def dependency(self, protocol: Protocol) -> Callable[[Request], Awaitable[None]]:
+        """Return a FastAPI dependency that checks the key of a route without a body."""
+
+        async def check_key(request: Request) -> None:
+            if self._ring:
+                key = self._key_in(protocol, request.headers, request.query_params)
+                current_account().key = key.name
+
+        return check_key
+
+    def _key_in(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
+        assert self._ring is not None
+        given: Any
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != protocol.key_scheme.lower() or not given.strip():
+            given = fields.get(protocol.key_field) if protocol.key_field else None
+        key = self._ring.find(given.strip()) if isinstance(given, str) and given else None
+        if key is None:
+            raise KeyRefused(protocol.key_place)
+        return key
+
+
 @dataclass(frozen=True)
 class Call(Generic[Body, Model]):
-    """What an answer is made from.
+    """A request whose model is found.
 
     body: as the client sent it, without the model's defaults.
     job: the work to do, with these defaults.
     tracked: counts the request in the metrics, by its outcome.
-    resources: closed when the handler ends; a streamed answer takes them over.
+    resources: closed when the handler ends, or by the answer if it is a stream.
     """
 
     body: Body
@@ -55,8 +104,8 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
 
     path: without the protocol's prefix.
     name, description: of the operation in the OpenAPI document.
-    answer_type: type of a whole answer's JSON.
-    example: a body that `/docs` offers to try.
+    answer_type: type of the JSON of an answer.
+    example: a body to try in `/docs`.
     other_answers: further forms of an answer, for OpenAPI. statuses: of errors, for OpenAPI.
     """
 
@@ -111,9 +160,9 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
-    """An endpoint whose answer a model makes.
+    """An endpoint that runs a job of a model.
 
-    find_model: raises RequestError where the body names none. id_prefix: begins the ids of jobs.
+    find_model: raises RequestError if the body names no model. id_prefix: of the ids of jobs.
     """
 
     find_model: Callable[[Services, Body], Awaitable[Model]]
@@ -138,7 +187,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
 
 @dataclass(frozen=True, kw_only=True)
 class SimpleEndpoint(BodyEndpoint[AnyBody]):
-    """An endpoint that needs no job of a model. answer: returns what is written as JSON."""
+    """An endpoint without a job. answer: returns a value that is written as JSON."""
 
     answer: Callable[[Services, AnyBody], Awaitable[Any]]
 
@@ -153,7 +202,7 @@ class SimpleEndpoint(BodyEndpoint[AnyBody]):
 
 
 class Routes:
-    """Adds routes that need a key in the headers or the query, described for OpenAPI."""
+    """Adds the routes of a protocol, with their description for OpenAPI."""
 
     def __init__(self, protocol: Protocol, services: Services, tag: str) -> None:
         self.router: APIRouter = protocol.router(tag)
@@ -173,27 +222,61 @@ class Routes:
         needs_key: bool = True,
         **options: Any,
     ) -> None:
-        """Add a route.
+        """Add a route; its key is in the headers or the query.
 
-        answer: type of its JSON; None if it is none. statuses: of its errors.
-        content: describes an answer that is no JSON. extra: further fields of the operation, as
-        its body and its parameters. options: of FastAPI's `add_api_route`.
+        answer: type of its JSON; None if it has none. statuses: of its errors.
+        content: describes an answer that is not JSON. extra: further fields of the operation, such
+        as its body and its parameters. options: of FastAPI's `add_api_route`.
         """
         described = self._protocol.responses(answer, statuses)
-        success = dict(content) if content else described[200]
-        del described[200]
+        success = described.pop(200)
         gate = Gate(self._keys)
         self.router.add_api_route(
             path,
             handle,
             methods=[method],
             status_code=status,
-            responses={status: success, **described},
+            responses={status: dict(content or success), **described},
             dependencies=[Depends(gate.dependency(self._protocol))] if needs_key else None,
-            openapi_extra=dict(extra) if extra else None,
+            openapi_extra=dict(extra or {}),
             route_class_override=self._protocol.route_class,
             **options,
         )
+
+
+class UsageBody(TypedDict):
+    """The answer. character_limit: null without a limit.
+
+    start_time, end_time: of the month that is counted.
+    """
+
+    character_count: int
+    character_limit: int | None
+    start_time: str
+    end_time: str
+
+
+def add_usage(routes: Routes, services: Services, name: str) -> None:
+    """Add `GET /usage`. name: of the operation."""
+
+    async def usage() -> JSONResponse:
+        """Return how many characters the key has used this month."""
+        return JSONResponse(usage_body(await services.quota.usage(current_key())))
+
+    routes.add("GET", "/usage", usage, UsageBody, OF_A_LIST, name=name)
+
+
+def usage_body(usage: Usage) -> UsageBody:
+    return {
+        "character_count": usage.characters,
+        "character_limit": usage.limit,
+        "start_time": _as_text(usage.start),
+        "end_time": _as_text(usage.end),
+    }
+
+
+def _as_text(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
 
 
 def query_parameters(*names: str) -> dict[str, Any]:
@@ -203,7 +286,7 @@ def query_parameters(*names: str) -> dict[str, Any]:
 
 
 def _accounted(job: Any) -> Any:
-    """Add the API key to a job, as keys get equal shares, and the trace of its request."""
+    """Add the API key to a job, because keys get equal shares, and the trace of its request."""
     account = current_account()
     if not (account.key or account.traceparent):
         return job

@@ -17,7 +17,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.access.account import Account, accounted
 from serving.api.http.protocol import (
     ENDS,
     Report,
@@ -27,6 +26,7 @@ from serving.api.http.protocol import (
     path_of,
 )
 from serving.tracing import Tracing
+from serving.usage import Account, accounted
 
 _MAX_PATH_CHARACTERS = 256
 _MAX_TRACE_CHARACTERS = 128

@@ -6,11 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from serving.access.keys import KeyRing
-from serving.access.quota import Quota
 from serving.glossaries import GlossaryStore
 from serving.jobs.documents import Documents
 from serving.jobs.queue import JobQueue
+from serving.keys import KeyRing
 from serving.language_detection import Identifier
 from serving.metrics import Metrics
 from serving.pipelines.cards import ModelCard
@@ -18,6 +17,7 @@ from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
 from serving.storage import default_state_dir
 from serving.tracing import Tracing
+from serving.usage import Quota
 
 
 class Loader(Protocol):

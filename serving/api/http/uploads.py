@@ -16,9 +16,8 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from serving.access.account import current_account
-from serving.api.http.authentication import Gate
 from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
+from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
@@ -26,6 +25,7 @@ from serving.documents.formats.registry import FORMATS, extension_of, result_nam
 from serving.errors import RequestError
 from serving.jobs.documents import DocumentJob, Handle
 from serving.language_detection import source_of
+from serving.usage import current_key
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100
@@ -85,7 +85,7 @@ async def queued(
 
     source: None or "auto" is identified. glossary_of: returns the terms that occur in texts.
     """
-    owner = current_account().key
+    owner = current_key()
     name = Path(file.filename or "").name
     async with services.documents.received(file.file, name, source) as document:
         guess = await source_of(services, document.texts, source, target)

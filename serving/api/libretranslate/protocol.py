@@ -1,12 +1,13 @@
 """LibreTranslate's protocol: errors, keys, and types of answers."""
 
-from typing import NotRequired
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.attention_fields import AttentionMapBody
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.errors import KeyRefused
+from serving.language_detection import Guess
 from serving.pipelines.translation.job import SentenceAttention
 from serving.request import FinishReason
 
@@ -82,3 +83,8 @@ class FrontendSettings(TypedDict):
     filesTranslation: bool
     supportedFilesFormat: list[str]
     language: FrontendLanguages
+
+
+def detected(guess: Guess) -> dict[str, Any]:
+    """Return the JSON of a guess, with the confidence in percent."""
+    return {"confidence": round(100 * guess.confidence, 1), "language": guess.language}

@@ -1,8 +1,10 @@
-"""Routes of LibreTranslate's protocol: translations, documents, and lists of languages.
+"""Routes of LibreTranslate's protocol: translations, documents, languages and settings.
 
-Bodies are JSON or forms; fields may be in the query too.
+Bodies are JSON or forms; fields may also be in the query.
 """
 
+import asyncio
+from collections import Counter
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,22 +13,43 @@ from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.account import current_account
-from serving.api.http.bodies import FieldsBody
-from serving.api.http.endpoint import Routes
+from serving.api.http.bodies import FieldsBody, reads_all
+from serving.api.http.endpoint import Routes, SimpleEndpoint, add_usage
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, described_body
 from serving.api.http.services import Services
 from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
-from serving.api.http.usage import add_usage
-from serving.api.libretranslate.languages import DETECT, listed, settings
-from serving.api.libretranslate.protocol import PROTOCOL, FrontendSettings, Language
+from serving.api.libretranslate.protocol import (
+    PROTOCOL,
+    DetectedLanguage,
+    FrontendSettings,
+    Language,
+    detected,
+)
 from serving.api.libretranslate.translate import TRANSLATE
-from serving.documents.formats.registry import extension_of, result_name
+from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
+from serving.language_detection import AUTO, readable
+from serving.pipelines.cards import ModelCard
+from serving.pipelines.pivoting import targets_by_source
+from serving.text.languages import language_name
+from serving.text.plain_text import check_text
+from serving.usage import current_key
 
-ENDPOINTS = (TRANSLATE, DETECT)
 _FILES = "/download_file"
+_MAX_GUESSES = 5
+_PAGE_DELAY_MILLISECONDS = 500  # from the last key press to a translation
+_MIN_CONFIDENCE = 1.0  # percent; less likely guesses are left out, except the first
+
+
+class DetectBody(FieldsBody):
+    """The body of `/detect`. api_key, secret: as in `POST /translate`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: str
+    api_key: Any = None
+    secret: Any = None
 
 
 class FileBody(FieldsBody):
@@ -48,17 +71,38 @@ class TranslatedFile(TypedDict):
     translatedFileUrl: str
 
 
+async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:
+    check_text("q", body.q, services.limits.max_characters)
+    languages = await readable(services.catalog, None)
+    guesses = await asyncio.to_thread(services.identifier.identify, body.q, languages)
+    first, *others = map(detected, guesses)
+    others = [each for each in others if each["confidence"] >= _MIN_CONFIDENCE]
+    return [first, *others][:_MAX_GUESSES]
+
+
+DETECT = SimpleEndpoint(
+    protocol=PROTOCOL,
+    path="/detect",
+    name="detect",
+    description="Identify the language of a text, among those that are translated here.",
+    body=DetectBody,
+    reader=reads_all(repeated="q"),
+    answer=_detect,
+    answer_type=list[DetectedLanguage],
+    example={"q": "A dog runs."},
+)
+ENDPOINTS = (TRANSLATE, DETECT)
 BODIES = (FileBody,)
 
 
 def router(services: Services) -> APIRouter:
     async def languages() -> JSONResponse:
         """List languages to translate from, each with those that it can be translated into."""
-        return JSONResponse(listed(await services.catalog.translator_cards()))
+        return JSONResponse(_listed(await services.catalog.translator_cards()))
 
     async def frontend_settings() -> JSONResponse:
         """Return the settings of a page that translates."""
-        return JSONResponse(settings(services, await services.catalog.translator_cards()))
+        return JSONResponse(_settings(services, await services.catalog.translator_cards()))
 
     async def suggest() -> JSONResponse:
         """Refuse a suggestion: this server keeps none."""
@@ -68,11 +112,9 @@ def router(services: Services) -> APIRouter:
     for endpoint in ENDPOINTS:
         endpoint.add_to(routes.router, services)
     add_usage(routes, services, "libretranslate_usage")
-    for path, handle, answer in (
-        ("/languages", languages, list[Language]),
-        ("/frontend/settings", frontend_settings, FrontendSettings),
-    ):
-        routes.add("GET", path, handle, answer, OF_ANY_ROUTE, needs_key=False)
+    free: dict[str, Any] = {"statuses": OF_ANY_ROUTE, "needs_key": False}
+    routes.add("GET", "/languages", languages, list[Language], **free)
+    routes.add("GET", "/frontend/settings", frontend_settings, FrontendSettings, **free)
     routes.router.post("/suggest", status_code=403, responses=PROTOCOL.refusal(403))(suggest)
     _add_files(routes, services)
     return routes.router
@@ -96,27 +138,54 @@ def _add_files(routes: Routes, services: Services) -> None:
             raise DocumentNotFound(document)
         return file_response(job, path)
 
-    body = described_body(FileBody, MULTIPART, example={"source": "en", "target": "fr"})
-    # Without a dependency on a key: it is in the body, or in the name of the file.
-    routes.add(
-        *("POST", "/translate_file", translate_file, TranslatedFile, OF_A_BODY),
-        extra=body,
-        needs_key=False,
-    )
-    routes.add(
-        *("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE)),
-        content=RESULT,
-        needs_key=False,
-        response_class=Response,
-    )
+    upload = described_body(FileBody, MULTIPART, example={"source": "en", "target": "fr"})
+    # The key is in the body, or in the name of the file.
+    made: dict[str, Any] = {"statuses": OF_A_BODY, "extra": upload, "needs_key": False}
+    routes.add("POST", "/translate_file", translate_file, TranslatedFile, **made)
+    sent: dict[str, Any] = {"content": RESULT, "needs_key": False, "response_class": Response}
+    routes.add("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE), **sent)
 
 
 async def _finished(services: Services, handle: Handle) -> None:
     """Wait for a document; delete it if the client disconnects."""
-    is_done = False
     try:
-        await services.documents.finished(handle, current_account().key)
-        is_done = True
-    finally:
-        if not is_done:
-            await services.documents.remove(handle.id)
+        await services.documents.finished(handle, current_key())
+    except BaseException:
+        await services.documents.remove(handle.id)
+        raise
+
+
+def _listed(cards: list[ModelCard]) -> list[dict[str, Any]]:
+    """Return the languages to translate from, each with its target languages.
+
+    A name that several languages share is followed by the code.
+    """
+    targets = targets_by_source(cards)
+    names = {code: language_name(code) for code in sorted(targets)}
+    counts = Counter(names.values())
+    return [
+        {
+            "code": code,
+            "name": name if counts[name] == 1 else f"{name} ({code})",
+            "targets": sorted(targets[code]),
+        }
+        for code, name in names.items()
+    ]
+
+
+def _settings(services: Services, cards: list[ModelCard]) -> dict[str, Any]:
+    """Return the settings that LibreTranslate's page asks for."""
+    target = next((target for card in cards for target in card.target_languages), "")
+    return {
+        "charLimit": services.limits.max_characters,
+        "frontendTimeout": _PAGE_DELAY_MILLISECONDS,
+        "apiKeys": services.keys is not None,
+        "keyRequired": services.keys is not None,
+        "suggestions": False,
+        "filesTranslation": True,
+        "supportedFilesFormat": [f".{extension}" for extension in FORMATS],
+        "language": {
+            "source": {"code": AUTO, "name": "Auto Detect"},
+            "target": {"code": target, "name": language_name(target)},
+        },
+    }

@@ -31,8 +31,7 @@ from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
-from serving.api.libretranslate.languages import detected
-from serving.api.libretranslate.protocol import PROTOCOL, Translated
+from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
 from serving.errors import RequestError
 from serving.language_detection import Chosen, chosen_translator, is_told
 from serving.metrics import Outcome

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
-from serving.access.account import accounted, current_account
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, Routes, SimpleEndpoint
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
@@ -21,7 +20,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, chunks_of, uploaded
 from serving.api.openai.encoders import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL, Batch, BatchList, Deleted, FileList, FileObject
-from serving.api.openai.routes import ENDPOINTS
+from serving.api.openai.routes import CHATS, COMPLETIONS
 from serving.errors import (
     EngineStopped,
     KeyRefused,
@@ -35,11 +34,13 @@ from serving.errors import (
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
 from serving.jobs.table import FileRecord, State
+from serving.usage import accounted, current_key
 
 _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")
 _PATHS: dict[str, Endpoint[Any, Any]] = {
-    endpoint.protocol.prefix + endpoint.path: endpoint for endpoint in (*ENDPOINTS, EMBEDDINGS)
+    endpoint.protocol.prefix + endpoint.path: endpoint
+    for endpoint in (COMPLETIONS, CHATS, EMBEDDINGS)
 }
 _OF_AN_OBJECT = (400, *OF_A_MODEL)
 Record = TypeVar("Record", FileRecord, jobs.Batch)
@@ -84,12 +85,12 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
         """Store a file of requests, one JSON object a line, for 30 days."""
         async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
-            return JSONResponse(_file(await batches.add_file(_owner(), name, body.file.file)))
+            return JSONResponse(_file(await batches.add_file(current_key(), name, body.file.file)))
 
     async def files(request: Request) -> JSONResponse:
         """List files, the newest first, or with `order=asc` last; `after` and `limit` page."""
         query = _query(request, "after", "limit", "order", "purpose")
-        found = await batches.files(_owner())
+        found = await batches.files(current_key())
         if purpose := query.get("purpose"):
             found = [record for record in found if record.purpose == purpose]
         if (order := query.get("order", "desc")) not in _ORDERS:
@@ -98,16 +99,16 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
 
     async def file(file_id: str) -> JSONResponse:
         """Describe a file."""
-        return JSONResponse(_file(await batches.file(_owner(), file_id)))
+        return JSONResponse(_file(await batches.file(current_key(), file_id)))
 
     async def content(file_id: str) -> StreamingResponse:
         """Return the content of a file."""
-        path = await batches.content(_owner(), file_id)
+        path = await batches.content(current_key(), file_id)
         return StreamingResponse(chunks_of(path), media_type="application/jsonl")
 
     async def delete(file_id: str) -> JSONResponse:
         """Delete a file."""
-        await batches.delete_file(_owner(), file_id)
+        await batches.delete_file(current_key(), file_id)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
     body = described_body(BatchFileBody, MULTIPART, example={"purpose": INPUT_PURPOSE})
@@ -121,20 +122,20 @@ def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
 def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
     async def create(_: Services, body: BatchBody) -> dict[str, Any]:
         arguments = (body.endpoint, body.input_file_id, body.metadata)
-        return _batch(await batches.create(_owner(), *arguments))
+        return _batch(await batches.create(current_key(), *arguments))
 
     async def listed(request: Request) -> JSONResponse:
         """List batches, the newest first; `after` and `limit` page."""
         query = _query(request, "after", "limit")
-        return JSONResponse(_page(query, await batches.batches(_owner()), _batch))
+        return JSONResponse(_page(query, await batches.batches(current_key()), _batch))
 
     async def batch(batch_id: str) -> JSONResponse:
         """Return the state of a batch."""
-        return JSONResponse(_batch(await batches.batch(_owner(), batch_id)))
+        return JSONResponse(_batch(await batches.batch(current_key(), batch_id)))
 
     async def cancel(batch_id: str) -> JSONResponse:
         """Cancel a batch; it ends with the answers so far."""
-        return JSONResponse(_batch(await batches.cancel(_owner(), batch_id)))
+        return JSONResponse(_batch(await batches.cancel(current_key(), batch_id)))
 
     SimpleEndpoint(
         protocol=PROTOCOL,
@@ -154,10 +155,6 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
     routes.add("GET", "/batches", listed, BatchList, _OF_AN_OBJECT)
     routes.add("GET", "/batches/{batch_id}", batch, Batch, OF_A_MODEL)
     routes.add("POST", "/batches/{batch_id}/cancel", cancel, Batch, _OF_AN_OBJECT)
-
-
-def _owner() -> str:
-    return current_account().key
 
 
 def _query(request: Request, *known: str) -> dict[str, str]:

@@ -1,18 +1,14 @@
-"""Routes of OpenAI's protocol: completions, chats, embeddings, and the list of models."""
+"""Routes of OpenAI's protocol and of vLLM's extensions, except files and batches."""
 
-import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 
 from serving.api.http.bodies import READS_JSON
-from serving.api.http.endpoint import Endpoint, Routes
-from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL, described_events
+from serving.api.http.endpoint import Endpoint, Routes, add_usage
+from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
-from serving.api.http.usage import add_usage
 from serving.api.openai import chat, completion_body
 from serving.api.openai.chat import ChatBody
 from serving.api.openai.completion_body import CompletionBody
@@ -25,20 +21,17 @@ from serving.api.openai.encoders import (
     RERANK_V2,
     SCORE,
 )
-from serving.api.openai.models import card_of, generator
+from serving.api.openai.models import DETOKENIZE, TOKENIZE, add_models, generator
 from serving.api.openai.protocol import (
     AT_THE_ROOT,
     PROTOCOL,
     ChatCompletion,
     Completion,
-    ModelBody,
-    ModelList,
 )
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
-from serving.pipelines.cards import ModelCard
 
 _STREAMED = described_events("With `stream`: chunks, then [DONE].")
-_COMPLETIONS = Endpoint(
+COMPLETIONS = Endpoint(
     protocol=replace(PROTOCOL, field_names=completion_body.FIELD_NAMES),
     path="/completions",
     name="completions",
@@ -52,7 +45,7 @@ _COMPLETIONS = Endpoint(
     id_prefix="cmpl-",
     other_answers=_STREAMED,
 )
-_CHATS = Endpoint(
+CHATS = Endpoint(
     protocol=replace(PROTOCOL, field_names=chat.FIELD_NAMES),
     path="/chat/completions",
     name="chat_completions",
@@ -69,60 +62,28 @@ _CHATS = Endpoint(
     id_prefix="chatcmpl-",
     other_answers=_STREAMED,
 )
-_ENCODER_ENDPOINTS = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
+_ENCODERS = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
+_TOKENS = (TOKENIZE, DETOKENIZE)
 _ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
-ENDPOINTS = (_COMPLETIONS, _CHATS, *_ENCODER_ENDPOINTS)
+ENDPOINTS = (COMPLETIONS, CHATS, *_ENCODERS, *_TOKENS)
 
 
 def router(services: Services) -> APIRouter:
-    """Return all routes except those of files and batches."""
-    started = int(time.time())
-
-    async def models() -> JSONResponse:
-        """List the models."""
-        found = [_described(model.card, started) for model in await services.catalog.models()]
-        return JSONResponse({"object": "list", "data": found})
-
-    async def model(name: str) -> JSONResponse:
-        """Describe one model; the name of a translator may end with a language."""
-        card = await card_of(services.catalog, name)
-        return JSONResponse({**_described(card, started), "card": card.text})
-
-    routes, aliases = Routes(PROTOCOL, services, "OpenAI"), AT_THE_ROOT.router("OpenAI")
-    _COMPLETIONS.add_to(routes.router, services)
-    _CHATS.add_to(routes.router, services)
+    routes = Routes(PROTOCOL, services, "OpenAI")
+    at_the_root, aliases = AT_THE_ROOT.router("OpenAI"), AT_THE_ROOT.router("OpenAI")
+    COMPLETIONS.add_to(routes.router, services)
+    CHATS.add_to(routes.router, services)
     add_usage(routes, services, "openai_usage")
-    routes.add("GET", "/models", models, ModelList, OF_A_LIST)
-    routes.add("GET", "/models/{name:path}", model, ModelBody, OF_A_MODEL)
-    for endpoint in _ENCODER_ENDPOINTS:
-        endpoint.add_to(routes.router, services)
-    for alias in _ALIASES:
-        alias.add_to(aliases, services)
+    add_models(routes, services)
+    for router, endpoints in (
+        (routes.router, _ENCODERS),
+        (at_the_root, _TOKENS),
+        (aliases, _ALIASES),
+    ):
+        for endpoint in endpoints:
+            endpoint.add_to(router, services)
     whole = APIRouter()
     whole.include_router(routes.router)
+    whole.include_router(at_the_root)
     whole.include_router(aliases, include_in_schema=False)
     return whole
-
-
-def _described(card: ModelCard, created: int) -> dict[str, Any]:
-    """Describe a model; see `ModelBody`."""
-    return {
-        "id": card.name,
-        "root": card.name,
-        "object": "model",
-        "created": created,
-        "owned_by": "attendant",
-        "task": card.task,
-        "source_languages": card.source_languages,
-        "target_languages": card.target_languages,
-        "max_model_len": card.max_tokens,
-        "max_source_tokens": card.max_source_tokens,
-        "precision": card.precision,
-        "architecture": card.architecture,
-        "system_fingerprint": card.fingerprint,
-        "has_chat_template": card.has_chat_template,
-        "generation": card.generation,
-        "attention": {kind: asdict(shape) for kind, shape in card.attention.items()},
-        "plan": card.plan and asdict(card.plan),
-        "encoder": card.encoder and asdict(card.encoder),
-    }

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from serving.arrays import Array
-from serving.constraints import Mask, Matcher
 from serving.engine.generation import Generation
+from serving.request import Mask, Matcher
 
 BIAS, PENALTY, TOLL = range(3)
 

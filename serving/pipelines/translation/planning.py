@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from serving.bundle.manifest import Limits, Tokens
-from serving.constraints import Constraint
 from serving.errors import RequestError, TooLarge
 from serving.parameters import TokenIds
 from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.request import Constraint
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.segments import MarkedReader, MarkedSegment

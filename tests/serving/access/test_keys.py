@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.access.account import Account
-from serving.access.keys import (
+from serving.cli import main
+from serving.errors import ConfigError, RateExceeded
+from serving.keys import (
     KeyRing,
     hash_of,
     key_ring,
@@ -17,8 +18,6 @@ from serving.access.keys import (
     read_keys,
     write_keys,
 )
-from serving.cli import main
-from serving.errors import ConfigError, RateExceeded
 from tests.serving.access.clock import Clock
 
 
@@ -132,7 +131,7 @@ def test_a_key_may_ask_for_no_more_than_its_rates(path: Path) -> None:
     assert caught.value.retry_after_seconds == 0.5
 
     clock.now += 10
-    key.charge(Account(num_given_tokens=50, num_generated_tokens=20))
+    key.charge(70)
     with pytest.raises(RateExceeded, match="60 tokens a minute") as caught:
         key.admit()
     assert caught.value.retry_after_seconds == 11

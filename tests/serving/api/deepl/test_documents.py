@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.arrays import Array
-from serving.constraints import Mask, Matcher
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
 from serving.parameters import ProcessorParams
+from serving.request import Mask, Matcher
 from tests.serving.engine.decoding.editing import (
     SLOTS,
     VOCAB_SIZE,

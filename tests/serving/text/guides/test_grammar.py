@@ -12,8 +12,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from serving.constraints import Constraint, Matcher
 from serving.errors import RequestError
+from serving.request import Constraint, Matcher
 from serving.text.grammars import MAX_GRAMMAR_CHARACTERS, Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

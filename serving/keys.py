@@ -1,7 +1,7 @@
-"""Reads and writes the file of keys: names, rates and hashes, never a key itself.
+"""The file of keys: names, limits and hashes, never a key; and the keys that a server accepts.
 
-A key is 256 random bits, so a plain SHA-256 of it cannot be guessed back; slow hashes are for
-passwords, which people choose.
+A key has 256 random bits, so that a plain SHA-256 is enough: nobody can guess it. Slow hashes are
+for passwords.
 """
 
 import hashlib
@@ -14,13 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from serving.access.account import Account
 from serving.errors import ConfigError, RateExceeded
 
 _PREFIX = "att-"
@@ -28,12 +26,11 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 class KeyEntry(BaseModel):
-    """Describes one key.
+    """A key with its limits; None is no limit.
 
     sha256: of the key, in hexadecimal digits.
-    requests_per_second, tokens_per_minute: the most it may ask for of each replica; None is no
-        limit.
-    requests_per_minute, characters_per_month: the same of all replicas together.
+    requests_per_second, tokens_per_minute: limits of each replica.
+    requests_per_minute, characters_per_month: limits of all replicas together.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,7 +59,7 @@ def hash_of(key: str) -> str:
 
 
 def new_entry(**fields: object) -> KeyEntry:
-    """Make an entry. Raises ConfigError."""
+    """Return an entry. Raises ConfigError."""
     try:
         return KeyEntry.model_validate(fields)
     except ValidationError as error:
@@ -70,7 +67,7 @@ def new_entry(**fields: object) -> KeyEntry:
 
 
 def read_keys(path: Path) -> tuple[KeyEntry, ...]:
-    """Read all entries. Raises ConfigError with everything that is wrong."""
+    """Read all entries. Raises ConfigError with all problems."""
     try:
         content = _Content.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -84,21 +81,21 @@ def read_keys(path: Path) -> tuple[KeyEntry, ...]:
 
 
 def write_keys(path: Path, entries: tuple[KeyEntry, ...]) -> None:
-    """Put a new file in the old one's place, in one step; only its owner reads it."""
+    """Replace the file atomically; a new file is readable by its owner only."""
     text = json.dumps(_Content(keys=entries).model_dump(exclude_none=True), indent=2)
     descriptor, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text + "\n")
-        _keep_readers(path, written)
+        _copy_permissions(path, written)
         os.replace(written, path)
     except BaseException:
         os.unlink(written)
         raise
 
 
-def _keep_readers(path: Path, written: str) -> None:
-    """Keep mode and owner: a server may run as another user, whom the file was opened to."""
+def _copy_permissions(path: Path, written: str) -> None:
+    """Copy mode and owner: the server may run as another user, who may read the file."""
     with suppress(FileNotFoundError):
         status = path.stat()
         os.chmod(written, status.st_mode & 0o777)
@@ -107,21 +104,20 @@ def _keep_readers(path: Path, written: str) -> None:
 
 
 def _described(problem: object) -> str:
-    """Return where and what, without the value: it may be a key in the wrong place."""
+    """Return the place and the problem, without the value: it may be a key."""
     assert isinstance(problem, dict)
     place = ".".join(map(str, problem["loc"])) or "the file"
     return f"{place}: {problem['msg']}"
 
 
 Clock = Callable[[], float]
-_SECONDS_OF_BURST = 1.0
 
 
 class Bucket:
-    """Fills at a steady rate up to its capacity; each use takes from it.
+    """A token bucket: it fills at a steady rate up to its capacity.
 
-    What is only known afterwards, as how many tokens an answer has, is taken then: the level may
-    fall below zero, and nothing passes until it has risen again.
+    Amounts that are known only at the end, such as the tokens of an answer, are taken then. So the
+    level may fall below zero; then nothing more is admitted until it has risen.
     """
 
     def __init__(self, per_second: float, capacity: float, clock: Clock = time.monotonic) -> None:
@@ -129,7 +125,7 @@ class Bucket:
         self._level, self._filled_at = capacity, clock()
 
     def seconds_until(self, amount: float) -> float:
-        """Return how long it takes until it holds so much; 0 where it does."""
+        """Return the time until the level is at least `amount`; 0 if it already is."""
         self._fill()
         return max(0.0, (min(amount, self._capacity) - self._level) / self._per_second)
 
@@ -144,24 +140,24 @@ class Bucket:
 
 
 def requests_bucket(per_second: float, clock: Clock = time.monotonic) -> Bucket:
-    """Let as many requests come at once as a second allows, one at least."""
-    return Bucket(per_second, max(1.0, per_second * _SECONDS_OF_BURST), clock)
+    """Return a bucket that admits the requests of a second at once, but at least one."""
+    return Bucket(per_second, max(1.0, per_second), clock)
 
 
 def tokens_bucket(per_minute: float, clock: Clock = time.monotonic) -> Bucket:
-    """Let the tokens of a minute come at once."""
+    """Return a bucket that admits the tokens of a minute at once."""
     return Bucket(per_minute / 60, per_minute, clock)
 
 
 logger = logging.getLogger(__name__)
 
 KEY_VARIABLE = "ATTENDANT_KEY"
-_NAME_OF_VARIABLE = "environment"
-_LOOKS_EVERY_SECONDS = 1.0
+_VARIABLE_NAME = "environment"  # the name of the key in KEY_VARIABLE
+_CHECK_SECONDS = 1.0  # how often the file is checked for changes
 
 
 class Key:
-    """An entry and its buckets."""
+    """An entry with its buckets."""
 
     def __init__(self, entry: KeyEntry, clock: Clock) -> None:
         self.entry = entry
@@ -187,38 +183,30 @@ class Key:
                 raise RateExceeded(self.name, rate, seconds)
             self._requests.take(1)
 
-    def charge(self, account: Account) -> None:
-        """Count the tokens of a request that has ended, however it did."""
+    def charge(self, num_tokens: int) -> None:
+        """Count the tokens of a request that has ended."""
         if self._tokens:
-            self._tokens.take(account.num_tokens)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Tells one state of a file from another."""
-
-    changed_at: int
-    size: int
-    inode: int
+            self._tokens.take(num_tokens)
 
 
 class KeyRing:
-    """The keys of a file, and one that an environment variable names."""
+    """The keys of a file, and the key in the environment."""
 
     def __init__(
         self, path: Path | None, environment: Mapping[str, str], clock: Clock = time.monotonic
     ) -> None:
-        """Raises ConfigError for a file that cannot be used."""
+        """Raises ConfigError if the file cannot be used."""
         self._path, self._clock = path, clock
-        self._own = _entries_of(environment)
+        key = environment.get(KEY_VARIABLE)
+        self._fixed = (KeyEntry(name=_VARIABLE_NAME, sha256=hash_of(key)),) if key else ()
         self._keys: tuple[Key, ...] = ()
-        self._looked_at = clock()
-        self._seen = self._look()
-        self._take_over(read_keys(path) if path else ())
+        self._checked_at, self._version = clock(), self._file_version()
+        self._replace(read_keys(path) if path else ())
 
     def find(self, key: str) -> Key | None:
-        """Return what is known of a key. All entries are compared, each in constant time, so that
-        the time tells nothing.
+        """Return the entry of a key with its buckets.
+
+        All entries are compared, each in constant time, so that the time reveals nothing.
         """
         self._reload_if_changed()
         digest = hash_of(key)
@@ -229,44 +217,41 @@ class KeyRing:
         return found
 
     def entry(self, name: str) -> KeyEntry | None:
-        """Return the entry of that name; None once its key was revoked."""
+        """Return the entry of a name; None if its key was revoked."""
         return next((key.entry for key in self._keys if key.name == name), None)
 
     def _reload_if_changed(self) -> None:
         now = self._clock()
-        if self._path is None or now - self._looked_at < _LOOKS_EVERY_SECONDS:
+        if self._path is None or now - self._checked_at < _CHECK_SECONDS:
             return
-        self._looked_at = now
-        seen = self._look()
-        if seen == self._seen:
+        self._checked_at = now
+        version = self._file_version()
+        if version == self._version:
             return
-        self._seen = seen
+        self._version = version
         try:
-            self._take_over(read_keys(self._path))
+            self._replace(read_keys(self._path))
         except ConfigError as error:
             logger.error("the keys stay as they were: %s", error)
 
-    def _take_over(self, entries: tuple[KeyEntry, ...]) -> None:
-        """Entries that stay the same keep their buckets."""
+    def _replace(self, entries: tuple[KeyEntry, ...]) -> None:
+        """Replace the keys. Entries that stay the same keep their buckets."""
         kept = {key.entry: key for key in self._keys}
-        every = (*entries, *self._own)
-        self._keys = tuple(kept.get(entry) or Key(entry, self._clock) for entry in every)
+        self._keys = tuple(
+            kept.get(entry) or Key(entry, self._clock) for entry in (*entries, *self._fixed)
+        )
 
-    def _look(self) -> _Seen | None:
+    def _file_version(self) -> tuple[int, int, int] | None:
+        """Return time, size and inode of the file, which change with its content."""
         try:
             status = os.stat(self._path) if self._path else None
         except OSError:
             return None
-        return status and _Seen(status.st_mtime_ns, status.st_size, status.st_ino)
-
-
-def _entries_of(environment: Mapping[str, str]) -> tuple[KeyEntry, ...]:
-    key = environment.get(KEY_VARIABLE)
-    return (KeyEntry(name=_NAME_OF_VARIABLE, sha256=hash_of(key)),) if key else ()
+        return status and (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def key_ring(path: Path | None, environment: Mapping[str, str]) -> KeyRing | None:
-    """Make the ring of a server; None where it asks for no keys."""
+    """Return the keys of a server; None if it needs no keys."""
     if path is None and not environment.get(KEY_VARIABLE):
         return None
     return KeyRing(path, environment)

@@ -1,24 +1,116 @@
-"""Counts what each key has used in a month, for all replicas together, and holds it to its quota.
+"""What requests and keys use: the account of one request, and the monthly quotas of keys.
 
-The counts lie in a database, so they outlive the server. Months and minutes are of UTC. Of a server
-that asks for no keys nothing is counted.
+An account has the numbers of the access log and of traces; it has no text of users. The endpoint
+sets its model and key, the engine adds its tokens.
+
+Quotas are counted in a database that all replicas share. Months and minutes are of UTC. A server
+without keys counts nothing.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from serving.access.keys import KeyEntry, KeyRing
 from serving.errors import QuotaExceeded, RateExceeded
+from serving.keys import KeyEntry, KeyRing
 from serving.storage import DatabaseThread, transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The work of the engine for one part of a request, such as a sentence.
+
+    started_at: a time of `time.perf_counter`. reads_source: whether its prefill encoded a source.
+    """
+
+    model: str
+    started_at: float
+    queue_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    num_steps: int
+    num_given_tokens: int
+    num_generated_tokens: int
+    reads_source: bool
+
+
+@dataclass(slots=True)
+class Account:
+    """The numbers of one request so far.
+
+    protocol, outcome: empty for requests that no protocol counts, such as `/health`.
+    key: the name of the key, never the key.
+    num_given_tokens: of sources and prompts.
+    queue_seconds: the longest time that a part waited for its row; None if no part got a row in
+        this process.
+    parts: None if requests are not traced.
+    traceparent: of the request's span (W3C Trace Context); empty if requests are not traced.
+    """
+
+    protocol: str = ""
+    model: str = ""
+    outcome: str = ""
+    key: str = ""
+    num_given_tokens: int = 0
+    num_generated_tokens: int = 0
+    queue_seconds: float | None = None
+    parts: list[Part] | None = None
+    traceparent: str = ""
+
+    def add(self, num_given: int, num_generated: int, queue_seconds: float | None = None) -> None:
+        """Add the numbers of a part of the request that has ended."""
+        self.num_given_tokens += num_given
+        self.num_generated_tokens += num_generated
+        if queue_seconds is not None:
+            self.queue_seconds = max(queue_seconds, self.queue_seconds or 0.0)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_given_tokens + self.num_generated_tokens
+
+
+_current: ContextVar[Account] = ContextVar("account")
+
+
+def current_account() -> Account:
+    """Return the account of the current request; a new one if there is no request."""
+    return _current.get(None) or Account()
+
+
+def current_key() -> str:
+    """Return the name of the key of the current request; empty without a key."""
+    return current_account().key
+
+
+@contextmanager
+def accounted() -> Iterator[Account]:
+    """Open an account, which is the current one until the block ends."""
+    account = Account()
+    token = _current.set(account)
+    try:
+        yield account
+    finally:
+        _current.reset(token)
+
+
+def open_account() -> Account:
+    """Open an account for the rest of the task.
+
+    It is for generators: they may end in another context, where a context variable cannot be reset.
+    """
+    account = Account()
+    _current.set(account)
+    return account
+
 
 _SECONDS_A_MINUTE = 60.0
 _ROUNDING_SECONDS = 1e-3
-_HELD_SECONDS = 3600.0  # of a replica that was killed while it answered
+_HELD_SECONDS = 3600.0  # if a replica was killed before it could release them
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS used (
     key TEXT, month TEXT, characters INTEGER NOT NULL, PRIMARY KEY (key, month)
@@ -33,7 +125,7 @@ CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NUL
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Describes what a key has used of its month. limit: None if it has none."""
+    """The characters that a key has used this month. limit: None without a limit."""
 
     characters: int
     limit: int | None
@@ -42,10 +134,10 @@ class Usage:
 
 
 class Quota:
-    """Counts the characters of requests that are answered, each once.
+    """Counts the characters of answered requests, and refuses requests beyond a quota.
 
-    A request's characters are held while it is worked on, so that requests at the same time cannot
-    exceed a quota together.
+    The characters of a request are held while it runs, so that concurrent requests cannot exceed a
+    quota together.
     """
 
     def __init__(
@@ -59,7 +151,7 @@ class Quota:
 
     @asynccontextmanager
     async def held(self, key: str, characters: int) -> AsyncIterator[None]:
-        """Bill the characters of a request if the block ends well, and only then.
+        """Hold characters during the block, and bill them if it raises no error.
 
         Raises RateExceeded for too many requests in a minute, QuotaExceeded, and StorageError.
         """
@@ -77,12 +169,12 @@ class Quota:
         await self._database.run(_bill, key, characters, hold, now)
 
     async def spend(self, key: str, characters: int) -> None:
-        """Bill characters at once. Raises QuotaExceeded and StorageError."""
+        """Bill characters. Raises QuotaExceeded and StorageError."""
         if (entry := self._entry(key)) is not None:
             await self._database.run(_spend, entry, characters, self._now())
 
     async def usage(self, key: str) -> Usage:
-        """Return what a key has used this month: nothing where no keys are asked for."""
+        """Return what a key has used this month; 0 on a server without keys."""
         now = self._now()
         start, end = _month(now)
         if (entry := self._entry(key)) is None:
@@ -97,7 +189,7 @@ class Quota:
 def _admit(
     database: sqlite3.Connection, entry: KeyEntry, characters: int, hold: str, now: datetime
 ) -> None:
-    """Hold characters for a request. A request beyond the rate changes nothing."""
+    """Hold characters for a request. A request that is refused changes nothing."""
     with transaction(database):
         _keep_pace(database, entry, now)
         _check(database, entry, characters, now)
@@ -107,8 +199,10 @@ def _admit(
 
 
 def _keep_pace(database: sqlite3.Connection, entry: KeyEntry, now: datetime) -> None:
-    """Let the requests of a minute come at once, and then one for each that a minute has room for:
-    the generic cell rate algorithm, a token bucket of which one number has to be kept.
+    """Raise RateExceeded if there were too many requests within a minute.
+
+    This is the generic cell rate algorithm: a token bucket with one stored number. All requests of
+    a minute may come at once.
     """
     if entry.requests_per_minute is None:
         return
@@ -123,7 +217,7 @@ def _keep_pace(database: sqlite3.Connection, entry: KeyEntry, now: datetime) -> 
 
 
 def _check(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: datetime) -> None:
-    """Raise QuotaExceeded for characters beyond those that are used, or held for others."""
+    """Raise QuotaExceeded if used, held and new characters exceed the quota."""
     if entry.characters_per_month is None:
         return
     database.execute("DELETE FROM held WHERE expires_at < ?", (now.timestamp(),))
@@ -146,7 +240,7 @@ def _spend(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: 
 def _bill(
     database: sqlite3.Connection, key: str, characters: int, hold: str, now: datetime
 ) -> None:
-    """Turn what was held into what is used."""
+    """Count held characters as used."""
     with transaction(database):
         _release(database, hold)
         _add(database, key, characters, now)
@@ -160,17 +254,17 @@ def _add(database: sqlite3.Connection, key: str, characters: int, now: datetime)
     database.execute(
         "INSERT INTO used VALUES (?, ?, ?)"
         " ON CONFLICT DO UPDATE SET characters = characters + excluded.characters",
-        (key, _name_of_month(now), characters),
+        (key, _month_name(now), characters),
     )
 
 
 def _used(database: sqlite3.Connection, key: str, now: datetime) -> int:
     query = "SELECT characters FROM used WHERE key = ? AND month = ?"
-    row = database.execute(query, (key, _name_of_month(now))).fetchone()
+    row = database.execute(query, (key, _month_name(now))).fetchone()
     return row["characters"] if row else 0
 
 
-def _name_of_month(now: datetime) -> str:
+def _month_name(now: datetime) -> str:
     return f"{now:%Y-%m}"
 
 
