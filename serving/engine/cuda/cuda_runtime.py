@@ -1,7 +1,7 @@
 """Bindings to the CUDA runtime library by ctypes: memory, copies on one stream, events.
 
-All work of an engine, graphs included, is put on one stream, in order, so only reading results on
-the host waits (`synchronize`). The library is the one that onnxruntime-gpu has loaded.
+All work of an engine, including graphs, runs on one stream, in order. So the host waits only when
+it reads results (`synchronize`). The library is the one that onnxruntime-gpu has loaded.
 """
 
 import ctypes
@@ -22,19 +22,21 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class Pitched:
-    """Places rows in memory: the first one's address, and the bytes from one to the next."""
+    """Rows in memory: the address of the first one, and the number of bytes from one row to the
+    next.
+    """
 
     address: int
     pitch: int
 
 
 class CudaRuntime:
-    """Holds the library and the stream of one engine, on the first visible device."""
+    """The library and the stream of one engine, on the first visible device."""
 
     def __init__(self, library: Any = None) -> None:
-        """Make the stream. Raises DeviceError where there is no device that works.
+        """Make the stream. Raises DeviceError if there is no working device.
 
-        library: stands in for the CUDA library, in tests.
+        library: replaces the CUDA library in tests.
         """
         self._cuda = library or load_library()
         check_devices(self._cuda)
@@ -55,14 +57,14 @@ class CudaRuntime:
         return address.value or 0
 
     def allocate_pinned(self, num_bytes: int) -> int:
-        """Return the address of host memory that copies need not be staged from."""
+        """Return the address of pinned host memory, from which the device can copy directly."""
         address = ctypes.c_void_p()
         size = ctypes.c_size_t(num_bytes)
         self._check(self._cuda.cudaMallocHost(ctypes.byref(address), size))
         return address.value or 0
 
     def memory(self) -> tuple[int, int]:
-        """Return the free and all bytes of the device."""
+        """Return the free and the total bytes of the device."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._check(self._cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
         return free.value, total.value
@@ -70,7 +72,7 @@ class CudaRuntime:
     def copy(
         self, target: Pitched, source: Pitched, row_bytes: int, num_rows: int, kind: int
     ) -> None:
-        """Put a copy of rows on the stream. kind: TO_DEVICE, TO_HOST or ON_DEVICE."""
+        """Enqueue a copy of rows. kind: TO_DEVICE, TO_HOST or ON_DEVICE."""
         status = self._cuda.cudaMemcpy2DAsync(
             ctypes.c_void_p(target.address),
             ctypes.c_size_t(target.pitch),
@@ -84,7 +86,7 @@ class CudaRuntime:
         self._check(status)
 
     def clear(self, target: Pitched, row_bytes: int, num_rows: int) -> None:
-        """Put zeros on the stream."""
+        """Enqueue writing zeros."""
         status = self._cuda.cudaMemset2DAsync(
             ctypes.c_void_p(target.address),
             ctypes.c_size_t(target.pitch),
@@ -96,24 +98,24 @@ class CudaRuntime:
         self._check(status)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that is on the stream."""
+        """Wait until all enqueued work is finished."""
         self._check(self._cuda.cudaStreamSynchronize(ctypes.c_void_p(self.stream)))
 
     def end_recording(self) -> None:
-        """Let the stream work again where ONNX Runtime has failed to record what is put on it."""
+        """Reset the stream after ONNX Runtime has failed to record."""
         graph = ctypes.c_void_p()
         self._cuda.cudaStreamEndCapture(ctypes.c_void_p(self.stream), ctypes.byref(graph))
         self._cuda.cudaGetLastError()  # else the next call would report it again
 
     def record(self) -> ctypes.c_void_p:
-        """Return an event that comes when all that is on the stream now is done."""
+        """Return an event that occurs when all work enqueued so far is finished."""
         event = ctypes.c_void_p()
         self._check(self._cuda.cudaEventCreateWithFlags(ctypes.byref(event), _NO_TIMING))
         self._check(self._cuda.cudaEventRecord(event, ctypes.c_void_p(self.stream)))
         return event
 
     def wait(self, event: ctypes.c_void_p) -> None:
-        """Wait for an event, once: not for what was put on the stream behind it."""
+        """Wait for an event, once; work enqueued after it is not waited for."""
         self._check(self._cuda.cudaEventSynchronize(event))
         self._check(self._cuda.cudaEventDestroy(event))
 
@@ -123,7 +125,7 @@ class CudaRuntime:
 
 
 def load_library() -> Any:
-    """Raises DeviceError where the library is not installed."""
+    """Raises DeviceError if the library is not installed."""
     for name in LIBRARIES:
         try:
             return ctypes.CDLL(name)
@@ -133,7 +135,7 @@ def load_library() -> Any:
 
 
 def check_devices(cuda: Any) -> int:
-    """Count the devices. Raises DeviceError where there is none that this library can use."""
+    """Return the number of devices. Raises DeviceError if this library can use none."""
     count = ctypes.c_int()
     status = cuda.cudaGetDeviceCount(ctypes.byref(count))
     if status == 0 and count.value > 0:

@@ -1,10 +1,11 @@
-"""Copies between host and device: one small one up and one down for each step.
+"""Copies between host and device: one small copy in each direction per step.
 
-The likeliest tokens come with every step; other scores only on demand, for the rows asked for.
+The likeliest tokens are copied in every step; other scores only when they are read, for the rows
+that need them.
 
-Where the device has chosen the next tokens of all rows, the next run is launched before the host
-has processed the last one. Rows may leave in between, and others take their places, so for each
-run it is recorded which of its rows each row was.
+If the device has chosen the next tokens of all rows, the next run is launched before the host has
+processed the last one. Meanwhile rows may be removed and replaced, so for each run the original row
+of every current row is recorded.
 """
 
 from collections import deque
@@ -42,9 +43,9 @@ LENGTHS = ("past_lengths", "total_lengths")
 class Flight:
     """A run that was launched.
 
-    rows: i64 [slots], of each row now, which row of the run it was.
+    rows: i64 [slots], for each current row, its row in the run.
     is_selected: whether the select graph has chosen.
-    wait: returns when it is done.
+    wait: returns when the run is finished.
     """
 
     run: int
@@ -55,7 +56,9 @@ class Flight:
 
 
 class DeviceExchange(Follower):
-    """Follows the rows for the runs that were launched. See `Exchange`."""
+    """The exchange with a device. It follows the rows of the runs that were launched. See
+    `Exchange`.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class DeviceExchange(Follower):
         memory: StreamMemory,
         selector: Selector,
     ) -> None:
-        """num_rows: slots, and rows behind them for prompts in progress."""
+        """num_rows: slots, and the staging rows behind them."""
         self._batch, self._memory, self._selector = batch, memory, selector
         slots, window = batch.slots, manifest.window
         self._table = DeviceTable(memory, num_rows, manifest.vocab_size)
@@ -157,7 +160,7 @@ class DeviceExchange(Follower):
 
     def abandon(self) -> None:
         while self._flights:
-            with suppress(Exception):  # nobody asks how it went, but what it reads must not change
+            with suppress(Exception):  # its result is not needed, but its inputs must not change
                 self._flights.popleft().wait()
 
     @property
@@ -172,7 +175,7 @@ class DeviceExchange(Follower):
         self._selector.run(num_rows, scores, params, to)
 
     def _carry_ids(self, last: Flight, num_rows: int) -> None:
-        """Give the rows the tokens that the last run has found for them."""
+        """Give the rows the tokens that the last run has chosen for them."""
         found, ids = self._found.device, self._feed.device["ids"][:, 0]
         tokens = found["token_ids"] if last.is_selected else found["top_ids"][:, 0]
         self._memory.copy(ids[:num_rows], tokens[:num_rows])
@@ -182,10 +185,10 @@ class DeviceExchange(Follower):
 
 
 class DeviceTable:
-    """The log-probabilities that the step graph writes, and room on the host for rows of
-    them.
+    """The log-probabilities that the step graph writes, and host memory for some of their rows.
 
-    on_device: f32 [rows, vocabulary]. run: counts the runs that have written them.
+    on_device: f32 [rows, vocabulary].
+    run: number of runs that have written them.
     """
 
     def __init__(self, memory: StreamMemory, num_rows: int, vocab_size: int) -> None:
@@ -199,15 +202,13 @@ class DeviceTable:
 
     @cached_property
     def values(self) -> Array:
-        """Return room for one value of each row."""
+        """Return host memory for one value of each row."""
         return self.memory.pinned(self.on_device.shape[:1], "float32")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Describes which rows of which run are meant: of each row now, i64, what it was in that
-    run.
-    """
+    """The rows of a run: for each current row, i64, its row in that run."""
 
     rows: Array
     run: int

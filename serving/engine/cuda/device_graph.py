@@ -1,13 +1,13 @@
 """Graphs on a device: bind device memory to ONNX Runtime sessions, and record CUDA graphs.
 
-ONNX Runtime records by the number that a run's options name as `gpu_graph_id`: the first run of a
-number is made until it needs no more memory, then recorded; later ones are replayed, without a look
-at what is bound. So each recording has a binding and a number of its own, and -1 is never recorded.
-Recordings are kept for each thread, and no other thread may ask the device for memory meanwhile:
+ONNX Runtime records by the number `gpu_graph_id` in the options of a run. The first runs with a
+number are made until no more memory is allocated, then the run is recorded; later runs replay the
+recording and ignore the binding. So each recording has its own binding and number; -1 is never
+recorded. Recordings belong to a thread, and no other thread may allocate device memory meanwhile:
 all are made while an engine starts.
 
-ONNX Runtime copies host arrays when they are bound, not when it runs. So arrays of the host have
-mirrors on the device, which are bound in their place and copied before and after each run.
+ONNX Runtime copies host arrays when they are bound, not when it runs. So host arrays have mirrors
+on the device, which are bound instead and copied before and after each run.
 """
 
 from collections.abc import Callable, Set
@@ -23,20 +23,22 @@ from serving.errors import AttendantError, DeviceError, OutOfMemory
 BFLOAT16 = 16  # of ONNX's element types; numpy has no such type
 NOT_RECORDED = -1
 MakeOptions = Callable[[dict[str, str]], object]
-# Parts of ONNX Runtime's messages.
+# Parts of ONNX Runtime's error messages.
 _FULL = ("Failed to allocate memory", "out of memory", "ALLOC_FAILED")
 _BROKEN = ("CUDA failure", "CUDA error", "CUBLAS failure", "CUDNN failure")
 
 
 class DeviceGraph:
-    """Wraps a session whose runs are put on the engine's stream; nothing here waits for them.
+    """A session whose runs are enqueued on the engine's stream; nothing here waits for them.
 
-    host_inputs: those that operators read on the host, as ONNX Runtime's GRU and LSTM their
-        lengths. Of an array on the device it would bind a copy, made but once.
+    host_inputs: inputs that operators read on the host, such as the lengths of ONNX Runtime's GRU
+        and LSTM. Of an array on the device, ONNX Runtime would bind a copy that is made only once.
     """
 
     def __init__(self, session: Any, make_options: MakeOptions, place: str = "cuda") -> None:
-        """make_options: makes a run's options of configuration entries. place: where arrays lie."""
+        """make_options: makes the options of a run from configuration entries.
+        place: location of the arrays.
+        """
         self._session, self._make_options, self._place = session, make_options, place
         self._bfloat16 = {
             tensor.name
@@ -98,7 +100,9 @@ class DeviceGraph:
 
 
 def device_error(error: Exception) -> AttendantError | None:
-    """Return an error of ours for one of ONNX Runtime's, where the device is to blame."""
+    """Return the DeviceError or OutOfMemory for an exception of ONNX Runtime, if the device causes
+    it.
+    """
     text = str(error)
     if any(sign in text for sign in _FULL):
         return OutOfMemory("the GPU's memory is full; try again later, or with less text")
@@ -117,12 +121,12 @@ Pair = tuple[Array, Array]  # target and source of a copy
 class OnDevice(RecordingGraph, Protocol):
     @property
     def host_inputs(self) -> Set[str]:
-        """Name what it reads on the host, at the time of each run."""
+        """Return the names of inputs that are read on the host during each run."""
 
 
 class Mirror:
-    """Finds the twins of arrays; a view's twin is that view of the twin. They stay as long as it
-    does.
+    """Maps host arrays to their copies on the device; a view is mapped to the same view of the
+    copy. The copies live as long as the mirror.
     """
 
     def __init__(self, memory: CudaMemory) -> None:
@@ -130,7 +134,7 @@ class Mirror:
         self._twins: dict[int, Pair] = {}  # by the identity of whoever owns the memory
 
     def twin(self, array: Array) -> Array:
-        """Return the twin in device memory; of a device's array that itself."""
+        """Return the copy of an array in device memory; a device array is returned unchanged."""
         if isinstance(array, DeviceArray):
             return array
         owner = array.base if isinstance(array.base, np.ndarray) else array
@@ -140,8 +144,8 @@ class Mirror:
 
 
 class MirroredGraph:
-    """Binds arrays of the host to a graph that takes those of the device alone. The copies are no
-    part of a recording.
+    """Binds host arrays to a graph that accepts only device arrays. The copies are not part of a
+    recording.
     """
 
     def __init__(self, graph: OnDevice, mirror: Mirror) -> None:
@@ -162,7 +166,7 @@ class MirroredGraph:
         return self._around(run, inputs, outputs)
 
     def _around(self, run: Run, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """Return the run with its copies. Nothing is waited for where nothing comes down."""
+        """Return the run with its copies. It waits only if outputs are copied to the host."""
         memory = self._mirror.memory
         up = [(self._mirror.twin(each), each) for each in self._mirrored(inputs)]
         down = [(each, self._mirror.twin(each)) for each in self._mirrored(outputs)]
@@ -185,7 +189,7 @@ class MirroredGraph:
         }
 
     def _mirrored(self, arrays: dict[str, Array]) -> list[Array]:
-        """List the arrays of the host that are read or written on the device."""
+        """Return the host arrays that are read or written on the device."""
         return [
             each
             for name, each in arrays.items()
@@ -194,7 +198,7 @@ class MirroredGraph:
 
 
 def _same_view(array: Array, owner: Array, twin: Array) -> Array:
-    """Return the part of `twin` that `array` is of `owner`, both without gaps."""
+    """Return the view of `twin` that corresponds to `array` in `owner`; both are contiguous."""
     assert array.flags.c_contiguous and owner.flags.c_contiguous
     first = (_address(array) - _address(owner)) // owner.itemsize
     part = twin.reshape(-1)[first : first + array.size]

@@ -1,8 +1,8 @@
-"""Memory of a CUDA device for state tensors, and how many rows fit into it.
+"""Memory of a CUDA device for state tensors, and the number of rows that fit into it.
 
-Its arrays look like numpy's, to be sliced, reshaped and bound to a graph; their contents are only
-reached by copies, which the stream makes in order. Nothing here waits for the device. The rest of
-an engine's share of memory stays free for what graphs compute between inputs and outputs.
+Its arrays have numpy's interface, to be sliced, reshaped and bound to a graph. Their contents are
+only accessible by copies, which the stream executes in order. Nothing here waits for the device.
+The rest of an engine's share of memory stays free for the intermediate results of graphs.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ MAX_PITCH = 2**31 - 1  # of a two-dimensional copy
 
 
 class DeviceArray(np.ndarray):
-    """Holds addresses of device memory, with numpy's shapes and strides. Reading one crashes."""
+    """Addresses of device memory, with numpy's shapes and strides. Reading an element crashes."""
 
 
 class CudaMemory:
@@ -42,17 +42,15 @@ class CudaMemory:
         self.runtime = runtime
 
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeros that are kept for the life of the process, as an engine is. Raises
-        OutOfMemory.
-        """
+        """Return zeros that live as long as the process, like the engine. Raises OutOfMemory."""
         num_bytes = _num_bytes(shape, dtype)
         address = self.runtime.allocate(num_bytes)
         self.runtime.clear(Pitched(address, num_bytes), num_bytes, 1)
         return device_array(address, shape, dtype)
 
     def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeros of the host that the device copies to and from at its own time: do not
-        write, or read, before such a copy is done.
+        """Return zeros on the host for asynchronous copies: do not read or write them before a copy
+        is finished.
         """
         num_bytes = _num_bytes(shape, dtype)
         address = self.runtime.allocate_pinned(num_bytes)
@@ -60,8 +58,8 @@ class CudaMemory:
         return _array_at(address, shape, dtype)
 
     def copy(self, target: Array, source: Array) -> None:
-        """Copy to, from or within the device. Of an array of the host that is not pinned, the copy
-        is made when this returns.
+        """Copy to, from or within the device. A copy of a host array that is not pinned is finished
+        when this returns.
         """
         kind = ON_DEVICE
         if not isinstance(source, DeviceArray):
@@ -79,11 +77,11 @@ class CudaMemory:
         return DevicePool(self.zeros((num_bytes,), "uint8"), self.copy)
 
     def mark(self) -> Callable[[], None]:
-        """Return a call that waits, once, until all copies and runs up to now are done."""
+        """Return a function that waits, once, until all copies and runs so far are finished."""
         return partial(self.runtime.wait, self.runtime.record())
 
     def synchronize(self) -> None:
-        """Wait until all copies and runs so far are done."""
+        """Wait until all copies and runs so far are finished."""
         self.runtime.synchronize()
 
 
@@ -97,7 +95,7 @@ def _array_at(address: int, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def copy_blocks(target: Array, source: Array) -> Iterator[tuple[Pitched, Pitched, int, int]]:
-    """Cut a copy into two-dimensional ones: (target, source, rows, bytes per row)."""
+    """Split a copy into two-dimensional ones: (target, source, rows, bytes per row)."""
     assert target.shape == source.shape, (target.shape, source.shape)
     inner = target.ndim
     row_bytes = target.itemsize
@@ -127,8 +125,8 @@ ALIGNMENT = 256  # bytes, as of what CUDA allocates
 
 
 class DevicePool:
-    """Takes the first gap that is large enough. A stream orders all copies, so that room given back
-    is free at once.
+    """Allocates the first gap that is large enough. A stream orders all copies, so released memory
+    can be reused at once.
     """
 
     def __init__(self, block: Array, copy: Callable[[Array, Array], None]) -> None:
@@ -173,22 +171,23 @@ def _aligned(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
-NUM_SIDES = 2  # buffers of states with a source axis
-LEAST_RESERVE, RESERVED_PART = 512 * 2**20, 0.1  # for what graphs compute, and their recordings
+NUM_SIDES = 2  # number of buffers of states with a source axis
+LEAST_RESERVE, RESERVED_PART = (
+    512 * 2**20,
+    0.1,
+)  # for intermediate results of graphs, and their recordings
 
 
 @dataclass(frozen=True)
 class DeviceBytes:
-    """Counts bytes of a device: those that are free, and those of what an engine may have of it,
-    less its weights.
-    """
+    """Bytes of a device: the free ones, and the engine's share without its weights."""
 
     free: int
     own: int
 
 
 def rows_that_fit(manifest: Manifest, config: EngineConfig, memory: DeviceBytes) -> int:
-    """Count the rows there is memory for. Raises DeviceError where there is not even one."""
+    """Return the number of rows that fit into memory. Raises DeviceError if not even one fits."""
     room = min(memory.free, memory.own)
     room -= max(LEAST_RESERVE, int(room * RESERVED_PART))
     room -= _bytes_of_all(manifest, config)
@@ -204,7 +203,7 @@ def rows_that_fit(manifest: Manifest, config: EngineConfig, memory: DeviceBytes)
 
 
 def bytes_of_row(manifest: Manifest) -> int:
-    """Count what a row takes: its states in all their buffers, and its scores."""
+    """Return the bytes of a row: its states in all their buffers, and its scores."""
     size = row_bytes(manifest.states)
     target_tokens = manifest.limits.max_target_tokens + SLACK
     source_tokens = NUM_SIDES * max_span(manifest) if size.per_source_token else 0
@@ -214,7 +213,9 @@ def bytes_of_row(manifest: Manifest) -> int:
 
 
 def _bytes_of_all(manifest: Manifest, config: EngineConfig) -> int:
-    """Count what is there once: staging rows, what is encoded at once, a cache."""
+    """Return the bytes that are independent of the number of rows: staging rows, encoder outputs,
+    cache.
+    """
     size = row_bytes(manifest.states)
     if "encode" in manifest.graphs:
         tokens = max(max_span(manifest), config.max_encode_tokens)

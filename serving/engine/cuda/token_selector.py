@@ -1,7 +1,7 @@
-"""Choose next tokens on the device, by the select graph, for requests that allow it.
+"""Choose next tokens on the device, with the select graph, for requests that allow it.
 
-Whether a request's tokens are chosen by the device depends on the request alone, so that they do
-not depend on the rest of the batch: a device draws other tokens, equally likely, than the host.
+Whether the device chooses depends on the request alone, so that tokens do not depend on the rest of
+the batch: a device draws other tokens than the host, with the same distribution.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ PARAMS = {
     "top_p": "float64",
     "min_p": "float32",
 }
-NEUTRAL = (0, 1, 1, 1, 0)  # that of a greedy row
+NEUTRAL = (0, 1, 1, 1, 0)  # the parameters of a greedy row
 CHOICES = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
 
 
 @dataclass(frozen=True, slots=True)
 class Deciders:
-    """What chooses the tokens of each row. is_excluded: bool [vocabulary]."""
+    """The objects that choose the tokens of each row. is_excluded: bool [vocabulary]."""
 
     processors: Processors
     sampler: Sampler
@@ -44,24 +44,26 @@ class Deciders:
 
 @runtime_checkable
 class StreamMemory(Memory, Protocol):
-    """Memory of a device that does all it is asked, copies and runs, in that order and in its own
-    time; `copy` also copies from and to the host.
+    """Memory of a device that executes all copies and runs asynchronously, in order; `copy` also
+    copies from and to the host.
     """
 
     def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeroed memory of the host, which copies reach in their turn: it must not change
-        until they are done.
+        """Return zeros on the host for asynchronous copies: they must not change before a copy is
+        finished.
         """
 
     def mark(self) -> Callable[[], None]:
-        """Return a call that waits until all that was asked so far is done."""
+        """Return a function that waits until all work enqueued so far is finished."""
 
 
 class Selector(Follower):
-    """Remembers of each row whether the device chooses for it, and writes what it chooses by.
+    """Decides for each row whether the device chooses, and writes the parameters.
 
-    All are bool [slots]. is_served: rows it chooses for. is_plain: those that need no select graph
-    for it. is_independent: those whose tokens make no difference to how the next ones are chosen.
+    All arrays are bool [slots].
+    is_served: rows for which it chooses.
+    is_plain: rows of these that need no select graph.
+    is_independent: rows whose next choice does not depend on the tokens so far.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Selector(Follower):
         graph: Graph | None,
         deciders: Deciders,
     ) -> None:
-        """graph: None where the bundle has none."""
+        """graph: None if the bundle has none."""
         self._batch, self._memory, self._graph, self._deciders = batch, memory, graph, deciders
         self._neutral_id, self._vocab_size = manifest.tokens.stop[0], manifest.vocab_size
         self._has_exclusions = bool(deciders.is_excluded.any())
@@ -107,7 +109,7 @@ class Selector(Follower):
         return bool((self.is_served[:num_rows] & ~self.is_plain[:num_rows]).any())
 
     def write(self, arrays: dict[str, Array], num_rows: int, turn: int) -> None:
-        """Write what the next run chooses by. arrays: parameters by name, [slots]."""
+        """Write the parameters of the next run. arrays: by name, [slots]."""
         for name, neutral in zip(PARAMS, NEUTRAL, strict=True):
             arrays[name][:num_rows] = neutral
         is_drawn = self._deciders.sampler.is_sampled[:num_rows] & self.is_served[:num_rows]
@@ -128,7 +130,7 @@ class Selector(Follower):
         params: dict[str, Array],
         to: dict[str, Array],
     ) -> None:
-        """Choose. scores, params, to: arrays on the device, of all slots."""
+        """Choose tokens. scores, params, to: arrays on the device, of all slots."""
         key = (num_rows, self._num_edits)
         if key not in self._bound:
             assert self._graph is not None
@@ -139,7 +141,7 @@ class Selector(Follower):
         self._bound[key]()
 
     def _write_edits(self, num_rows: int, turn: int) -> None:
-        """Fill and upload the smallest arrays that have room for the longest row's edits."""
+        """Fill and upload the smallest arrays that can contain the longest row's edits."""
         rows = self._deciders.processors.rows.items()
         is_excluded = self._deciders.is_excluded
         found = {row: edits_of(each, is_excluded) for row, each in rows if self.is_served[row]}
@@ -165,8 +167,11 @@ EDITS = {
 
 @dataclass(frozen=True, slots=True)
 class RowEdits:
-    """token_ids: i64 [edits], each once. columns: f64 [3, edits], as those of `Changes`: bias,
-    penalty, toll; a bias of -inf is a ban.
+    """The edits of one row's scores.
+
+    token_ids: i64 [edits], each once.
+    columns: f64 [3, edits], as in `Changes`: bias, repetition penalty, other penalties; a bias of
+        -inf is a ban.
     """
 
     token_ids: Array
@@ -174,7 +179,7 @@ class RowEdits:
 
 
 def edits_of(processors: RowProcessors, is_excluded: Array) -> RowEdits:
-    """Gather what a row does to its scores; an excluded token stays so where it is not asked for.
+    """Return the edits of a row; excluded tokens stay excluded unless the request asks for them.
 
     is_excluded: bool [vocabulary].
     """
@@ -194,8 +199,8 @@ def edits_of(processors: RowProcessors, is_excluded: Array) -> RowEdits:
 
 
 def write_edits(rows: dict[int, RowEdits], neutral_id: int, arrays: dict[str, Array]) -> None:
-    """Fill arrays [rows, edits]. What is left of a row repeats its first edit, or where it has none
-    leaves the neutral token, which is never excluded, as it is.
+    """Fill arrays [rows, edits]. A row is padded with its first edit; a row without edits with an
+    edit that does not change the neutral token, which is never excluded.
     """
     for name, neutral in zip(EDITS, (neutral_id, 0, 1, 0), strict=True):
         arrays[name][...] = neutral
@@ -208,7 +213,7 @@ SERVED_FILTERS = {"top_k", "top_p", "min_p"}
 
 
 def can_choose(generation: Generation, vocab_size: int) -> bool:
-    """Return whether the select graph can do all that a request asks for."""
+    """Return whether the select graph supports all options of a request."""
     request, sampling = generation.request, generation.request.sampling
     is_searched = request.beam is not None
     is_masked = request.constraint is not None or request.processors.allowed_ids is not None
@@ -219,14 +224,14 @@ def can_choose(generation: Generation, vocab_size: int) -> bool:
 
 
 def is_plain(generation: Generation) -> bool:
-    """Return whether it takes its likeliest token at every step, whatever came before."""
+    """Return whether it takes its likeliest token at every step, independent of earlier tokens."""
     request = generation.request
     is_greedy = request.sampling.is_greedy and request.beam is None and request.constraint is None
     return is_greedy and request.processors == NO_PROCESSORS
 
 
 ALIGNMENT = 16  # bytes
-NUM_TURNS = 2  # one run is launched while the one before it is awaited
+NUM_TURNS = 2  # one run is launched before the previous one is finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +245,8 @@ class Field:
 
 
 class Block:
-    """Holds arrays by name on the device, and twice on the host: those of a run may still be on
-    their way when the next run's are written.
+    """Arrays by name on the device, and twice on the host: copies of one run may still be in
+    progress when the arrays of the next run are written.
     """
 
     def __init__(self, memory: StreamMemory, fields: Mapping[str, Field]) -> None:
@@ -257,7 +262,7 @@ class Block:
         self.host = [self._arrays(fields, each) for each in self._on_host]
 
     def upload(self, turn: int, first: str) -> None:
-        """Bring arrays to the device, from this one on."""
+        """Copy arrays to the device, from the one named `first` on."""
         start = self._starts[first]
         self._memory.copy(self._on_device[start:], self._on_host[turn][start:])
 

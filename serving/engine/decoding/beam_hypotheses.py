@@ -1,6 +1,6 @@
-"""The tokens of a beam search as a tree, its finished hypotheses, and how beams are ranked.
+"""The tokens of a beam search as a tree, its finished hypotheses, and the ranking of beams.
 
-The rules are those of Hugging Face's `generate`, so that the two can be compared.
+The rules are those of Hugging Face's `generate`, so that the results can be compared.
 """
 
 import math
@@ -15,11 +15,11 @@ from serving.engine.decoding.scores import Scores, best_of_all
 from serving.parameters import BeamParams
 from serving.request import FinishReason, Hypothesis, TokenEvent
 
-LEAST_COVERAGE = 1e-10  # keeps the logarithm of a source token that nothing attends to finite
+LEAST_COVERAGE = 1e-10  # keeps the logarithm finite for a source token without attention
 
 
 class Node:
-    """Holds a token of a hypothesis; hypotheses that begin alike share their first nodes."""
+    """A token of a hypothesis. Hypotheses with the same beginning share their first nodes."""
 
     __slots__ = ("depth", "event", "parent")
 
@@ -29,7 +29,7 @@ class Node:
 
 
 def tokens_until(node: Node | None, depth: int = 0) -> list[TokenEvent]:
-    """List the tokens after the first `depth`, in order."""
+    """Return the tokens after the first `depth`, in order."""
     tokens = []
     while node is not None and node.depth > depth:
         tokens.append(node.event)
@@ -38,7 +38,7 @@ def tokens_until(node: Node | None, depth: int = 0) -> list[TokenEvent]:
 
 
 def common_node(nodes: Sequence[Node | None]) -> Node | None:
-    """Find the last node that all have in common; None if there is none."""
+    """Return the last node that all hypotheses share, or None."""
     least = min(node.depth if node else 0 for node in nodes)
     raised = {_ancestor(node, least) for node in nodes}
     while len(raised) > 1:
@@ -54,10 +54,10 @@ def _ancestor(node: Node | None, depth: int) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Holds a hypothesis that has ended.
+    """A finished hypothesis.
 
-    end: the stop token's event; None where the length ended it.
-    likelihood: its score but for the coverage penalty.
+    end: the event of the stop token; None if the length limit ended it.
+    likelihood: its score without the coverage penalty.
     """
 
     node: Node | None
@@ -73,10 +73,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Holds the best hypotheses that have ended; those that fail a constraint come last.
+    """The best finished hypotheses; those that fail a constraint come last.
 
-    Coverage ranks them but has no say in when the search may stop: a beam that goes on long past
-    the end of its translation covers most.
+    Coverage changes their ranking, but not when the search stops: a beam that continues long past
+    the end of its translation has the highest coverage.
     """
 
     params: BeamParams
@@ -89,7 +89,7 @@ class Pool:
 
     @property
     def capacity(self) -> int:
-        """Return how many hypotheses are kept."""
+        """Return the maximum number of hypotheses in the pool."""
         return max(self.params.num_enough, self.params.num_hypotheses)
 
     def rated(
@@ -100,21 +100,23 @@ class Pool:
         reason: FinishReason,
         end: TokenEvent | None = None,
     ) -> Ended:
-        """Score a hypothesis that ends. num_tokens: generated ones, the stop token included."""
+        """Score a finished hypothesis. num_tokens: generated tokens, including the stop token."""
         score = likelihood = self._likelihood(logprob, num_tokens)
         if self.params.coverage_penalty:
             score += self.params.coverage_penalty * _coverage(node, end)
         return Ended(node, likelihood, score, reason, end)
 
     def joined_by(self, new: Sequence[Ended]) -> "Pool":
-        """Take in all that has ended in a step: an older one goes before its equals."""
+        """Return the pool with the hypotheses that ended in a step; among equal scores, older ones
+        come first.
+        """
         if not new:
             return self
         ranked = sorted((*self.ended, *new), key=_rank)
         return replace(self, ended=tuple(ranked[: self.capacity]))
 
     def is_final(self, best_logprob: float, num_tokens: int) -> bool:
-        """Tell whether the search may stop, given the likeliest beam that goes on."""
+        """Return whether the search may stop, given the likeliest live beam."""
         if not self.is_full:
             return False
         if self.params.early_stopping is True:
@@ -124,8 +126,8 @@ class Pool:
         return self._likelihood(best_logprob, num_tokens) <= self._least_likelihood
 
     def can_improve(self, logprob: float, num_tokens: int) -> bool:
-        """Tell whether a beam may still end better than the worst that a full pool keeps, if no
-        token adds to its score.
+        """Return whether a live beam can still become better than the worst hypothesis of a full
+        pool, if further tokens do not increase its score.
         """
         longest = self.params.length_penalty > 0
         length = self.max_new_tokens if longest else num_tokens
@@ -145,7 +147,9 @@ def _rank(ended: Ended) -> tuple[bool, float]:
 
 
 def _coverage(node: Node | None, end: TokenEvent | None) -> float:
-    """Sum log(min(attention received, 1)) over source tokens: Wu et al. 2016, equation 14."""
+    """Return the sum of log(min(attention received, 1)) over source tokens (Wu et al. 2016,
+    equation 14).
+    """
     rows = [each for each in _attentions(node, end) if each is not None]
     received = np.sum(rows, axis=0, dtype=np.float64)
     return math.fsum(np.log(np.clip(received, LEAST_COVERAGE, 1.0)))
@@ -158,8 +162,8 @@ def _attentions(node: Node | None, end: TokenEvent | None) -> Iterator[Array | N
 
 
 def best_tokens(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
-    """Return values f64 and token ids i64, each [len(rows), count], best first: what processors
-    have made of the log-probabilities, where they have. A token that must not come has -inf.
+    """Return values f64 and token ids i64, each [len(rows), count], best first: log-probabilities,
+    or the edited scores where processors have edited them. Banned tokens have -inf.
     """
     window = scores.top_ids.shape[1]
     if count > window:
@@ -178,8 +182,8 @@ def _all_values(scores: Scores, rows: Array) -> Array:
 
 
 def _best_of_edited(scores: Scores, rows: Array, count: int) -> tuple[Array, Array]:
-    """Rank the window by its new values. It suffices where none outside it has risen, and as many
-    of it as are asked for are no worse than all outside were.
+    """Rank the window by its edited scores. This is exact if no token outside the window has a
+    raised score, and at least `count` tokens of the window are not worse than all outside were.
     """
     assert scores.edited is not None
     ids, values = scores.top_ids[rows].copy(), scores.top_logp[rows].astype(np.float64)

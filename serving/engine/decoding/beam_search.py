@@ -1,10 +1,11 @@
-"""Beam search: all groups are expanded at once, then their beams are placed in rows.
+"""Beam search: all groups are expanded together, then their beams are assigned to rows.
 
 A hypothesis is a row. A beam that continues stays in its row. A second continuation of the same
-parent takes the row of a beam that ended, or a new one, and only the positions that the two rows do
-not share are copied. Until its forced prefix is consumed, a search has one row like any other.
+parent takes the row of a beam that ended, or a new row, and only the positions that the two rows do
+not share are copied. Until its forced prefix is consumed, a search has a single row.
 
-The state of a search between two steps (`BeamGroup`) is a value; a step makes the next one.
+The state of a search between two steps (`BeamGroup`) is an immutable value; each step makes a new
+one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,14 +30,14 @@ from serving.engine.rows import Decision, Follower, RowCopy
 from serving.parameters import NO_PROCESSORS
 from serving.request import FinishedEvent, FinishReason, TokenEvent
 
-# A continuation: log-probability of all its tokens, place of its beam in the group, token id.
+# A continuation: log-probability of all its tokens, index of its beam in the group, token id.
 Continuation = tuple[float, int, int]
-EventOf = Callable[[int, int], TokenEvent]  # (row, token id): reports a row's taking a token
+EventOf = Callable[[int, int], TokenEvent]  # (row, token id): the event of the row's token
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beam:
-    """Holds a live hypothesis and its row.
+    """A live hypothesis and its row.
 
     logprob: sum over its generated tokens, after processors.
     """
@@ -48,7 +49,9 @@ class Beam:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Says what becomes of a group's beams: who goes on, best first, and all that has ended."""
+    """The result of expanding a group: the continuing beams, best first, and all finished
+    hypotheses.
+    """
 
     going_on: list[Continuation]
     pool: Pool
@@ -56,9 +59,9 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BeamGroup:
-    """Holds the live beams of one generation, and the pool of hypotheses that have ended.
+    """The live beams of one generation, and its pool of finished hypotheses.
 
-    num_shared[a][b]: how many first positions of the states of two beams' rows are equal.
+    num_shared[a][b]: number of first positions in which the states of two beams' rows are equal.
     num_generated: tokens of every beam that were not given in advance.
     num_reported: tokens of the best hypothesis that have been reported.
     """
@@ -76,17 +79,21 @@ class BeamGroup:
 
     @property
     def num_candidates(self) -> int:
-        """Count the tokens of one beam that can matter: those all beams go on with, and stops."""
+        """Return the number of tokens per beam that can matter: one for each beam, and the stop
+        tokens.
+        """
         return self.num_beams + len(self.generation.stop_ids)
 
     @property
     def num_positions(self) -> int:
-        """Count the positions that the states of a row hold after the step."""
+        """Return the number of positions in the states of a row after the step."""
         return len(self.generation.given_ids) + self.num_generated
 
     @property
     def may_prune(self) -> bool:
-        """Tell whether scores only fall, and nothing but them ranks or ends the search."""
+        """Return whether scores can only fall, and only scores rank hypotheses and end
+        the search.
+        """
         params = self.pool.params
         return (
             params.early_stopping is not True
@@ -95,22 +102,24 @@ class BeamGroup:
         )
 
     def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:
-        """Make the beam that goes on from a parent by one token."""
+        """Return the beam that extends a parent by one token."""
         return Beam(row, logprob, Node(event, parent.node))
 
     def after_given(self, event: TokenEvent) -> "BeamGroup":
-        """Take in a token that was given in advance and reported, while there is but one beam."""
+        """Append a token that was given in advance and has been reported, while there is only one
+        beam.
+        """
         [beam] = self.beams
         grown = self.grown(beam, beam.row, 0.0, event)
         return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
 
     def moved(self, source: int, target: int) -> "BeamGroup":
-        """Follow a row that is now another one."""
+        """Return the group after row `source` was renamed to `target`."""
         beams = (replace(beam, row=target) if beam.row == source else beam for beam in self.beams)
         return replace(self, beams=tuple(beams))
 
     def expand(self, continuations: Iterable[Continuation], event_of: EventOf) -> Expansion:
-        """Say which beams go on and which end; none goes on when the search is done.
+        """Decide which beams continue and which end; none continue if the search is done.
 
         continuations: best first.
         """
@@ -130,7 +139,9 @@ class BeamGroup:
         return self.expansion(going_on, ended)
 
     def expansion(self, going_on: list[Continuation], ended: list[Ended]) -> Expansion:
-        """Leave out those that cannot end better than what has ended: their rows are free."""
+        """Remove beams that cannot become better than the finished hypotheses; their rows become
+        free.
+        """
         pool, num_tokens = self.pool.joined_by(ended), self.num_generated + 1
         if not going_on or pool.is_final(going_on[0][0], num_tokens):
             return Expansion([], pool)
@@ -139,7 +150,7 @@ class BeamGroup:
         return Expansion(going_on, pool)
 
     def reason(self, is_stop: bool, is_last: bool) -> FinishReason:
-        """Say why a hypothesis ends: a stop token that comes last may be forced."""
+        """Return why a hypothesis ends. A stop token in the last position may be forced."""
         is_forced = is_last and self.generation.last_id is not None
         return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
 
@@ -152,22 +163,24 @@ class BeamGroup:
         return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
 
     def given_up(self) -> Pool:
-        """End the best beam as it is, when no beam can go on and none has ended."""
+        """End the best beam in its current state, when no beam can continue and none has ended."""
         best, reason = max(self.beams, key=lambda beam: beam.logprob), FinishReason.CONSTRAINT
         ended = self.pool.rated(best.logprob, self.num_generated, best.node, reason)
         return self.pool.joined_by([ended])
 
     def certain_tokens(self) -> list[TokenEvent]:
-        """List tokens not reported yet on which all hypotheses agree that may still be best."""
+        """Return the unreported tokens that all hypotheses share that may still become the best
+        one.
+        """
         nodes = [beam.node for beam in self.beams] + [each.node for each in self.pool.ended]
         return tokens_until(common_node(nodes), self.num_reported)
 
     def last_tokens(self) -> list[TokenEvent]:
-        """List what is left to report of the best hypothesis."""
+        """Return the unreported tokens of the best hypothesis."""
         return tokens_until(self.pool.ended[0].node, self.num_reported)
 
     def finished(self) -> FinishedEvent:
-        """End the search with the best that has ended."""
+        """End the search; return the final event with the best hypotheses."""
         best = self.pool.ended[0]
         depth = best.node.depth if best.node else 0
         num_given = len(self.generation.request.forced_ids)
@@ -188,7 +201,9 @@ def start_group(generation: Generation, row: int) -> BeamGroup:
 
 
 class BeamGroups(Follower):
-    """Follows the rows. A group goes when its generation ends, or when a row of it is forgotten."""
+    """Follows the rows. A group is removed when its generation ends, or when one of its rows is
+    removed.
+    """
 
     def __init__(self) -> None:
         self._groups: dict[Generation, BeamGroup] = {}
@@ -222,7 +237,7 @@ class BeamGroups(Follower):
 
 
 NO_TOKEN = float("-inf")
-# (generation, row, token id, log-probability, scores): reports a row's taking a token.
+# (generation, row, token id, log-probability, scores): the event of the row's token.
 MakeEvent = Callable[[Generation, int, int, float, Scores], TokenEvent]
 
 
@@ -231,7 +246,7 @@ class BeamSearch:
         self._groups, self._make_event = groups, make_event
 
     def decide(self, decision: Decision, scores: Scores) -> None:
-        """Add what becomes of all groups; `decision` has the other rows' part already."""
+        """Add the results of all groups to `decision`, which already contains the other rows."""
         by_width: dict[int, list[BeamGroup]] = {}
         for group in self._groups.groups:
             if decision.is_given[group.beams[0].row]:
@@ -252,8 +267,8 @@ class BeamSearch:
         return self._make_event(generation, row, token_id, logprob, scores)
 
     def _follow_given(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
-        """Keep what the group's row reports as the beginning of all hypotheses; where that is all
-        there is, it is the only one.
+        """Add a given token of the group's row to the beginning of all hypotheses. If there are
+        only given tokens, they are the only hypothesis.
         """
         name, row = group.generation.request_id, group.beams[0].row
         for event in decision.events:
@@ -286,16 +301,16 @@ class BeamSearch:
 
 
 class Placing:
-    """Gives beams their rows.
+    """Assigns rows to beams.
 
-    new_ids: the tokens of rows that there were not before the step.
+    new_ids: the tokens of rows that did not exist before the step.
     """
 
     def __init__(self, decision: Decision, new_ids: list[int]) -> None:
         self.decision, self._new_ids = decision, new_ids
 
     def place(self, group: BeamGroup, going_on: list[Continuation], event_of: EventOf) -> BeamGroup:
-        """Give every beam that goes on a row which stands where its parent stands."""
+        """Give every continuing beam a row with the states of its parent's row."""
         going_parents = {place for _, place, _ in going_on}
         spare = [place for place in range(len(group.beams)) if place not in going_parents]
         has_stayed: set[int] = set()
@@ -316,7 +331,7 @@ class Placing:
         )
 
     def _second_row(self, group: BeamGroup, parent: int, spare: list[int]) -> int:
-        """Find a row for another beam of a parent whose own row has been taken."""
+        """Return a row for another beam of a parent whose own row is already taken."""
         source = group.beams[parent].row
         if not spare:
             target = len(self.decision.token_ids) + len(self._new_ids)
@@ -350,8 +365,8 @@ def _num_shared(group: BeamGroup, going_on: list[Continuation]) -> tuple[tuple[i
 
 
 def continuations_of(groups: Sequence[BeamGroup], scores: Scores) -> Iterator[list[Continuation]]:
-    """Find for each group the continuations that can matter, best first. The groups'
-    `num_candidates` are one number.
+    """Return for each group the continuations that can matter, best first. All groups have the same
+    `num_candidates`.
     """
     beams = [beam for group in groups for beam in group.beams]
     rows = np.array([beam.row for beam in beams])

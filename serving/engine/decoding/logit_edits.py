@@ -1,8 +1,8 @@
 """Edits of a row's scores: logit bias, penalties, banned and allowed tokens.
 
-A row keeps a table of the tokens it changes. The tables of all rows are laid end to end, so that a
-step changes them with one gather and one scatter. What a ban knows of the prompt is shared by the
-rows of a beam search; only what differs between them is copied.
+Each row has a table of the tokens that it changes. The tables of all rows are concatenated, so that
+a step changes them with one gather and one scatter. Data of bans that depends on the prompt is
+shared by the rows of a beam search; only data that differs between rows is copied.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,10 @@ BIAS, PENALTY, TOLL = range(3)
 
 
 class Changes:
-    """Changes one row's scores, in this order: adds the bias, divides a positive score and
-    multiplies a negative one by the repetition penalty, takes off the toll of presence and
-    frequency.
+    """Changes of one row's scores, in this order: add the bias; divide positive scores and multiply
+    negative ones by the repetition penalty; subtract the presence and frequency penalties.
 
-    Tokens of the prompt are penalised for repetition, generated ones for all.
+    Prompt tokens get only the repetition penalty, generated tokens get all penalties.
     """
 
     def __init__(self, generation: Generation, vocab_size: int) -> None:
@@ -50,12 +49,14 @@ class Changes:
 
     @property
     def token_ids(self) -> Array:
-        """List the tokens that change, each once; i64 [tokens]."""
+        """Return the tokens that change, each once; i64 [tokens]."""
         return self._token_ids[: len(self._index)]
 
     @property
     def columns(self) -> Array:
-        """Return bias, penalty and toll of each token; f64 [3, tokens]."""
+        """Return bias, repetition penalty, and sum of presence and frequency penalties of each
+        token; f64 [3, tokens].
+        """
         return self._columns[:, : len(self._index)]
 
     def accept(self, token_id: int) -> None:
@@ -78,7 +79,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Holds scores of some rows' tokens, [tokens]: before and after."""
+    """Scores of some rows' tokens, [tokens]: before and after."""
 
     rows: Array
     token_ids: Array
@@ -87,11 +88,11 @@ class Changed:
 
 
 def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Changes]]) -> Changed:
-    """Compute the changed scores of some rows; `logp` itself is not written.
+    """Return the changed scores of some rows; `logp` itself is not written.
 
-    Logits are changed where tokens are drawn, log-probabilities under beam search, as Hugging Face
-    has it; both come back as log-probabilities. In double precision, so that a score which nothing
-    changes comes back the same.
+    As in Hugging Face, logits are changed when sampling, log-probabilities in beam search; both are
+    returned as log-probabilities. Computed in double precision, so that scores without changes stay
+    exactly equal.
     """
     lengths = [len(each) for _, each in changes]
     rows = np.repeat([row for row, _ in changes], lengths)
@@ -106,7 +107,7 @@ def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Chan
 
 
 Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
-Words = dict[int, list[tuple[int, ...]]]  # last token but one -> words
+Words = dict[int, list[tuple[int, ...]]]  # second to last token -> words
 NOTHING = np.zeros(0, np.int64)
 
 
@@ -120,7 +121,7 @@ class Ban(Protocol):
 
 
 def bans_of(generation: Generation) -> tuple[Ban, ...]:
-    """List the bans that a request asks for, in Hugging Face's order."""
+    """Return the bans that a request asks for, in Hugging Face's order."""
     params = generation.request.processors
     known, stop_ids = generation.given_ids, generation.stop_ids
     bans: list[Ban] = []
@@ -134,7 +135,7 @@ def bans_of(generation: Generation) -> tuple[Ban, ...]:
 
 
 class RepeatedNgrams:
-    """Lets no n-gram come twice (Paulus et al. 2018)."""
+    """Bans tokens that would repeat an n-gram (Paulus et al. 2018)."""
 
     def __init__(self, size: int, prompt: Ngrams, own: Ngrams, recent: tuple[int, ...]) -> None:
         """`prompt` is never written. recent: the last size - 1 tokens, fewer at the beginning."""
@@ -163,10 +164,12 @@ class RepeatedNgrams:
 
 
 class BadWords:
-    """Bans the last token of a word, once the others are there."""
+    """Bans the last token of a word if the row ends with its other tokens."""
 
     def __init__(self, singles: Array, words: Words, span: int, recent: tuple[int, ...]) -> None:
-        """singles: words of one token. recent: the last `span` tokens, all that words look at."""
+        """singles: words of one token. recent: the last `span` tokens, enough for the
+        longest word.
+        """
         self._singles, self._words, self._span, self._recent = singles, words, span, recent
 
     @classmethod
@@ -176,7 +179,7 @@ class BadWords:
         bad_words: Sequence[tuple[int, ...]],
         stop_ids: frozenset[int],
     ) -> "BadWords":
-        """Begin after the given tokens. A stop token alone is no word: as in Hugging Face, the
+        """Start after the given tokens. A single stop token is not banned: as in Hugging Face, the
         request can still end.
         """
         words: Words = {}
@@ -202,7 +205,7 @@ class BadWords:
 
 
 class EarlyStops:
-    """Lets no stop token come before so many generated ones."""
+    """Bans stop tokens before the minimum number of generated tokens."""
 
     def __init__(self, num_missing: int, stop_ids: Array) -> None:
         self._num_missing, self._stop_ids = num_missing, stop_ids
@@ -223,7 +226,10 @@ def _last(token_ids: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RowProcessors:
-    """asked_ids: i64, tokens that may come only here."""
+    """The processors of one row.
+
+    asked_ids: i64, excluded tokens that this request allows.
+    """
 
     changes: Changes | None
     bans: tuple[Ban, ...]
@@ -253,7 +259,7 @@ class RowProcessors:
 def row_processors(
     generation: Generation, vocab_size: int, asked_ids: Array
 ) -> RowProcessors | None:
-    """Return the processors of a request; None if it asks for nothing."""
+    """Return the processors of a request; None if it needs none."""
     params = generation.request.processors
     has_changes = (
         params.repetition_penalty != 1
@@ -269,7 +275,7 @@ def row_processors(
 
 
 class AllowedTokens:
-    """Allows the same tokens at every step; a matcher without a place to remember."""
+    """A matcher without state: it allows the same tokens at every step."""
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask

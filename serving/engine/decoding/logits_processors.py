@@ -1,7 +1,7 @@
 """Edit the scores of rows whose requests ask for it; other rows cost nothing.
 
 A row's scores depend on that row alone. They are first changed (`logit_edits.py`), then tokens are
-banned; nothing allows a banned token again, so the order of bans does not matter.
+banned. A banned token stays banned, so the order of bans does not matter.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,8 @@ from serving.engine.rows import Batch, Decision, Follower
 
 
 class Exclusions:
-    """Keeps those of one bundle; what ends its targets is never among them.
+    """Tokens of a bundle that are excluded by default; tokens that end its targets are never among
+    them.
 
     is_excluded: bool [vocabulary]
     """
@@ -33,7 +34,7 @@ class Exclusions:
         return len(self._ids) > 0
 
     def apply(self, scores: Scores) -> None:
-        """Take them out of what searches see."""
+        """Remove the excluded tokens from the scores."""
         if not len(self._ids):
             return
         scores.exclude(self._ids)
@@ -43,7 +44,9 @@ class Exclusions:
             _replace_window(scores, rows)
 
     def asked_by(self, generation: Generation) -> Array:
-        """Find those that a request allows or prefers, and so may get all the same: i64."""
+        """Return the excluded tokens that a request allows or prefers, and may therefore
+        get: i64.
+        """
         processors = generation.request.processors
         named = [token_id for token_id, bias in processors.logit_bias if bias > 0]
         asked = np.unique(np.array([*named, *(processors.allowed_ids or ())], np.int64))
@@ -52,9 +55,9 @@ class Exclusions:
 
 
 class Processors(Follower):
-    """Follows the rows. A token given in advance counts as prompt, from the beginning on.
+    """Follows the rows. Tokens given in advance count as prompt from the beginning.
 
-    rows: of each row that asks for something, what that is.
+    rows: the processors of each row that has any.
     """
 
     def __init__(self, slots: int, vocab_size: int, exclusions: Exclusions | None = None) -> None:
@@ -88,7 +91,7 @@ class Processors(Follower):
                 processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
-        """Set `scores.edited` if a row has anything to edit at this step, or has to end with it."""
+        """Set `scores.edited` if a row has scores to edit at this step, or must end with it."""
         if not self.is_active and not len(ending_rows):
             return
         is_open = scores.is_next & ~scores.is_chosen
@@ -104,7 +107,7 @@ class Processors(Follower):
             _change(edited, scores.log_normaliser, changing)
         if banning:
             _ban(edited, banning, scores.fewest_scored)
-        for row, matcher in matching:  # dense: a grammar's mask is a vocabulary wide
+        for row, matcher in matching:  # dense: a grammar's mask covers the whole vocabulary
             matcher.allowed(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
             edited.is_dead[row] = np.isneginf(edited.logp[row].max())
@@ -144,7 +147,7 @@ def _ban(edited: Edited, bans: list[tuple[int, Array]], fewest_scored: int) -> N
 
 
 def _replace_window(scores: Scores, rows: Array) -> None:
-    """Let the best of what is left take their places; the graph's memory stays as it is."""
+    """Replace the window by the best remaining tokens, without writing to the graph's memory."""
     window = scores.top_ids.shape[1]
     top_logp, top_ids = scores.top_logp.copy(), scores.top_ids.copy()
     top_logp[rows], top_ids[rows] = best_of_all(scores.logp_of(rows)[rows], window)
@@ -152,7 +155,7 @@ def _replace_window(scores: Scores, rows: Array) -> None:
 
 
 def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
-    """Find those that must take it now: i64 [rows]."""
+    """Return the rows that must take their last token now: i64 [rows]."""
     is_last = batch.num_generated[:num_rows] + 1 == batch.max_generated[:num_rows]
     rows = np.flatnonzero(is_last & (batch.num_given[:num_rows] == 0))
     has_end = [batch.generations[row].last_id is not None for row in rows]
@@ -160,7 +163,7 @@ def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
 
 
 def force_ends(edited: Edited, batch: Batch, rows: Array) -> None:
-    """Ban all else, whatever constrains a row; a hypothesis's score stays as it is."""
+    """Ban all other tokens, independent of constraints; the hypothesis's score does not change."""
     for row in rows:
         edited.logp[row] = -np.inf
         edited.logp[row, batch.generations[row].last_id] = 0

@@ -17,8 +17,8 @@ _NAMES = [option.name for option in FILTER_OPTIONS]
 
 
 def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
-    """Write the parameters of a row as numbers: 1 / temperature, then the values of the filters;
-    top_k is infinite where all tokens may stay.
+    """Return the parameters of a row as numbers: 1 / temperature, then the values of the filters;
+    top_k is infinite if it is off.
     """
     values = {option.name: float(getattr(params, option.name)) for option in FILTER_OPTIONS}
     if not 0 < params.top_k < vocab_size:
@@ -31,9 +31,9 @@ NO_OP_VALUES = np.array(column_of(GREEDY, 1)[1:])[:, None]
 
 @dataclass(slots=True)
 class Draws:
-    """Says what to draw, for each of some rows.
+    """The parameters and random numbers of some rows.
 
-    params: f64 [parameters, rows], columns as `column_of` makes them.
+    params: f64 [parameters, rows], columns as made by `column_of`.
     numbers, second_numbers: f64 [rows], uniform in [0, 1).
     """
 
@@ -51,7 +51,7 @@ class Draws:
 
     @property
     def is_on(self) -> Array:
-        """Tell whether a filter does something, bool [filters, rows]."""
+        """Return whether each filter is on, bool [filters, rows]."""
         return self.params[1:] != NO_OP_VALUES
 
     def values(self, name: str) -> Array:
@@ -61,19 +61,19 @@ class Draws:
 
     @property
     def filters(self) -> Iterator[tuple[str, Array]]:
-        """Yield the filters that do something in any row, in order: name, values f64 [rows]."""
+        """Yield the filters that are on in any row, in order: name, values f64 [rows]."""
         for index in np.flatnonzero(self.is_on.any(axis=1)):
             yield FILTER_OPTIONS[index].name, self.params[1 + index]
 
     @property
     def most_kept(self) -> float:
-        """Tell how many tokens top_k leaves of a row at most."""
+        """Return the maximum number of tokens that top_k keeps in any row."""
         return float(self.values("top_k").max())
 
 
 class Uniforms:
-    """Draws for one key after the other. To set a generator's state takes a third of the time that
-    a new generator takes.
+    """Random numbers for one key after the other. Setting a generator's state takes a third of the
+    time of making a generator.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Uniforms:
         self._start = self._philox.state
 
     def draw(self, seed: int, count: int) -> Array:
-        """float64 in [0, 1), two for each of the positions 0 to count - 1: [count, 2]; `seed` is an
+        """Return f64 in [0, 1), two for each position from 0 to count - 1: [count, 2]. `seed` is an
         unsigned 64-bit number.
         """
         self._start["state"]["key"][0] = seed

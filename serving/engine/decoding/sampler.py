@@ -1,8 +1,8 @@
 """Sample the next token of rows after temperature and filters, or take the most likely one.
 
-Most draws need only the step graph's window of the likeliest tokens: the probabilities outside it
-are bounded by their sum and by the window's last. Where that is not enough, or a processor has
-changed the scores, the whole row is used.
+Most draws need only the step graph's window of the likeliest tokens: their probabilities bound the
+probabilities outside it. If this is not enough, or a processor has changed the scores, the whole
+row is used.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ from serving.engine.rows import Follower
 
 
 class Sampler(Follower):
-    """Remembers each row's parameters and random numbers.
+    """Follows the rows and keeps their sampling parameters and random numbers.
 
-    is_sampled: bool [slots], the rows that draw.
+    is_sampled: bool [slots], the rows that are sampled.
     """
 
     def __init__(self, slots: int, vocab_size: int, max_new_tokens: int) -> None:
@@ -48,7 +48,7 @@ class Sampler(Follower):
 
     def copy(self, source: int, target: int) -> None:
         self.is_sampled[target] = self.is_sampled[source]
-        if self.is_sampled[source]:  # beam search copies rows at every step, and none is sampled
+        if self.is_sampled[source]:  # beam search copies rows at every step, but does not sample
             self._params[:, target] = self._params[:, source]
             self._numbers[target] = self._numbers[source]
 
@@ -60,7 +60,9 @@ class Sampler(Follower):
         self.is_sampled[row] = False
 
     def choose(self, scores: Scores, num_generated: Array) -> Choices:
-        """num_generated: i64 [rows], how many tokens each row has drawn before."""
+        """Return a token for each row. num_generated: i64 [rows], the number of tokens that each
+        row has generated.
+        """
         choices = Choices(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
         is_drawn = self.is_sampled[: scores.num_rows]
         if scores.chosen is not None:
@@ -79,7 +81,9 @@ class Sampler(Follower):
         return choices
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
-        """Choose for rows whose scores were edited; dead ones keep any token."""
+        """Choose tokens for rows whose scores were edited; rows without an allowed token keep their
+        token.
+        """
         is_sampled = self.is_sampled[: len(token_ids)]
         is_alive = edited.is_edited & ~edited.is_dead
         greedy = np.flatnonzero(is_alive & ~is_sampled)
@@ -93,7 +97,7 @@ class Sampler(Follower):
             token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
 
     def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
-        """Draw from the window where that can tell, else from whole rows; i64 [rows]."""
+        """Draw from the window if it is enough, else from whole rows; i64 [rows]."""
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
         ranks, proposals = draw_from_window(
@@ -109,19 +113,21 @@ class Sampler(Follower):
         return token_ids
 
     def draws(self, rows: Array, num_generated: Array) -> Draws:
-        """Return what rows draw with that have drawn so many tokens before, i64 [len(rows)]."""
+        """Return the parameters and random numbers of rows that have generated `num_generated`
+        tokens, i64 [len(rows)].
+        """
         numbers = self._numbers[rows, num_generated]
         return Draws(self._params[:, rows], numbers[:, 0], numbers[:, 1])
 
 
 def _take(choices: Choices, chosen: Chosen) -> None:
-    """Take what a device has chosen."""
+    """Copy the tokens that a device has chosen."""
     rows = np.flatnonzero(chosen.is_chosen)
     choices.token_ids[rows] = chosen.token_ids[rows]
     choices.logprobs[rows] = chosen.logprobs[rows]
 
 
-ROUNDING = 1e-5  # more than float32 log-probabilities of one row can miss a sum of 1 by
+ROUNDING = 1e-5  # larger than the rounding error of the sum of one row's float32 probabilities
 ROUNDINGS = np.array([[-ROUNDING], [ROUNDING]])
 LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 
@@ -129,17 +135,17 @@ LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 def draw_from_window(
     top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
 ) -> tuple[Array, Array]:
-    """Draw ranks, i64 [rows], -1 where the window cannot tell; and tell the proposals, f64 [rows]:
-    where in the cumulative weights they fall, the likeliest token's being 1.
+    """Return ranks, i64 [rows], -1 if the window is not enough; and the proposals, f64 [rows]:
+    positions in the cumulative weights, where the likeliest token has the weight 1.
 
     top_logp: f32 [rows, window], best first.
-    excluded: f64 [rows], the probability of those outside that must not be drawn.
+    excluded: f64 [rows], the probability of tokens outside the window that must not be drawn.
     """
     logp = np.maximum(top_logp, LEAST_LOG, dtype=np.float64)
     logs = logp - logp[:, :1]
     logs *= draws.exponents[:, None]
     num_outside = vocab_size - logp.shape[1]
-    is_enough = draws.most_kept <= logp.shape[1]  # nothing outside is kept
+    is_enough = draws.most_kept <= logp.shape[1]  # no token outside is kept
     outside = 0.0 if is_enough else _weight_outside(logp, num_outside, draws.exponents, excluded)
     ranking = FilteredRanking(logs, outside, num_outside)
     apply_filters(ranking, draws)
@@ -154,12 +160,11 @@ def draw_from_window(
 def _weight_outside(
     logp: Array, num_outside: int, exponents: Array, excluded: Array | float
 ) -> Array:
-    """Bound what the tokens outside weigh together, f64 [2, rows].
+    """Return bounds of the total weight of the tokens outside, f64 [2, rows].
 
-    With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent
-    a = 1 / temperature, the sum of p_i^a lies between rest * p_min^(a - 1) and n^(1 - a) * rest^a
-    (power mean inequality; which of the two is the upper bound depends on a), and is at most
-    n * p_min^a.
+    With n probabilities p_i <= p_min (the window's last) that sum to `rest` and the exponent a = 1
+    / temperature, the sum of p_i^a lies between rest * p_min^(a - 1) and n^(1 - a) * rest^a (power
+    mean inequality; a decides which of the two is the upper bound), and is at most n * p_min^a.
     """
     if not num_outside:
         return np.zeros((2, len(logp)))
@@ -176,14 +181,16 @@ def _weight_outside(
 
 
 BLOCK = 64
-NUM_CANDIDATES = (256, 2048)  # what filters leave is rarely more
-MAX_ROWS = 16  # at a time: they stay in the cache
+NUM_CANDIDATES = (256, 2048)  # filters rarely keep more tokens
+MAX_ROWS = 16  # at a time, so that they stay in the cache
 MAX_RANKED = 16384  # tokens at a time, in all rows
-ANY_WEIGHT = np.array([[0], [1e300]])  # bounds that say nothing
+ANY_WEIGHT = np.array([[0], [1e300]])  # the widest bounds
 
 
 class WholeRows:
-    """Works in memory of its own: fresh memory of this size costs more than the work itself."""
+    """Draws from whole rows, in preallocated memory: allocating arrays of this size costs more than
+    the computation.
+    """
 
     def __init__(self, vocab_size: int, num_candidates: tuple[int, ...] = NUM_CANDIDATES) -> None:
         self._vocab_size = vocab_size
@@ -197,9 +204,9 @@ class WholeRows:
         """Draw token ids, i64 [rows].
 
         scores: f32 [all rows, vocabulary], log-probabilities up to a constant, not all -inf
-        rows: i64 [rows], which of them; all else is theirs
-        top_ids: i64 [rows, window], tokens to begin with; the window may be empty
-        proposals: f64 [rows], of a window that could not tell; infinite where there was none
+        rows: i64 [rows], indices of the rows; the other arguments are only for these
+        top_ids: i64 [rows, window], tokens to start with; the window may be empty
+        proposals: f64 [rows], of a window that was not enough; infinite if there was none
         """
         token_ids = np.empty(len(rows), np.int64)
         needs_ranking = need_ranking(draws)
@@ -241,7 +248,7 @@ class WholeRows:
     def _draw_among(
         self, num_candidates: int, scores: Array, rows: Array, proposals: Array, draws: Draws
     ) -> Array:
-        """Search the likeliest tokens, best first; -1 where so many of them cannot tell."""
+        """Search the likeliest tokens, best first; -1 if their number is not enough."""
         parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
         num_others = parts.shape[1] - num_candidates
         if num_others:
@@ -253,7 +260,7 @@ class WholeRows:
 
 
 def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
-    """Cut the wanted rows into parts, so many rows each."""
+    """Yield the wanted rows in parts of `size` rows."""
     wanted = np.flatnonzero(is_wanted)
     for start in range(0, len(wanted), size):
         stop = min(start + size, len(wanted))
@@ -261,7 +268,7 @@ def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
 
 
 def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
-    """Weigh tokens, the likeliest at 1, and at 0 those that are too light for a filter."""
+    """Compute weights: 1 for the likeliest token, 0 for tokens below a filter's threshold."""
     weights = np.take(scores, rows, axis=0, out=out, mode="clip")
     weights -= weights.max(axis=1)[:, None]
     weights *= draws.exponents.astype(np.float32)[:, None]
@@ -270,7 +277,9 @@ def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
 
 
 def _find_within(weights: Array, targets: Array) -> Array:
-    """Find where the running sums pass their targets, of tokens that weigh something."""
+    """Return the index at which the cumulative weights exceed each target; only tokens with a
+    weight above 0 count.
+    """
     sums = weights.cumsum(axis=1, dtype=np.float64)
     targets = np.clip(targets, 0, sums[:, -1] * (1 - 1e-12))
     index: Array = (sums > targets[:, None]).argmax(axis=1)
@@ -278,7 +287,7 @@ def _find_within(weights: Array, targets: Array) -> Array:
 
 
 def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) -> Array:
-    """Draw ranks, i64 [rows], -1 where the candidates cannot tell.
+    """Draw ranks, i64 [rows], -1 if the candidates are not enough.
 
     ranked: f32 [rows, candidates], best first
     others: f32 [rows, others], in any order; overwritten
@@ -304,7 +313,9 @@ def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) ->
 
 
 def _ids_of(values: Array, ranked: Array, ranks: Array) -> Array:
-    """Find the ids of these ranks; equals rank by id, as in the step graph's window."""
+    """Return the token ids of these ranks; equal values are ranked by id, as in the step graph's
+    window.
+    """
     value = ranked[np.arange(len(ranks)), ranks][:, None]
     ids: Array = (values == value).argmax(axis=1)
     num_before = ((ranked == value) & (np.arange(ranked.shape[1]) < ranks[:, None])).sum(axis=1)

@@ -1,15 +1,14 @@
-"""Keeps what filters have left of a ranking: of each row the likeliest tokens, best first, and what
-is known of the others. Where a ranking comes from is not known here.
+"""The effect of sampling filters on a ranking: the likeliest tokens of each row, best first, and
+bounds for the other tokens. The ranking may be a window or a whole row.
 
-What is left weighs together something between two bounds, as only that much is known of the tokens
-outside a ranking; every filter brings the bounds down. A token is proposed by inverting the
-cumulative distribution, scaled to the upper bound, in the ranking's order. It is drawn if it falls
-below the lower bound, as it is surely left then. If it is not left, another is drawn with a second
-random number. That is rejection sampling, so the outcome is exact. Where the ranking cannot tell, a
-longer one takes over the proposal.
+The total weight of the kept tokens lies between two bounds, because of the tokens outside the
+ranking only bounds are known; every filter lowers the bounds. A token is proposed by inverting the
+cumulative distribution, scaled to the upper bound, in the order of the ranking. If it lies below
+the lower bound, it is certainly kept, and it is drawn. If it is not kept, another one is proposed
+with a second random number. This is rejection sampling, so the distribution is exact. If the
+ranking is not enough to decide, a longer one continues with the same proposal.
 
-Everything is computed row by row, by operations whose result for a row does not depend on how many
-rows there are: no matrix products.
+All operations compute a row independently of the number of rows; there are no matrix products.
 """
 
 from collections.abc import Callable
@@ -26,26 +25,27 @@ Condition = Callable[[Array], Array]
 
 
 class FilteredRanking:
-    """The first tokens of a ranking, or, after `cut_typical`, some that follow each other.
+    """The first tokens of a ranking; after `cut_typical` a contiguous part of it.
 
     Pairs [2, rows] are bounds, the lower first.
 
-    logs: f64 [rows, ranks], logarithms of weights; the likeliest token weighs 1.
+    logs: f64 [rows, ranks], logarithms of weights; the likeliest token has the weight 1.
     weights: f64 [rows, ranks]
-    sums: f64 [rows, ranks], what all tokens up to a rank weigh together.
-    total: f64 [2, rows], what is left weighs, tokens outside the ranking included.
-    others: f32 [rows, others], logarithms of weights of all tokens outside, in any order; None
-        where they are not known.
-    is_certain: bool [rows] or one for all, False where a filter could not tell what it leaves.
-    conditions: what must hold of a drawn token beside the total's lower bound: functions of ranks,
-        i64 [rows], to bool [rows].
+    sums: f64 [rows, ranks], cumulative weights.
+    total: f64 [2, rows], total weight of the kept tokens, including those outside the ranking.
+    others: f32 [rows, others], logarithms of the weights of all tokens outside, in any order; None
+        if they are not known.
+    is_certain: bool [rows], or one for all; False if a filter could not decide which tokens it
+        keeps.
+    conditions: further conditions for a drawn token: functions of ranks, i64 [rows], to bool
+        [rows].
     """
 
     def __init__(
         self, logs: Array, outside: Array | float, num_outside: int, others: Array | None = None
     ) -> None:
-        """outside: the least and the most that all other tokens weigh together, [2, rows]; or what
-        they do, [rows].
+        """outside: lower and upper bound of the total weight of all other tokens, [2, rows]; or
+        their exact weight, [rows].
         """
         self.logs = logs
         self.weights = np.exp(logs)
@@ -60,12 +60,12 @@ class FilteredRanking:
 
     @property
     def ranked(self) -> Array:
-        """Weigh the tokens of the ranking together, f64 [rows]."""
+        """Return the total weight of the tokens of the ranking, f64 [rows]."""
         return self.sums[:, -1]
 
     @property
     def mean_log(self) -> Array:
-        """Compute the mean logarithm of the weight of a token that is left, f64 [2, rows]."""
+        """Return bounds of the mean logarithm of the weight of a kept token, f64 [2, rows]."""
         least, most = self.total
         if self.others is None:
             bounds, is_known = self._mean_log_bounds(), (least == most) | (least >= self.ranked)
@@ -75,7 +75,9 @@ class FilteredRanking:
         return bounds
 
     def certain_mean_log(self, rows: Array | slice) -> Array:
-        """Compute it, f64 [rows], where the total is certain and all tokens are known."""
+        """Return it exactly, f64 [rows], for rows where the total is certain and all tokens are
+        known.
+        """
         assert self.others is not None, "they are known"
         logs, weights, sums, most = (
             self.logs[rows],
@@ -90,10 +92,10 @@ class FilteredRanking:
         return mean
 
     def _mean_log_bounds(self) -> Array:
-        """Bound it where tokens outside are not known.
+        """Return its bounds for rows where tokens outside are not known.
 
-        Outside, logarithms are at most the ranking's last; the sum of weights times logarithms is
-        least where all weigh the same, and that is least where they weigh 1 / e.
+        Outside, logarithms are at most the ranking's last. The sum of weights times logarithms is
+        lowest if all weights are equal, and lowest of all if they are 1 / e.
         """
         least, most = self.total
         kept = np.where(self.sums <= most[:, None], self.weights, 0)
@@ -113,21 +115,23 @@ class FilteredRanking:
         return weights
 
     def find(self, targets: Array) -> Array:
-        """Find the ranks at which the sums pass their targets, i64 [rows]; 0 if they never do."""
+        """Return the ranks at which the cumulative weights exceed their targets, i64 [rows]; 0 if
+        they never do.
+        """
         ranks: Array = (self.sums > targets[:, None]).argmax(axis=1)
         return ranks
 
     def surely_has(self, ranks: Array) -> Array:
-        """Return whether the tokens of these ranks are left for certain, bool [rows]."""
+        """Return whether the tokens of these ranks are certainly kept, bool [rows]."""
         before = np.where(ranks > 0, self.sums[self._row, ranks - 1], 0)
         return (before < self.total[0]) & (self.weights_of(ranks) > 0)
 
     def cut_lighter(self, least: Array) -> None:
-        """Drop the tokens that weigh less than `least`, f64 [rows], which is at most 1."""
+        """Remove the tokens with a weight below `least`, f64 [rows], which is at most 1."""
         num_lighter = (self.weights[:, ::-1] >= least[:, None]).argmax(axis=1)
         total = np.tile(self.sums_of(self.sums.shape[1] - 1 - num_lighter), (2, 1))
-        total[0, least <= 0] = np.inf  # all tokens stay, those outside too
-        total[1, num_lighter == 0] = np.inf  # some outside may stay
+        total[0, least <= 0] = np.inf  # all tokens are kept, also those outside
+        total[1, num_lighter == 0] = np.inf  # some tokens outside may be kept
         self.lower_total(total)
 
     def lower_total(self, total: Array) -> None:
@@ -135,16 +139,16 @@ class FilteredRanking:
 
 
 def _moment_of(logs: Array) -> Array:
-    """Sum weights times their logarithms; [rows, tokens] to [rows]."""
+    """Return the sum of weights times their logarithms; [rows, tokens] to [rows]."""
     logs = np.maximum(logs, LEAST_LOG)
     moment: Array = np.einsum("rv,rv->r", np.exp(logs), logs)
     return moment
 
 
 class FilteredWeights:
-    """What filters have left of whole rows: the weights of all tokens, the likeliest at 1.
+    """The effect of filters on whole rows: the weights of all tokens, the likeliest at 1.
 
-    weights: f32 [rows, tokens], of which those that are dropped become 0.
+    weights: f32 [rows, tokens]; removed tokens get 0.
     """
 
     def __init__(self, weights: Array) -> None:
@@ -158,7 +162,9 @@ Left = FilteredRanking | FilteredWeights
 
 
 def cut_top_k(ranking: FilteredRanking, top_k: Array) -> None:
-    """Leave tokens that weigh as much as the last of the k too, if the ranking has them."""
+    """Keep the k likeliest tokens, and tokens with the same weight as the last of them, if the
+    ranking contains them.
+    """
     num_ranks = ranking.sums.shape[1]
     last = np.minimum(top_k, num_ranks).astype(np.int64) - 1
     ranking.cut_lighter(np.where(top_k < np.inf, ranking.weights_of(last), 0))
@@ -169,23 +175,23 @@ def cut_top_p(ranking: FilteredRanking, top_p: Array) -> None:
     limits = top_p * ranking.total
     last = (ranking.sums >= limits[:, :, None]).argmax(axis=2)
     total = ranking.sums_of(last)
-    beyond = np.stack([limits[0], limits[1] + ranking.weights[:, -1]])  # goes on outside
+    beyond = np.stack([limits[0], limits[1] + ranking.weights[:, -1]])  # the limit lies outside
     ranking.lower_total(np.where(limits <= ranking.ranked, total, beyond))
 
 
 def cut_min_p(left: Left, min_p: Array) -> None:
-    """Keep tokens by their weight: the likeliest one weighs 1."""
+    """Keep tokens by their weight: the likeliest one has the weight 1."""
     left.cut_lighter(min_p)
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Describes how a filter is applied.
+    """A sampling filter.
 
-    cut: applies it to what is left.
-    needs_ranking: it does not simply drop all lighter tokens, and so acts on a `FilteredRanking`
-        only. After a filter that leaves no first tokens of a
-    ranking, `typical_p`, come only such that do.
+    cut: applies it to the kept tokens.
+    needs_ranking: it does not simply remove all tokens below a weight, and works only on a
+        `FilteredRanking`. After `typical_p`, which does not keep the first tokens of a ranking, all
+        filters are of this kind.
     """
 
     cut: Callable[[Any, Array], None]
@@ -193,7 +199,7 @@ class Filter:
 
 
 def cut_typical(ranking: FilteredRanking, typical_p: Array) -> None:
-    """Apply `typical_p`, or leave it to a condition where the tokens outside are not known."""
+    """Apply `typical_p`; if the tokens outside are not known, add a condition instead."""
     if ranking.others is not None:
         _cut(ranking, typical_p)
         return
@@ -221,7 +227,7 @@ def _cut(ranking: FilteredRanking, typical_p: Array) -> None:
 
 
 def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
-    """Return how far the closest tokens reach that weigh at least so much together."""
+    """Return the distance within which the closest tokens reach the total weight `limits`."""
     order = distances.argsort(axis=1)
     reached = np.take_along_axis(weights, order, 1).cumsum(axis=1)
     num_closer = np.minimum((reached < limits[:, None]).sum(axis=1), weights.shape[1] - 1)
@@ -231,8 +237,8 @@ def _farthest(distances: Array, weights: Array, limits: Array) -> Array:
 
 
 def _stays(ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: Array) -> Array:
-    """Return whether these tokens surely stay, bool [rows]: if all that may be closer to the mean,
-    which is known between bounds, weigh less than `typical_p` asks for.
+    """Return whether these tokens are certainly kept, bool [rows]: if all tokens that may be closer
+    to the mean, which is known between bounds, weigh less than `typical_p`.
     """
     logs, row = ranking.logs, np.arange(len(ranking.logs))
     least, most = ranking.total
@@ -266,6 +272,6 @@ def apply_filters(left: Left, draws: Draws) -> None:
 
 
 def need_ranking(draws: Draws) -> Array:
-    """Return which rows have filters that act on rankings only, bool [rows]."""
+    """Return the rows with filters that work only on rankings, bool [rows]."""
     needs: Array = draws.is_on[_NEED_RANKING].any(axis=0)
     return needs

@@ -13,16 +13,16 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class Scores:
-    """Gives log-probabilities of the model's own distribution of each row's next token.
+    """Log-probabilities of each row's next token.
 
-    top_logp: f32 [rows, window], the likeliest that may be chosen, best first
+    top_logp: f32 [rows, window], the likeliest tokens that may be chosen, best first
     top_ids: i64 [rows, window]
-    likeliest_logp, likeliest_ids: the same of all tokens, those included that must not be chosen
-    log_normaliser: f32 [rows]; added to log-probabilities it gives the model's logits
-    attention: of the kinds that rows want f32 [rows, heads, positions]
-    chosen: what a device has chosen already; None where it has chosen nothing
+    likeliest_logp, likeliest_ids: the same of all tokens, including excluded ones
+    log_normaliser: f32 [rows]; log-probabilities plus this value are the model's logits
+    attention: for each requested kind f32 [rows, heads, positions]
+    chosen: the tokens that a device has already chosen, or None
     edited: None until a processor has changed a row
-    is_next: bool [rows], whose next token is scored; of other rows nothing means anything
+    is_next: bool [rows], rows whose next token is scored; the values of other rows are undefined
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Scores:
         log_normaliser: Array,
         edited: "Edited | None" = None,
     ) -> None:
-        """scored: f32 [rows, vocabulary], what the graph writes of all tokens that it scores."""
+        """scored: f32 [rows, vocabulary], the graph's output for all tokens that it scores."""
         self.scored = scored
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
@@ -50,7 +50,7 @@ class Scores:
 
     @property
     def outputs(self) -> dict[str, Array]:
-        """Name the arrays as the graph that writes them does."""
+        """Return the arrays by the names of the graph's outputs."""
         return {
             "logp": self.scored,
             "top_logp": self.top_logp,
@@ -60,22 +60,22 @@ class Scores:
 
     @property
     def logp(self) -> Array:
-        """Return f32 [rows, vocabulary]; -inf of what is not scored, or excluded."""
+        """Return f32 [rows, vocabulary]; -inf for tokens that are not scored, or excluded."""
         return self.logp_of(np.arange(self.num_rows))
 
     @property
     def is_chosen(self) -> Array:
-        """Tell for which rows a device has chosen; bool [rows]."""
+        """Return the rows for which a device has chosen; bool [rows]."""
         return np.zeros(self.num_rows, bool) if self.chosen is None else self.chosen.is_chosen
 
     def logp_of(self, rows: Array) -> Array:
-        """Return f32 [all rows, vocabulary], of which these rows (i64) may be read: to bring more
-        from a device takes time.
+        """Return f32 [all rows, vocabulary], valid only for these rows (i64): copying more from a
+        device takes time.
         """
         return self._read(rows)[0]
 
     def excluded_probability(self, rows: Array) -> Array:
-        """Sum the probabilities of all excluded tokens; f64 [len(rows)]."""
+        """Return the total probability of all excluded tokens; f64 [len(rows)]."""
         if not len(self._excluded):
             return np.zeros(len(rows))
         total: Array = np.exp(self._read(rows)[1][rows], dtype=np.float64).sum(axis=1)
@@ -83,17 +83,17 @@ class Scores:
 
     @property
     def fewest_scored(self) -> int:
-        """Count the tokens that may be chosen in the row that has the fewest."""
+        """Return the smallest number of allowed tokens in a row."""
         return int(self.scored.shape[1]) - len(self._excluded)
 
     def leave_to_host(self, rows: Array) -> None:
-        """Forget what a device has chosen for these rows, i64."""
+        """Ignore the tokens that a device has chosen for these rows, i64."""
         if self.chosen is not None:
             self.chosen.is_chosen[rows] = False
 
     def exclude(self, token_ids: Array) -> None:
-        """Take tokens, i64 ascending, out of what may be chosen, before anything else is read; they
-        are reported with their log-probabilities all the same.
+        """Exclude tokens, i64 ascending, from being chosen, before any other value is read. They
+        are still reported with their log-probabilities.
         """
         self._excluded = token_ids
 
@@ -109,8 +109,9 @@ class Scores:
         return values
 
     def _read(self, rows: Array) -> tuple[Array, Array]:
-        """Return `logp` and what it lacks, [all rows, excluded tokens], right at least for these
-        rows; made once, as late as possible: steps of greedy rows need no scores but the best.
+        """Return `logp` and the values it lacks, [all rows, excluded tokens], valid at least for
+        these rows. Computed once, as late as possible: steps of greedy rows need only the best
+        scores.
         """
         if self._choosable is None:
             logp = self._all_logp()
@@ -121,12 +122,14 @@ class Scores:
         return self._choosable
 
     def _all_logp(self) -> Array:
-        """Return f32 [rows, vocabulary], -inf of what is not scored. It may be written."""
+        """Return f32 [rows, vocabulary], -inf for tokens that are not scored. The caller may write
+        to it.
+        """
         return self.scored
 
 
 def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
-    """Rank all tokens; of equal values the lower token id comes first, as in the window."""
+    """Rank all tokens; among equal values the lower token id comes first, as in the window."""
     num_rows, vocab_size = values.shape
     count = min(count, vocab_size)
     least = np.partition(values, vocab_size - count, axis=1)[:, vocab_size - count]
@@ -139,13 +142,13 @@ def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
 
 @dataclass(slots=True)
 class Edited:
-    """Holds the rows that processors have changed.
+    """The rows that processors have changed.
 
     is_edited: bool [rows]
-    is_raised: bool [rows]; of these, rows in which some token may have risen
-    is_dead: bool [rows]; of these, rows in which no token is left
-    logp: f32 [rows, vocabulary]; of edited rows the scores to choose by, not normalised, -inf where
-        a token must not come; of other rows anything
+    is_raised: bool [rows]; edited rows in which a score may have risen
+    is_dead: bool [rows]; edited rows in which no token is allowed
+    logp: f32 [rows, vocabulary]; of edited rows the scores to choose by, not normalised, -inf for
+        banned tokens; undefined for other rows
     """
 
     is_edited: Array
@@ -156,12 +159,12 @@ class Edited:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Holds what a device has chosen.
+    """The tokens that a device has chosen.
 
-    is_chosen: bool [rows]; of other rows the rest means nothing
+    is_chosen: bool [rows]; the other arrays are undefined for other rows
     token_ids: i64 [rows]
     logprobs: f32 [rows], the tokens' log-probabilities
-    is_dead: bool [rows], in which no token may come
+    is_dead: bool [rows], in which no token is allowed
     """
 
     is_chosen: Array
@@ -172,7 +175,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class Choices:
-    """Holds one token for each row.
+    """One token for each row.
 
     token_ids: i64 [rows]
     logprobs: f32 [rows], the tokens' log-probabilities
@@ -183,16 +186,18 @@ class Choices:
 
 
 class Scoring(Protocol):
-    """Says which tokens the step graph scores in each row, and where it writes the scores."""
+    """Defines which tokens the step graph scores in each row, and where it writes the scores."""
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Make room for the rows. Arrays bound to a graph hold until this returns another value."""
+        """Allocate arrays for the rows. Arrays that are bound to a graph stay valid until this
+        returns another value.
+        """
 
     def inputs(self, num_rows: int) -> dict[str, Array]:
-        """Return what the step graph reads of it."""
+        """Return the inputs of the step graph."""
 
     def scores(self, rows: slice) -> Scores:
-        """Return the arrays that the graph writes for these rows; the next run overwrites them."""
+        """Return the graph's output arrays for these rows; the next run overwrites them."""
 
 
 class WholeVocabulary:
@@ -213,7 +218,7 @@ class WholeVocabulary:
 
 
 class Window:
-    """Holds the likeliest tokens of each row, as the graph writes them."""
+    """The likeliest tokens of each row, as written by the graph."""
 
     def __init__(self, manifest: Manifest, num_rows: int) -> None:
         self._logp = np.zeros((num_rows, manifest.window), np.float32)

@@ -1,7 +1,7 @@
 """Decide the next token of every row: given in advance, sampled, or found by beam search.
 
-It reads scores, rows and the state of searches, and changes none of them: deciding twice gives the
-same decision.
+Reads scores, rows and the states of searches without changing them: deciding twice gives the same
+decision.
 """
 
 from collections.abc import Iterable
@@ -45,17 +45,19 @@ class Search:
 
     @property
     def deciders(self) -> Deciders:
-        """Return what knows how the rows' tokens are chosen, for a device that does it."""
+        """Return the objects that define how the rows' tokens are chosen, for choosing on
+        a device.
+        """
         return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
 
     @property
     def followers(self) -> tuple[Follower, ...]:
-        """List what remembers something of each row."""
+        """Return the objects that keep data for each row."""
         return self._processors, self._sampler, self._groups
 
     @property
     def needs_logp(self) -> bool:
-        """Tell whether the next decision needs more than which tokens are the likeliest."""
+        """Return whether the next decision needs more than the likeliest tokens."""
         num_rows = self._batch.num_rows
         return (
             self._exclusions.are_any
@@ -83,7 +85,9 @@ class Search:
             force_ends(scores.edited, self._batch, ending_rows)
 
     def _take_given(self, choices: Choices, scores: Scores) -> Array:
-        """Put in the tokens that are given in advance, whatever their score; bool [rows]."""
+        """Replace choices by tokens that are given in advance, independent of their scores; return
+        where, bool [rows].
+        """
         batch = self._batch
         is_given: Array = batch.num_given[: scores.num_rows] > 0
         rows = np.flatnonzero(is_given)
@@ -95,7 +99,7 @@ class Search:
 
 
 class Outcomes:
-    """Reads the batch as it was during the step."""
+    """Events and endings of a step. Reads the batch as it was during the step."""
 
     def __init__(self, manifest: Manifest, batch: Batch) -> None:
         self._batch = batch
@@ -103,7 +107,7 @@ class Outcomes:
         self._is_stop[list(manifest.tokens.stop)] = True
 
     def decide(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
-        """Add the events and endings of all rows but those that search.
+        """Add the events and endings of all rows without beam search.
 
         logprobs: f32 [rows], of the tokens that the rows take.
         """
@@ -134,7 +138,7 @@ class Outcomes:
     def token_event(
         self, generation: Generation, row: int, token_id: int, logprob: float, scores: Scores
     ) -> TokenEvent:
-        """Return the report of a token that a row of the generation takes."""
+        """Return the event of a row's token."""
         request = generation.request
         top = _top(scores, row, request.logprobs) if request.logprobs else ()
         alignment = _alignment(generation, row, scores)
@@ -170,26 +174,28 @@ class Outcomes:
         return generation.finished(reason, num_generated, stop_logprob, end_pieces=end_pieces)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
-        """Say why a row ends with a stop token, which at its last one may be forced."""
+        """Return why a row ends with a stop token, which may be forced if it is the last token."""
         is_forced = is_last and self._batch.generations[row].last_id is not None
         return FinishReason.LENGTH if is_forced else FinishReason.STOP
 
     def _num_left(self, num_rows: int) -> Array:
-        """Count the tokens each row may still take, the one it takes now included; i64 [rows]."""
+        """Return the number of tokens that each row may still take, including the one of this step;
+        i64 [rows].
+        """
         batch = self._batch
         left: Array = batch.num_given[:num_rows] + batch.max_generated[:num_rows]
         return left - batch.num_generated[:num_rows]
 
     def _stopped(self, token_ids: Array) -> Array:
-        """Tell which tokens are stop tokens of their requests; bool [rows]."""
+        """Return which tokens are stop tokens of their requests; bool [rows]."""
         is_stopped: Array = self._is_stop[token_ids]
         for row in np.flatnonzero(self._batch.has_own_stops[: len(token_ids)]):
             is_stopped[row] = token_ids[row] in self._batch.generations[row].stop_ids
         return is_stopped
 
     def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_given: Array) -> None:
-        """Do not report tokens of a prompt; of the given tokens let only the last of all end a
-        request.
+        """Skip the events of prompt tokens, and do not let given tokens end a request, except for
+        the last one.
         """
         batch = self._batch
         for row in np.flatnonzero(is_given):
@@ -207,7 +213,7 @@ def _alignment(generation: Generation, row: int, scores: Scores) -> AttentionWei
 
 
 def _dead(scores: Scores, is_given: Array) -> Array:
-    """Find rows in which no token may come and none is given; bool [rows]."""
+    """Return the rows in which no token is allowed and none is given; bool [rows]."""
     is_dead = np.zeros(len(is_given), bool)
     if scores.edited is not None:
         is_dead |= scores.edited.is_dead

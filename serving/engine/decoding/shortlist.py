@@ -1,9 +1,9 @@
 """Shortlists: the tokens that the step graph scores for each row.
 
-The graph scores the union of all rows' shortlists and picks each row's own from it, so that a row's
-scores depend on its own shortlist alone. Requests without one use the whole vocabulary. A token
-keeps its place in the union while a row has it; unused places keep their tokens until needed, as
-the next rows often have the same ones.
+The graph scores the union of all rows' shortlists and selects each row's own tokens from it, so
+that a row's scores depend on its own shortlist alone. Requests without a shortlist use the whole
+vocabulary. A token keeps its place in the union while a row has it. Unused places keep their tokens
+until they are needed, because the next rows often have the same ones.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ WIDTH_STEP = 64
 
 
 class Shortlists(Follower):
-    """Follows the rows. All shortlists are as wide as the longest needs."""
+    """Follows the rows. All shortlists are padded to the longest one."""
 
     def __init__(self, manifest: Manifest, slots: int) -> None:
         self._every = np.arange(manifest.vocab_size)
@@ -58,7 +58,7 @@ class Shortlists(Follower):
         self._has_changed = True
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Fit the widths to the rows: they grow at once, and shrink when it pays."""
+        """Fit the widths to the rows: they grow at once, and shrink when it saves time."""
         if self._has_changed:
             self._has_changed = False
             width, is_sparse = _rounded(self._lengths[:num_rows].max()), self._union.is_sparse
@@ -84,7 +84,7 @@ class Shortlists(Follower):
 
     @property
     def _places(self) -> Array:
-        """Return i64 [slots, width], of every row the places of its tokens in the union, then
+        """Return i64 [slots, width], for each row the places of its tokens in the union, then
         zeros.
         """
         return _rows_of(self._flat_places, len(self._ids), self._width)
@@ -104,8 +104,8 @@ class Shortlists(Follower):
 
 
 class ShortScores(Scores):
-    """Gives the scores of rows with shortlists; those of the whole vocabulary only where one is
-    read.
+    """Scores of rows with shortlists. Scores of the whole vocabulary are computed only when they
+    are read.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ShortScores(Scores):
         log_normaliser: Array,
     ) -> None:
         """scored: f32 [rows, width], of the tokens on the rows' shortlists (i64 each, ascending).
-        whole: f32 [rows, vocabulary], memory to work in.
+        whole: f32 [rows, vocabulary], working memory.
         """
         super().__init__(scored, top_logp, top_ids, log_normaliser)
         self._shortlists, self._whole = shortlists, whole
@@ -155,10 +155,10 @@ UNION_WIDTH_STEP = 512
 
 
 class Union:
-    """Holds every token of any row.
+    """The tokens of all rows.
 
-    ids: i64 [vocabulary, rounded up], what the step graph scores; only the first `width` count, and
-    what is behind the last place is scored for nobody.
+    ids: i64 [vocabulary, rounded up], the tokens that the step graph scores; only the first `width`
+        are used, and the scores of unused places are ignored.
     """
 
     def __init__(self, vocab_size: int) -> None:
@@ -166,8 +166,10 @@ class Union:
         self._num_places = 0
         self._place_of = np.zeros(vocab_size, np.int64)
         self._is_placed = np.zeros(vocab_size, bool)
-        self._num_rows = np.zeros(vocab_size, np.int64)  # that have a token on their shortlists
-        self._spare = np.zeros(0, np.int64)  # places that nobody used when this was last looked up
+        self._num_rows = np.zeros(
+            vocab_size, np.int64
+        )  # number of rows that have the token on their shortlists
+        self._spare = np.zeros(0, np.int64)  # unused places, when they were last searched
 
     @property
     def width(self) -> int:
@@ -175,12 +177,12 @@ class Union:
 
     @property
     def is_sparse(self) -> bool:
-        """Tell whether it would be much narrower without what nobody uses."""
+        """Return whether it would be much narrower without its unused places."""
         num_used = int(np.count_nonzero(self._num_rows))
         return _rounded_union_width(2 * num_used + 1) < self.width
 
     def add(self, token_ids: Array) -> None:
-        """Count one more row that has these distinct tokens."""
+        """Count one more row with these distinct tokens."""
         self._num_rows[token_ids] += 1
         self._place(token_ids[~self._is_placed[token_ids]])
 
@@ -188,12 +190,12 @@ class Union:
         self._num_rows[token_ids] -= 1
 
     def places(self, token_ids: Array) -> Array:
-        """Return where tokens that some row has are among `ids`."""
+        """Return the indices in `ids` of tokens that some row has."""
         places: Array = self._place_of[token_ids]
         return places
 
     def pack(self) -> None:
-        """Give every token that is used a new place, one behind the other."""
+        """Renumber the places, so that used tokens come first without gaps."""
         self._is_placed[...] = False
         self._num_places, self._spare = 0, self._spare[:0]
         self._place(np.flatnonzero(self._num_rows))
@@ -207,8 +209,8 @@ class Union:
         self._is_placed[token_ids] = True
 
     def _unused(self, count: int) -> Array:
-        """Find so many places: those that nobody uses, then new ones."""
-        if len(self._spare) < count:  # looking at all places costs more than all the rest
+        """Return `count` places: first unused ones, then new ones."""
+        if len(self._spare) < count:  # searching all places takes longer than everything else here
             self._spare = np.flatnonzero(self._num_rows[self.ids[: self._num_places]] == 0)
         some, self._spare = self._spare[: 2 * count], self._spare[2 * count :]
         old = some[self._num_rows[self.ids[some]] == 0][:count]

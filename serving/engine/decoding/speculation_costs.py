@@ -1,22 +1,23 @@
-"""Learns what steps take on this machine: to verify drafts pays by how much longer it takes.
+"""Measures steps on this machine. Verifying drafts saves time only if it takes little longer than a
+normal step.
 
-The graph that verifies has weights of its own. Where they and those of the step graph do not fit
-into the processor's cache together, the steps after a verification are slow too: up to twice as
-slow with small models. That is counted as a part of its cost.
+The graph that verifies has its own weights. If these and the step graph's do not fit into the
+processor's cache together, the steps after a verification are slow too: up to twice as slow with
+small models. This counts as a part of the cost of a verification.
 """
 
 from dataclasses import dataclass, field
 
-PACE = 1.03  # by which what is known follows what comes, up or down: so it finds the median
-PATIENCE = 100  # drafts that do not pay until one is tried all the same, to see whether that holds
-LEAST_GAIN = 1.1  # to make up for the search for drafts
+PACE = 1.03  # step up or down towards each measurement, which converges to the median
+PATIENCE = 100  # after this many refused drafts one is verified, to measure again
+LEAST_GAIN = 1.1  # pays for the search for drafts
 NUM_AFTER = 2  # steps that a verification slows down
-LONGEST = 8  # verifications that are counted together
+LONGEST = 8  # verifications that are measured together
 
 
 class Costs:
-    """Keeps the seconds of steps, apart for each number of rows: the run, and the host's part for
-    each token that is taken of it.
+    """Seconds of steps, for each number of rows: of the run, and of the host's work for
+    each token.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class Costs:
         self._last = Cost()
 
     def note(self, is_verified: bool, num_rows: int, seconds: float) -> None:
-        """Take note of a step."""
+        """Record the duration of a step."""
         cost = self._of_rows.setdefault(num_rows, Cost())
         if cost is not self._last:
             self._last.break_off()
@@ -32,7 +33,9 @@ class Costs:
         cost.note(is_verified, seconds)
 
     def pays(self, num_rows: int, num_hoped: float) -> bool:
-        """Tell whether so many more tokens are worth the longer step. What is unknown is tried."""
+        """Return whether the expected tokens are worth the longer step. Unmeasured cases
+        are tried.
+        """
         if not num_hoped:
             return False
         cost = self._of_rows.get(num_rows)
@@ -41,11 +44,11 @@ class Costs:
 
 @dataclass(slots=True, eq=False)
 class Cost:
-    """Holds the median seconds of a step, and of one that verifies drafts; None while unknown.
+    """Median seconds of a step, and of a verification; None if unknown.
 
-    series: the seconds of verifications one after the other, what they slowed others down by
-    included. num_after: how many steps since the last of them. num_refused: how many drafts did not
-    pay since one was tried.
+    series: seconds of consecutive verifications, including the slower steps after them.
+    num_after: number of steps since the last of them.
+    num_refused: number of drafts that were not verified since the last attempt.
     """
 
     plain: float | None = None
@@ -68,11 +71,11 @@ class Cost:
             self._sum_up()
 
     def break_off(self) -> None:
-        """Forget verifications whose consequences are not known."""
+        """Discard verifications whose following steps were not all measured."""
         self.series, self.num_after = [], 0
 
     def pays(self, gain: float) -> bool:
-        """Tell whether to verify is right if it multiplies a step's tokens by so much."""
+        """Return whether a verification saves time if it multiplies a step's tokens by `gain`."""
         if self.plain is None or self.verified is None:
             return self.plain is not None
         is_worth_it = gain * self.plain > LEAST_GAIN * self.verified
@@ -80,7 +83,9 @@ class Cost:
         return self.num_refused == 0
 
     def _sum_up(self) -> None:
-        """Let what is known follow; the first verification of all takes longer than any other."""
+        """Update the median; the first verification of all is skipped because it takes longer than
+        others.
+        """
         if not self.is_new:
             self.verified = _followed(self.verified, sum(self.series) / len(self.series))
         self.is_new = False

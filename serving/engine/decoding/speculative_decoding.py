@@ -1,12 +1,12 @@
 """Speculative decoding (Leviathan et al., 2023), with drafts from prompt lookup (Saxena, 2023).
 
-Drafts come from the text itself: summaries, edits and loops repeat their prompt or themselves. One
-run scores what follows each drafted token, bit for bit as single steps would. Each token is then
-chosen as in any step, from the same scores; where it equals the draft, the next one is scored
-already. So the output is the same, greedy or sampled, and nothing is accepted by chance.
+Drafts are copied from the text itself: summaries, edits and loops repeat their prompt or
+themselves. One run scores the token after each drafted token, bit for bit like single steps. Each
+token is then chosen as in any step, from the same scores; if it equals the draft, the next token is
+already scored. So the output is the same, greedy or sampled.
 
-Every draft is compared with what comes, verified or not: learning costs no run. Keys and values of
-rejected tokens lie beyond the row's length, where nothing reads, and are overwritten.
+Every draft is compared with the generated tokens, verified or not, so learning costs no run. Keys
+and values of rejected tokens lie beyond the row's length, are never read, and are overwritten.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +25,13 @@ from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.kind import NEXT
 from serving.engine.states.store import StateStore
 
-LENGTHS = (3, 2)  # of what must have come before, the first that has
+LENGTHS = (3, 2)  # numbers of last tokens to look up, the longest match first
 
 
 class Lookup:
-    """Knows what one row has read and said, and where its last tokens came before."""
+    """The tokens that one row has read and generated, and the earlier positions of its
+    last tokens.
+    """
 
     def __init__(self, token_ids: Iterable[int]) -> None:
         self._tokens: list[int] = []
@@ -45,9 +47,9 @@ class Lookup:
         tokens.append(token_id)
 
     def draft(self, count: int) -> list[int]:
-        """Return so many tokens, those that followed the last time that the row's last ones came
-        before; none if they never did. Where that was less than `count` tokens ago they are taken
-        to go round.
+        """Return `count` tokens: those that followed the previous occurrence of the row's last
+        tokens; none if there is no such occurrence. If it is less than `count` tokens ago, they are
+        repeated.
         """
         tokens = self._tokens
         for length in LENGTHS:
@@ -57,17 +59,18 @@ class Lookup:
         return []
 
 
-FIRST_RATE = 0.5  # of a row of which nothing is known
+FIRST_RATE = 0.5  # of a new row
 LEARNING_RATE = 1 / 8
 
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """Holds what one row may say next.
+    """The draft of one row.
 
-    tokens: none where nothing is known. place: what the row was when they were drafted. rate: how
-    often the row took what was drafted, lately. is_followed: whether it has taken all that it has
-    had the chance to take.
+    tokens: empty if there is no draft.
+    place: length of the row when the tokens were drafted.
+    rate: recent fraction of drafted tokens that the row took.
+    is_followed: whether it has taken all drafted tokens so far.
     """
 
     lookup: Lookup
@@ -78,13 +81,15 @@ class Draft:
 
     @property
     def num_hoped(self) -> float:
-        """Estimate how many of the tokens the row would take: the i-th with the i-th power of the
-        rate (Leviathan et al. 2023, equation 1).
+        """Return the expected number of accepted tokens: the i-th is accepted with the i-th power
+        of the rate (Leviathan et al. 2023, equation 1).
         """
         return sum(self.rate ** (i + 1) for i in range(len(self.tokens)))
 
     def take(self, token_id: int, turn: int) -> bool:
-        """Let the row say a token, after so many of the draft; return whether it was drafted."""
+        """Compare the row's next token, after `turn` tokens of the draft; return whether it was
+        drafted.
+        """
         self.lookup.add(token_id)
         if turn >= len(self.tokens):
             self.is_followed = False
@@ -95,9 +100,10 @@ class Draft:
 
 
 class Drafts(Follower):
-    """Holds one draft for each row.
+    """One draft for each row.
 
-    turn: how many of their tokens rows have had the chance to take. num_hits: how many they took.
+    turn: number of drafted tokens that rows could have taken.
+    num_hits: number of tokens that they took.
     """
 
     def __init__(self, batch: Batch, max_tokens: int) -> None:
@@ -107,7 +113,7 @@ class Drafts(Follower):
 
     @property
     def rows(self) -> list[Draft]:
-        """List the drafts of all rows, in their order."""
+        """Return the drafts of all rows, in their order."""
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
     def admit(self, row: int, generation: Generation) -> None:
@@ -115,7 +121,7 @@ class Drafts(Follower):
         self._drafts[row] = Draft(Lookup(known))
 
     def copy(self, source: int, target: int) -> None:
-        """Share it: only beam searches copy rows, and nothing is drafted beside them."""
+        """Share the draft: only beam searches copy rows, and they have no drafts."""
         self._drafts[target] = self._drafts[source]
 
     def move(self, source: int, target: int) -> None:
@@ -130,8 +136,8 @@ class Drafts(Follower):
         self.turn += 1
 
     def draw_up(self) -> float:
-        """Draft for all rows; return how many tokens they may be hoped to take. A row's last one,
-        which may be forced, is in no draft, nor are tokens given in advance.
+        """Make drafts for all rows; return the expected number of accepted tokens. A row's last
+        token, which may be forced, and tokens given in advance are not drafted.
         """
         batch = self._batch
         num_rows = batch.num_rows
@@ -145,7 +151,7 @@ class Drafts(Follower):
         return num_hoped
 
     def drop(self) -> None:
-        """Draft nothing."""
+        """Remove all drafts."""
         for draft in self._drafts.values():
             draft.tokens = []
 
@@ -153,7 +159,7 @@ class Drafts(Follower):
 class Verifier:
     """Runs rows with their drafts.
 
-    num_tokens: of a row in a run: the one it has taken last, then a draft.
+    num_tokens: tokens of a row in one run: its last token, then a draft.
     """
 
     def __init__(
@@ -167,7 +173,7 @@ class Verifier:
         self._bound: dict[tuple[int, bool], Run] = {}
 
     def launch(self, drafts: Sequence[Draft], wants_logp: bool) -> None:
-        """Run all rows. What is missing to a draft is filled up with any tokens."""
+        """Run all rows. Short drafts are padded with arbitrary tokens."""
         num_rows = len(drafts)
         self._ids[:num_rows, :1] = self._batch.ids[:num_rows]
         for row, draft in enumerate(drafts):
@@ -179,7 +185,7 @@ class Verifier:
         self._batch.num_ahead += self.num_tokens
 
     def scores(self, drafts: Sequence[Draft], turn: int) -> Scores:
-        """Return what was said of the rows that there are now, after so many tokens of drafts."""
+        """Return the scores of the current rows after `turn` tokens of their drafts."""
         places, count = [draft.place for draft in drafts], self.num_tokens
         if places == list(range(len(places))):
             return self._scoring.scores(slice(turn, len(places) * count, count))
@@ -200,11 +206,13 @@ class Verifier:
         return inputs, outputs
 
 
-MAX_ROWS = 8  # at 16 a run of four tokens each takes three times as long as one of one each
+MAX_ROWS = (
+    8  # at 16 rows, a run of four tokens each takes three times as long as a run of one token each
+)
 
 
 class Speculation:
-    """Drafts for all rows of a batch, or for none of them.
+    """Makes drafts for all rows of a batch, or for none of them.
 
     is_verifying: whether the last run has scored tokens that rows have not taken yet.
     """
@@ -232,11 +240,11 @@ class Speculation:
 
     @property
     def num_hits(self) -> int:
-        """Count the drafted tokens that were taken since the last run."""
+        """Return the number of drafted tokens that were accepted since the last run."""
         return self._drafts.num_hits
 
     def is_worthwhile(self) -> bool:
-        """Draft for the rows, and tell whether to verify that should save time."""
+        """Make drafts for the rows, and return whether verifying them should save time."""
         batch, num_rows, self._has_verified = self._batch, self._batch.num_rows, False
         cannot_draft = batch.is_beam[:num_rows] | batch.needs_attention[:num_rows]
         if num_rows > self._max_rows or cannot_draft.any():
@@ -245,26 +253,26 @@ class Speculation:
         return self._costs.pays(num_rows, self._drafts.draw_up())
 
     def launch(self, wants_logp: bool) -> int:
-        """Run the rows with their drafts; return how many tokens were drafted."""
+        """Run the rows with their drafts; return the number of drafted tokens."""
         drafts = self._drafts.rows
         self._verifier.launch(drafts, wants_logp)
         self.is_verifying = self._has_verified = True
         return sum(len(draft.tokens) for draft in drafts)
 
     def note_step(self, num_rows: int, seconds: float) -> None:
-        """Take note of how long a step over so many rows took."""
+        """Record the duration of a step over `num_rows` rows."""
         if num_rows <= self._max_rows:
             self._costs.note(self._has_verified, num_rows, seconds)
 
     def goes_on(self) -> bool:
-        """Tell whether the last run has scored more tokens of some row."""
+        """Return whether the last run has scored more tokens of some row."""
         if self.is_verifying and any(draft.is_followed for draft in self._drafts.rows):
             return True
         self.abandon()
         return False
 
     def scores(self) -> Scores:
-        """Return what the run said of the rows' next tokens."""
+        """Return the scores of the rows' next tokens from the last run."""
         drafts = self._drafts.rows
         scores = self._verifier.scores(drafts, self._drafts.turn)
         if self._drafts.turn:
@@ -272,7 +280,7 @@ class Speculation:
         return scores
 
     def abandon(self) -> None:
-        """Forget what else was run for the rows."""
+        """Discard the remaining scores of the last run."""
         if self.is_verifying:
             self.is_verifying = False
             self._batch.num_ahead = 0

@@ -1,4 +1,4 @@
-"""How decoding steps get their inputs, and how the host gets their outputs."""
+"""The interface by which decoding steps get their inputs, and the host gets their outputs."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,54 +10,58 @@ from serving.engine.rows import Batch, Follower
 
 
 class Exchange(Protocol):
-    """Serves runs in their order: for each `send`, the run itself, `launched`, later `receive`. A
-    run may be over more rows than there are in use.
+    """Passes inputs and outputs of runs, in order: `send`, the run itself, `launched`, later
+    `receive`. A run may have more rows than are in use.
     """
 
     @property
     def followers(self) -> Sequence[Follower]:
-        """List what remembers something of each row."""
+        """Return the objects that keep data for each row."""
 
     @property
     def is_ahead(self) -> bool:
-        """Tell whether a run was launched whose scores have not been received."""
+        """Return whether a run was launched whose scores have not been received."""
 
     @property
     def may_go_ahead(self) -> bool:
-        """Tell whether another run can be launched before the host has seen the last one's scores:
-        the device knows every row's next token.
+        """Return whether another run can be launched before the host has read the last one's
+        scores: the device has chosen every row's next token.
         """
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Make room for the rows. Arrays bound to a graph hold until this returns another value."""
+        """Allocate arrays for the rows. Arrays that are bound to a graph stay valid until this
+        returns another value.
+        """
 
     def inputs(self, num_rows: int) -> dict[str, Array]:
-        """Return what the step graph reads, but for states."""
+        """Return the inputs of the step graph, except for states."""
 
     def outputs(self, rows: slice) -> dict[str, Array]:
-        """Return what it writes."""
+        """Return its output arrays."""
 
     def send(self, num_rows: int) -> None:
-        """Bring what the next run reads where it is read."""
+        """Copy the inputs of the next run to the device."""
 
     def launched(self, num_rows: int, attention: AttentionOutputs) -> None:
-        """Take note of a run. attention: what it tells, f32 [rows, heads, positions]."""
+        """Record that a run was launched. attention: its attention weights, f32 [rows, heads,
+        positions].
+        """
 
     def receive(self) -> Scores:
-        """Wait for the oldest run; return the scores of the rows that there are now. The next run
-        overwrites them.
+        """Wait for the oldest run; return the scores of the current rows. The next run overwrites
+        them.
         """
 
     def abandon(self) -> None:
-        """Forget the runs that were launched; nobody needs them."""
+        """Discard the runs that were launched."""
 
 
 class HostExchange:
-    """Lets the graph read the batch's own arrays, and write what is read. A run is done when it is
-    launched.
+    """The graph reads the batch's own arrays, and the host reads the graph's outputs. A run is
+    finished when it was launched.
     """
 
-    may_go_ahead = False  # there is no run while the host decides
+    may_go_ahead = False  # no run is in progress while the host decides
 
     def __init__(self, batch: Batch, scoring: Scoring) -> None:
         self._batch, self._scoring = batch, scoring

@@ -1,4 +1,4 @@
-"""A loaded graph as the engine sees it: something to bind arrays to and to run."""
+"""The interface of a loaded graph: it is bound to arrays and run."""
 
 import threading
 from collections.abc import Callable
@@ -15,28 +15,28 @@ Run = Callable[[], None]
 
 class Graph(Protocol):
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """Return a call that runs the graph, in place, on what these arrays hold at that time."""
+        """Return a function that runs the graph on the current contents of these arrays."""
 
 
 class RecordingGraph(Graph, Protocol):
     def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        """Bind, run once and keep what the device was told: the call tells it all of that again, at
-        once. For the thread alone that records.
+        """Bind, run once and record the launches; the returned function replays them. Only for the
+        thread that records.
         """
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """Holds a bundle's graphs, loaded, and the memory that their states live in.
+    """The loaded graphs of a bundle, and the memory of their states.
 
-    step: NO_STEP of a bundle that only encodes.
-    attention: loads the step graph that also gives attention; None where there is none.
-    encode_attention: likewise the encode graph.
-    select: chooses next tokens on the device that the memory is of; None where the host does.
-    verify: scores several next tokens of a row at once; None where nobody asks for it.
-    grid: the shapes that the step graph runs in.
-    recording: the step graph again, where its runs can be recorded.
-    max_rows: that the memory has room for; None where that is no question.
+    step: NO_STEP for a bundle that only encodes.
+    attention: loads the step graph with attention outputs; None if there is none.
+    encode_attention: the same for the encode graph.
+    select: chooses next tokens on the device of the memory; None if the host chooses.
+    verify: scores several next tokens of a row in one run; None if it is not needed.
+    grid: the shapes in which the step graph runs.
+    recording: the step graph again, if its runs can be recorded.
+    max_rows: maximum number of rows in the memory; None if there is no such limit.
     """
 
     step: Graph
@@ -60,8 +60,8 @@ NO_STEP: Graph = _NoStep()
 
 
 def sharing_attention(graphs: Graphs) -> Graphs:
-    """Return graphs for engines on several threads: those that give attention are loaded by the
-    first that asks for them, for all.
+    """Return graphs for engines on several threads: the first engine that needs a graph with
+    attention loads it for all.
     """
     return replace(
         graphs,
@@ -86,7 +86,9 @@ Location = tuple[str, int, object, tuple[int, ...], int]
 
 
 class OrtGraph:
-    """Wraps one session. Each binding keeps addresses; whoever binds keeps the arrays alive."""
+    """An ONNX Runtime session. Each binding stores addresses; the caller must keep the arrays
+    alive.
+    """
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -107,9 +109,9 @@ class OrtGraph:
 
 
 def location(array: Array, place: str, element_type: object = None) -> Location:
-    """Return what ONNX Runtime wants to know of memory in a place, "cpu" or "cuda".
+    """Return ONNX Runtime's arguments for memory in a place, "cpu" or "cuda".
 
-    element_type: where it is not the array's own.
+    element_type: if it is not the array's own.
     """
     assert array.flags.c_contiguous
     address = array.__array_interface__["data"][0]

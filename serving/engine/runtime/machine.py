@@ -1,4 +1,4 @@
-"""What this machine offers: the CPUs that the process may use, and their instruction sets."""
+"""Properties of the machine: the CPUs that the process may use, and their instruction sets."""
 
 import os
 import re
@@ -15,24 +15,25 @@ _IS_VECTORS = re.compile("amx|asimd|avx|bf16|f16c|fma|i8mm|sse|sve")
 
 
 def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> int:
-    """Count the CPUs this process may use: by affinity and by the quotas of its control groups,
-    version 1 or 2, whole CPUs and at least one.
+    """Return the number of CPUs that this process may use: by its affinity and the quotas of its
+    control groups (versions 1 and 2), in whole CPUs, at least one.
     """
     quotas = [int(quota) for quota in _quotas(cgroups, own_cgroups)]
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]))
 
 
 def let_threads_take_turns_quickly() -> None:
-    """Let a thread of this process that runs Python keep others waiting for less than a graph run.
+    """Reduce the time for which a thread that runs Python may block the others, to less than a
+    graph run.
 
-    With Python's own 5 ms, engines and a busy event loop wait for each other after every run: 32
-    users on 2 cores get a fifth fewer tokens per second.
+    With Python's default of 5 ms, engines and a busy event loop wait for each other after every
+    run: 32 users on 2 cores get a fifth fewer tokens per second.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
 
 
 def processor_name(cpuinfo: Path = CPUINFO) -> str:
-    """Return what the processor calls itself; empty where nothing says so."""
+    """Return the name of the processor; empty if it is unknown."""
     with suppress(OSError):
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -42,8 +43,8 @@ def processor_name(cpuinfo: Path = CPUINFO) -> str:
 
 
 def instruction_sets(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
-    """Return the processor's instructions for vectors and matrices, which decide how graphs round;
-    none where nothing says so.
+    """Return the processor's vector and matrix instruction sets, on which the rounding of graphs
+    depends; empty if they are unknown.
     """
     with suppress(OSError):
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -54,8 +55,8 @@ def instruction_sets(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
 
 
 def _quotas(cgroups: Path, own_cgroups: Path) -> Iterator[float]:
-    """Yield the quotas, in CPUs, of all groups that hold this process. In a container its group is
-    often mounted as the root, whatever its path says, so the root is always among them.
+    """Yield the quotas, in CPUs, of all control groups of this process. In a container its group is
+    often mounted as the root, independent of its path, so the root is always included.
     """
     for controllers, path in _memberships(own_cgroups):
         is_second = not controllers
@@ -68,7 +69,7 @@ def _quotas(cgroups: Path, own_cgroups: Path) -> Iterator[float]:
 
 
 def _memberships(own_cgroups: Path) -> list[tuple[str, str]]:
-    """List (controllers, path) of each hierarchy; version 2 names no controllers."""
+    """Return (controllers, path) of each hierarchy; version 2 has no controllers."""
     try:
         lines = own_cgroups.read_text(encoding="utf-8").splitlines()
     except OSError:

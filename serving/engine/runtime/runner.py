@@ -1,7 +1,7 @@
 """Run a bundle's graphs over the state store: encode, prefill and step.
 
-Everything that a graph reads or writes is bound once per shape and kept, so that a decoding step is
-one call. The runner knows rows and tensors, but no requests and no architecture.
+All inputs and outputs of a graph are bound once per shape, so that a decoding step is one call. The
+runner works with rows and tensors, and is independent of requests and architectures.
 """
 
 import logging
@@ -32,15 +32,15 @@ logger = logging.getLogger(__name__)
 
 Arrays = dict[str, Array]  # by the names of a graph's tensors
 
-NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that comes meanwhile
+NUM_STAGING_ROWS = 2  # for a prompt in progress, and for a more urgent one that arrives meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutputs:
-    """The outputs of a run that some row needs, beside its likeliest tokens.
+    """The outputs of a run that some row needs, in addition to its likeliest tokens.
 
-    attention: kinds of attention weights. num_attended: target positions of the longest row that
-        needs decoder attention.
+    attention: kinds of attention weights.
+    num_attended: target positions of the longest row that needs decoder attention.
     """
 
     attention: frozenset[AttentionKind] = frozenset()
@@ -60,9 +60,9 @@ class Runner:
         make_exchange: Callable[[int], Exchange],
         config: EngineConfig,
     ) -> None:
-        """Make the slot store that the graphs run over.
+        """Allocate the state store.
 
-        make_exchange: rows to what brings the step graph its inputs and its scores to the host.
+        make_exchange: takes the number of rows and returns the exchange of inputs and scores.
         """
         step = manifest.graphs["step"]
         self._input_names = {spec.name for spec in step.inputs}
@@ -91,16 +91,16 @@ class Runner:
         self._bound: dict[Hashable, Run] = {}
 
     def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
-        """Set the states of new rows from their sources, padded to `span`; zero them where there
-        are none.
+        """Set the states of new rows from their sources, padded to `span`; zero them for rows
+        without a source.
         """
         if self._encoder is not None:
             self._encoder.run([source or () for source in sources], span)
         self.states.admit(first_row, len(sources), span)
 
     def encode_with_attention(self, row: int, source: tuple[int, ...], span: int) -> Array:
-        """Encode the source of one new row; return its attention weights, f32 [heads, span,
-        span].
+        """Encode the source of one new row; return its attention weights, f32 [heads,
+        span, span].
         """
         assert self._encoder is not None
         weights = self._encoder.run_with_attention(source, span)
@@ -108,8 +108,8 @@ class Runner:
         return weights
 
     def prefill(self, row: int, num_past: int, token_ids: Array) -> None:
-        """Run tokens (i64, at most a chunk) through the states of a staging row, which hold
-        `num_past` already.
+        """Run tokens (i64, at most a chunk) over the states of a staging row that contain
+        `num_past` tokens.
         """
         self._step.bind(*self._prompt_arrays(row, num_past, token_ids))()
         self.states.settle(row)
@@ -135,10 +135,10 @@ class Runner:
         return self._arrays(row, row + 1, inputs, outputs)
 
     def launch(self, num_rows: int, needed: StepOutputs = LOGP_ONLY) -> None:
-        """Let the rows [0, num_rows) be scored for their next token.
+        """Score the next token of the rows [0, num_rows).
 
-        Attention changes no other score; it costs a graph of its own. Without log-probabilities
-        nothing of the scores means anything but which tokens are the likeliest.
+        Attention does not change the scores, but needs another graph. Without log-probabilities
+        only the likeliest tokens are valid.
         """
         if WANTS_LOGP not in self._input_names:
             needed = replace(needed, logp=True)
@@ -162,15 +162,16 @@ class Runner:
         self._batch.num_ahead += 1
 
     def abandon(self) -> None:
-        """Forget the runs that were launched; their rows are gone."""
+        """Discard the runs that were launched; their rows were removed."""
         self.exchange.abandon()
         self._batch.num_ahead = 0
 
     def warm_up(self) -> int:
-        """Run the largest shapes there are, so that memory which is missing is missed now; record
-        the step in all of its shapes, where that can be done. Returns how many there are.
+        """Run the largest shapes, so that missing memory is found now, and record the step in all
+        of its shapes if possible. Returns the number of recordings.
 
-        No row may be in use, and whoever calls this calls `launch` too: recordings are a thread's.
+        No row may be in use, and `launch` must be called on the same thread, because recordings
+        belong to a thread.
         """
         if self._encoder is not None:
             self._encoder.warm_up()
@@ -229,7 +230,7 @@ class Runner:
     def _arrays(
         self, first: int, last: int, inputs: Arrays, outputs: Arrays
     ) -> tuple[Arrays, Arrays]:
-        """Return what the step graph reads and writes for the rows [first, last)."""
+        """Return the inputs and outputs of the step graph for the rows [first, last)."""
         inputs = {name: array for name, array in inputs.items() if name in self._input_names}
         states = self.states.outputs(first, last).items()
         outputs |= {name: array for name, array in states if name in self._output_names}
@@ -240,9 +241,9 @@ Scratch = Callable[[int, int], dict[str, Array]]
 
 
 class Encoder:
-    """Binds the encode graph once per shape; the one that also gives attention whenever it runs.
+    """Binds the encode graph once per shape; the graph with attention is bound for each run.
 
-    scratch: returns where so many rows of such a span are written, by the names of outputs.
+    scratch: returns the output arrays for a number of rows and a span, by name.
     """
 
     def __init__(self, manifest: Manifest, graphs: Graphs, scratch: Scratch) -> None:
@@ -262,7 +263,9 @@ class Encoder:
         span: int,
         pair_starts: Sequence[int | None] | None = None,
     ) -> None:
-        """Encode sources, padded to `span`. pair_starts: where the second text of each begins."""
+        """Encode sources, padded to `span`. pair_starts: positions of the second text of
+        each pair.
+        """
         key = (len(sources), span)
         if key not in self._bound:
             self._bound[key] = self._bind(self._graph, *key, {})
@@ -273,7 +276,7 @@ class Encoder:
     def run_with_attention(
         self, source: tuple[int, ...], span: int, pair_start: int | None = None
     ) -> Array:
-        """Run one source; return its attention weights, f32 [heads, span, span], or those of its
+        """Encode one source; return its attention weights, f32 [heads, span, span], or those of its
         hops, f32 [1, hops, span].
         """
         assert self._output is not None
@@ -291,7 +294,7 @@ class Encoder:
         return self._load()
 
     def warm_up(self) -> None:
-        """Encode as long a source as there may be: what costs most memory."""
+        """Encode a source of maximum length, which needs most memory."""
         self.run([(self._pad,)], self._longest)
 
     def _bind(
@@ -308,7 +311,7 @@ class Encoder:
 
 
 def _source_attention(manifest: Manifest) -> TensorSpec | None:
-    """Find the one output with the attention of a source's tokens, or of its hops."""
+    """Return the output with the attention of source tokens, or of hops."""
     found = map(manifest.attention_output, (AttentionKind.ENCODER, AttentionKind.HOPS))
     return next((spec for spec in found if spec is not None), None)
 

@@ -1,9 +1,9 @@
-"""Load a bundle's graphs into ONNX Runtime; no other file imports it."""
+"""Load a bundle's graphs into ONNX Runtime; only this file imports it."""
 
 import os
 from pathlib import Path
 
-# Read as soon as ONNX Runtime is imported. Without it its telemetry keeps a number of this machine
+# ONNX Runtime reads this when it is imported. Without it, its telemetry stores an id of the machine
 # and a database in ~/.cache/Microsoft, and sends events to Microsoft.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
@@ -43,13 +43,13 @@ logger = logging.getLogger(__name__)
 
 # Fused, they are 6 times slower on CPU at 32 rows.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
-# Memory grows by what is missing, not to twice what there was; what is computed in fp32 stays so.
+# Memory grows by the missing amount, not to twice its size; fp32 operations stay in fp32.
 CUDA_OPTIONS = {"arena_extend_strategy": "kSameAsRequested", "use_tf32": "0"}
 
 
 def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
-    """Load the graphs, but those for attention only when they are asked for. Raises DeviceError
-    where the device is not there, BundleError where a graph does not load.
+    """Load the graphs; those with attention are loaded when they are needed. Raises DeviceError if
+    the device is missing, BundleError if a graph cannot be loaded.
     """
     check_device(config.device, bundle.manifest.precision)
     if config.device == "cuda":
@@ -72,7 +72,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
 
 
 def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
-    """Load the graphs so that all their runs go to one stream, that of the states' copies."""
+    """Load the graphs so that all their runs use one stream, the same as the copies of states."""
     memory = CudaMemory(CudaRuntime())
     mirror = Mirror(memory)
     options = {
@@ -111,8 +111,8 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
 def _step_on_device(
     manifest: Manifest, load: Callable[[str, bool], MirroredGraph]
 ) -> tuple[MirroredGraph, MirroredGraph | None]:
-    """Load the step graph; return it a second time where its runs can be recorded: not with a
-    shortlist, whose shapes change, nor where ONNX Runtime finds what it cannot record.
+    """Load the step graph, and load it again for recording, if its runs can be recorded: not with a
+    shortlist, whose shapes change, and not if ONNX Runtime cannot record an operator.
     """
     if not manifest.has_shortlist:
         try:
@@ -127,7 +127,7 @@ def _step_on_device(
 def _select_on_device(
     manifest: Manifest, load: Callable[[str], MirroredGraph]
 ) -> MirroredGraph | None:
-    """Load the graph that chooses tokens; without it the host does."""
+    """Load the graph that chooses tokens; without it the host chooses."""
     if SELECT not in manifest.graphs:
         return None
     try:
@@ -153,9 +153,7 @@ def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int
 
 
 def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
-    """Decide where a bundle runs, where that is left open: on a GPU that can run it, else on the
-    CPU.
-    """
+    """Replace `auto` by a device: a GPU that can run the bundle, else the CPU."""
     if config.device != "auto":
         return config
     try:
@@ -170,7 +168,7 @@ def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
 
 
 def check_device(device: Device, precision: Precision) -> None:
-    """Raises DeviceError, in one line, where a bundle of this precision cannot run there."""
+    """Raises DeviceError, in one line, if the device cannot run this precision."""
     if device == "cpu" and precision is Precision.BF16:
         raise DeviceError(
             "device cpu runs no bf16 bundles; export it again with --precision fp32 or int8"
@@ -204,13 +202,15 @@ def _open_graph(
 
 
 def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None:
-    """Raise what the device is to blame for: it is full, or has other libraries than wanted."""
+    """Raise DeviceError if the device causes the error: it is full, or its libraries do
+    not match.
+    """
     if isinstance(full := device_error(error), OutOfMemory):
         raise full from error
     options = _session_options(config, allows_cpu=True)
     try:
         session = ort.InferenceSession(path, options, providers=["CUDAExecutionProvider"])
-    except Exception:  # then it is the graph that is to blame
+    except Exception:  # then the graph causes the error
         return
     if "CUDAExecutionProvider" not in session.get_providers():
         version = getattr(ort, "cuda_version", "") or "another version"
@@ -226,11 +226,11 @@ def open_session(
     cuda: dict[str, str] | None = None,
     profile: Path | None = None,
 ) -> ort.InferenceSession:
-    """Load a file or serialised model as it is served. Nobody opens sessions in another way, so
-    that what is tested and measured is what runs. Raises what ONNX Runtime raises.
+    """Load a file or serialised model as it is served. All sessions are opened here, so that tests
+    and measurements run the same code. Raises the exceptions of ONNX Runtime.
 
     cuda: options of the CUDA provider.
-    profile: what the name of a file begins with that gets the time of every operator.
+    profile: prefix of the file to which the time of every operator is written.
     """
     options = _session_options(config)
     if profile is not None:
@@ -245,10 +245,10 @@ def open_session(
 
 
 def assigned_nodes(model: Path, device: Device, optimised: Path) -> list[tuple[str, str]]:
-    """Name the execution provider and the operator of every node of a graph, as ONNX Runtime
-    assigns them where falling back to the CPU is allowed. Raises what ONNX Runtime raises.
+    """Return the execution provider and the operator of every node of a graph, as ONNX Runtime
+    assigns them if it may fall back to the CPU. Raises the exceptions of ONNX Runtime.
 
-    optimised: where the graph is written as it would run, copies between devices included.
+    optimised: path to which the optimised graph is written, including copies between devices.
     """
     if device == "cuda":
         ort.preload_dlls()
@@ -301,8 +301,8 @@ VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 
 
 def has_vnni(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Tell whether int8 products are summed in 32 bits at once, so that no sum saturates; False
-    where nothing says so.
+    """Return whether int8 products are summed in 32 bits at once, so that no sum saturates; False
+    if this is unknown.
     """
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()

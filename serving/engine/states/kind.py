@@ -1,7 +1,8 @@
-"""Kinds of decoder state, by how they change with each token: append, replace, constant, source.
+"""Kinds of decoder state, by how they change with each token: append, replace, update, constant,
+source.
 
 Row r of every state is slot r. States of one kind, shape and type (a layer's keys, its values, the
-next layer's) are stacked in one array, so that a row moves by one copy, not by one per state.
+next layer's) are stacked in one array, so that a row is moved by one copy, not by one per state.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,12 +15,12 @@ from serving.bundle.manifest import LENGTH, SOURCE, StateSpec
 from serving.engine.states.memory import Memory
 
 SPAN_STEP = 16
-NEXT = ".next"  # marks the step graph's output of a state
+NEXT = ".next"  # suffix of the step graph's output of a state
 
 
 def round_span(num_tokens: int) -> int:
-    """Round source tokens up to a span: a multiple of 16, coarser as it grows, at most a quarter
-    too long.
+    """Round the number of source tokens up to a span: a multiple of 16, then of larger steps, at
+    most a quarter too long.
     """
     step = max(SPAN_STEP, 1 << max(num_tokens - 1, 0).bit_length() >> 3)
     return -(-num_tokens // step) * step
@@ -27,7 +28,7 @@ def round_span(num_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowExtent:
-    """Says how much of a row's states is in use, in tokens of the target and of the source."""
+    """The part of a row's states that is in use, in target and source tokens."""
 
     target_tokens: int
     source_tokens: int
@@ -35,8 +36,8 @@ class RowExtent:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """Selects part of a row's states: these target positions, so many source tokens, and everything
-    that has neither axis.
+    """A part of a row's states: these target positions, this number of source tokens, and all
+    states without these axes.
     """
 
     positions: slice
@@ -48,7 +49,7 @@ class RowPart:
 
 
 class Stack:
-    """Names the layers of stacked tensors: [states, rows, ...]."""
+    """The tensor names of stacked layers: [states, rows, ...]."""
 
     def __init__(self, specs: Sequence[StateSpec], memory: Memory) -> None:
         self.names = [spec.name for spec in specs]
@@ -63,40 +64,39 @@ class Stack:
 
 
 class States:
-    """Holds stacked tensors for every slot; dictionaries are by tensor name.
+    """Stacked tensors for every slot; dictionaries are by tensor name.
 
-    A kind owns its buffers and knows which of them is current. What a kind has no use for does
-    nothing here.
+    Each kind allocates its buffers and selects the current one. Methods that a kind does not need
+    do nothing here.
 
-    differs_between_beams: whether rows of one beam search differ in it.
-    span: source positions that its tensors have room for now.
+    differs_between_beams: whether rows of one beam search can differ in it.
+    span: number of source positions that its tensors currently have.
     """
 
     differs_between_beams = True
     span = SPAN_STEP
 
     def __init__(self, stack: Stack, current: Array) -> None:
-        """Begin with a buffer.
-
-        current: [states, slots, ...], what the step graph reads.
-        """
+        """current: [states, slots, ...], the buffer that the step graph reads."""
         self._stack, self._memory = stack, stack.memory
         self._current = current
 
     @property
     def place(self) -> Hashable:
-        """Identify where the current buffers are: addresses bound to a graph hold while it is
-        equal.
+        """Identify the current buffers: addresses that are bound to a graph are valid while this
+        value is equal.
         """
         return None
 
     @property
     def places(self) -> tuple[Hashable, ...]:
-        """List every place there is. Kinds that have the same ones are always in the same one."""
+        """Return all possible values of `place`. Kinds with the same values always have the same
+        `place`.
+        """
         return (None,)
 
     def go_to(self, place: Hashable) -> None:
-        """Make the buffers of another place the current ones, whatever they hold."""
+        """Make the buffers of another place the current ones, without changing their contents."""
 
     def read(self, first: int, last: int) -> dict[str, Array]:
         """Return the step graph's inputs for rows [first, last)."""
@@ -107,36 +107,42 @@ class States:
         return {}
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        """Return where the encode graph writes new rows."""
+        """Return the arrays to which the encode graph writes new rows."""
         return {}
 
     def admit(self, first: int, num_rows: int, span: int) -> None:
-        """Fill new rows from the scratch memory."""
+        """Fill new rows from the scratch arrays."""
 
     def part(self, row: int, part: RowPart) -> Array:
-        """Return a view of part of what a row holds."""
+        """Return a view of part of a row's states."""
         return self._current[:, row]
 
     def flip(self) -> None:
-        """Let the next run read what a run over the whole batch has written."""
+        """Switch buffers after a run over the whole batch, so that the next run reads its
+        outputs.
+        """
 
     def settle(self, row: int) -> None:
-        """Let the next run read what a run over this row alone has written."""
+        """Copy the outputs of a run over this row alone, so that the next run reads them."""
 
     def catch_up(self, row: int, place: Hashable) -> None:
-        """Keep what a row held when `place` was current: it took no part in the runs since."""
+        """Restore the states that a row had when `place` was current; it took no part in the runs
+        since then.
+        """
 
     def fit_span(self, span: int, num_rows: int) -> None:
-        """Make room for sources of another span, keeping the first `num_rows` rows."""
+        """Resize to another span, keeping the states of the first `num_rows` rows."""
 
 
-# Heads that start a multiple of this apart compete for the same sets of a cache; some positions
-# that are never used keep them apart (up to a fifth of a decoding step).
+# Heads whose distance is a multiple of this compete for the same sets of a cache. A few unused
+# positions avoid this, which saves up to a fifth of a decoding step.
 ALIASING_BYTES, SLACK = 16 * 1024, 16
 
 
 class AppendStates(States):
-    """Clears no row: what an earlier one left beyond a row's own length is never read."""
+    """States that grow by one position per token. Rows are not cleared: positions beyond a row's
+    length are never read.
+    """
 
     def __init__(self, stack: Stack, slots: int, capacity: int) -> None:
         axis = stack.shape.index(LENGTH)
@@ -171,8 +177,8 @@ class ConstantStates(States):
 
 
 class UpdateStates(States):
-    """Keeps one buffer: the step graph has read a state before it writes it. States that the
-    encoder does not set begin at zero.
+    """States with one buffer: the step graph reads a state before it writes it. States that the
+    encoder does not set start at zero.
     """
 
     def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
@@ -195,7 +201,7 @@ class UpdateStates(States):
 
 
 class ReplaceStates(UpdateStates):
-    """Keeps two buffers, one read and one written, which change places after every step."""
+    """States with two buffers, one to read and one to write, which are swapped after every step."""
 
     def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
         super().__init__(stack, slots, is_encoded)
@@ -231,15 +237,16 @@ class ReplaceStates(UpdateStates):
 
 @dataclass(frozen=True)
 class SourceSizes:
-    """Holds the spans there are, ascending, and the most padded tokens that are encoded at once."""
+    """The possible spans, ascending, and the maximum number of padded tokens in one encoder run."""
 
     spans: Sequence[int]
     max_scratch_tokens: int
 
 
 class SourceStates(States):
-    """Lays rows `span` apart in a flat buffer, as a graph wants [rows, ..., span, ...] without
-    gaps; when the span changes they are copied to the other of two buffers.
+    """States with a source axis. Rows are stored `span` apart in a flat buffer, because a graph
+    needs [rows, ..., span, ...] without gaps; when the span changes, they are copied to the other
+    of two buffers.
     """
 
     differs_between_beams = False
@@ -267,7 +274,7 @@ class SourceStates(States):
         self._current = self._shaped(self._sides[self._side], self._slots, self.span)
 
     def written(self, first: int, last: int) -> dict[str, Array]:
-        """Return the states: an operator that reads int8 ones puts them out too, unchanged."""
+        """Return the states: an operator that reads int8 states also outputs them, unchanged."""
         return self._stack.named(self._current[:, first:last], NEXT)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 """Memory for state tensors: zeroed arrays, copies between them, and a cache of states.
 
-Host and device memory look alike to the rest of the engine: both are numpy arrays that it slices,
-reshapes and binds to a graph. Only `copy` and `clear` touch their contents, which for a device lie
-elsewhere (`serving.engine.cuda.memory`). Cached copies lie in the same memory as the states.
+Host and device memory have the same interface: numpy arrays that can be sliced, reshaped and bound
+to a graph. Only `copy` and `clear` read or write their contents, which may lie on a device
+(`serving.engine.cuda.memory`). Cached copies are stored in the same memory as the states.
 """
 
 import threading
@@ -27,29 +27,29 @@ class Memory(Protocol):
     def clear(self, target: Array) -> None: ...
 
     def pool(self, num_bytes: int) -> "Pool":
-        """Return room for copies that come and go, of this size in all."""
+        """Return a pool for temporary copies with this total size."""
 
 
 class Pool(Protocol):
-    """Holds copies of states. It may not hold all that its size says: there may be gaps."""
+    """Stores copies of states. Because of gaps it may store less than its size."""
 
     def keep(self, parts: Sequence[Array]) -> list[Array] | None:
-        """Return copies, or None where there is no room for them."""
+        """Return copies, or None if there is no room for them."""
 
     def forget(self, kept: Sequence[Array]) -> None:
-        """Give back the room of what `keep` has returned; nobody reads it any more."""
+        """Release the room of copies that `keep` has returned; they must not be read any more."""
 
 
 class HostMemory:
     def zeros(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeros in small pages, which cost nothing until they are written. numpy asks for
-        huge ones, of 2 MiB: a row of SmolLM2 then costs 377 MB with its first token, as each of its
-        180 keys and values of a head begins another one.
+        """Return zeros in small pages, which use no memory until they are written. numpy requests
+        huge pages of 2 MiB: with these, a row of SmolLM2 would use 377 MB at its first token,
+        because each of its 180 keys and values of a head starts another page.
         """
         num_values = prod(shape)
         num_bytes = max(num_values * np.dtype(dtype).itemsize, 1)
         pages = mmap(-1, num_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
-        with suppress(OSError):  # of a kernel that has no huge pages
+        with suppress(OSError):  # the kernel may have no huge pages
             pages.madvise(MADV_NOHUGEPAGE)
         return np.frombuffer(pages, dtype, num_values).reshape(shape)
 
@@ -64,23 +64,24 @@ class HostMemory:
 
 
 class HostPool:
-    """Leaves it to whoever keeps copies how many there are."""
+    """Allocates copies without a limit; the cache limits their number."""
 
     def keep(self, parts: Sequence[Array]) -> list[Array] | None:
         return [part.copy() for part in parts]
 
     def forget(self, kept: Sequence[Array]) -> None:
-        """Leave it to Python."""
+        """Do nothing: Python releases the memory."""
 
 
 TokenIds = Sequence[int] | Array
 
 
 class StateCache:
-    """Keeps copies of states by the tokens they come from; those used last stay.
+    """A least-recently-used cache of states by the tokens that they were computed from.
 
-    Tokens are compared whole: equal hashes alone are no hit. What is kept must depend on nothing
-    but them, so that a hit gives the bytes of a miss. Engines on several threads may share one.
+    Tokens are compared completely; equal hashes are not enough. Cached states must depend on these
+    tokens only, so that a hit gives the same bytes as a miss. Engines on several threads may share
+    a cache.
     """
 
     def __init__(self, max_bytes: int, memory: Memory) -> None:
@@ -103,8 +104,8 @@ class StateCache:
             return parts
 
     def put(self, token_ids: TokenIds, parts: Sequence[Array]) -> None:
-        """Keep copies of these parts, if they fit. What `get` gave before is not to be read after
-        this: its room may have been given to them.
+        """Store copies of these parts, if they fit. Results of earlier `get` calls must not be read
+        after this, because their memory may be reused.
         """
         key = _key(token_ids)
         num_bytes = _num_bytes(key, parts)

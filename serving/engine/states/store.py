@@ -1,7 +1,7 @@
 """The state store: every state tensor of every row, and the shapes in which a step runs.
 
-Active rows are always the prefix [0, num_rows), so a graph reads plain prefix views. The store
-knows nothing of requests: it is told which rows come, move and grow.
+Active rows are always the prefix [0, num_rows), so a graph reads prefix views. The store works with
+rows, not with requests.
 
 The CPU runs any shape. On a device all launches of a shape are recorded when the engine starts, so
 there are few shapes, and a batch is padded to the next one.
@@ -62,7 +62,7 @@ EXACT = Exact()
 
 
 class StateStore:
-    """Holds all states of a bundle, stacked by kind."""
+    """All states of a bundle, stacked by kind."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class StateStore:
 
     @property
     def place(self) -> tuple[Hashable, ...]:
-        """Identify where the current buffers are, see `States.place`."""
+        """Identify the current buffers, see `States.place`."""
         return tuple(states.place for states in self._kinds)
 
     @property
     def span(self) -> int:
-        """Count the source positions that every row has room for now."""
+        """Return the current number of source positions of every row."""
         return max(states.span for states in self._kinds)
 
     def inputs(self, first: int, last: int) -> dict[str, Array]:
@@ -110,31 +110,31 @@ class StateStore:
         return _merged(states.written(first, last) for states in self._kinds)
 
     def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        """Return where the encode graph writes its outputs; the next run overwrites them."""
+        """Return the arrays to which the encode graph writes; the next run overwrites them."""
         return _merged(states.scratch(num_rows, span) for states in self._kinds)
 
     def admit(self, first: int, num_rows: int, span: int) -> None:
-        """Fill new rows from what was encoded."""
+        """Fill new rows with the encoder's outputs."""
         for states in self._kinds:
             states.admit(first, num_rows, span)
 
     def parts(self, row: int, part: RowPart) -> list[Array]:
-        """Return views of part of what a row holds, in an order that never changes."""
+        """Return views of part of a row's states, always in the same order."""
         return [states.part(row, part) for states in self._kinds]
 
     def restore(self, row: int, part: RowPart, saved: Sequence[Array]) -> None:
-        """Fill a row with copies of what `parts` gave of some row."""
+        """Fill a row with copies of parts that `parts` returned for any row."""
         for target, content in zip(self.parts(row, part), saved, strict=True):
             self.memory.copy(target, content)
 
     def move(self, source: int, target: int, extent: RowExtent) -> None:
-        """Copy a row's states, whole, over those of another row."""
+        """Copy all states of a row to another row."""
         part = RowPart.whole(extent)
         self.restore(target, part, self.parts(source, part))
 
     def move_suffix(self, source: int, target: int, num_shared: int, extent: RowExtent) -> None:
-        """Copy a row over one of the same source whose first `num_shared` positions are equal:
-        those, and the constant states, stay where they are.
+        """Copy a row to another row with the same source and the same first `num_shared` positions:
+        these, and the constant states, are not copied.
         """
         part = RowPart(slice(num_shared, extent.target_tokens), 0)
         for states in self._kinds:
@@ -142,29 +142,35 @@ class StateStore:
                 self.memory.copy(states.part(target, part), states.part(source, part))
 
     def flip(self) -> None:
-        """Let the next run read what a run over the whole batch has written."""
+        """Switch buffers after a run over the whole batch, so that the next run reads its
+        outputs.
+        """
         for states in self._kinds:
             states.flip()
 
     def settle(self, row: int) -> None:
-        """Let the next run read what a run over this row alone has written."""
+        """Copy the outputs of a run over this row alone, so that the next run reads them."""
         for states in self._kinds:
             states.settle(row)
 
     def catch_up(self, row: int, place: tuple[Hashable, ...]) -> None:
-        """Keep what a row held at `place`, when it was not among those that stepped since."""
+        """Restore the states that a row had at `place`, if it took no part in the runs
+        since then.
+        """
         for states, old in zip(self._kinds, place, strict=True):
             states.catch_up(row, old)
 
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
-        """Give the first `num_rows` rows a span for the longest source; shrink when it pays."""
+        """Resize the span of the first `num_rows` rows to the longest source; shrink it when it
+        saves time.
+        """
         span, old = self._round_span(num_source_tokens), self.span
         if not old >= span > old // 2:
             for states in self._kinds:
                 states.fit_span(span, num_rows)
 
     def walk(self) -> Iterator[None]:
-        """Go through every place that the buffers may be in, then back. No row may be in use."""
+        """Switch through all places of the buffers, then back. No row may be in use."""
         together: dict[tuple[Hashable, ...], list[States]] = {}
         for states in self._kinds:
             together.setdefault(states.places, []).append(states)
@@ -191,7 +197,7 @@ def _merged(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """Counts the bytes of a row's states: fixed, per target position and per source position."""
+    """The bytes of a row's states: fixed, per target position and per source position."""
 
     fixed: int
     per_target_token: int
@@ -212,7 +218,7 @@ LEAST_SPAN = 64
 
 
 class Coarse:
-    """Has rows of at most a third too many, and powers of two as spans."""
+    """Few shapes: rows are padded by at most a third, spans are powers of two."""
 
     def rows(self, num_rows: int, slots: int) -> int:
         step = max(1, 1 << (num_rows - 1).bit_length() >> 2)
