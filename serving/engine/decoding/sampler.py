@@ -10,12 +10,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.decoding.random_draws import NUM_PARAMS, Draws, Uniforms, column_of
 from serving.engine.decoding.sampling_filters import (
     LEAST_LOG,
+    NUM_PARAMS,
+    Draws,
     FilteredRanking,
     FilteredWeights,
+    Uniforms,
     apply_filters,
+    column_of,
     need_ranking,
 )
 from serving.engine.decoding.scores import Choices, Chosen, Edited, Scores

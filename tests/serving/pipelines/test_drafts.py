@@ -6,7 +6,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
-from serving.engine.decoding.speculation_costs import Costs
+from serving.engine.decoding.speculative_decoding import Costs
 from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob

@@ -1,6 +1,6 @@
 """Drafts are verified where that saves time, by what was measured."""
 
-from serving.engine.decoding.speculation_costs import NUM_AFTER, PATIENCE, Costs
+from serving.engine.decoding.speculative_decoding import NUM_AFTER, PATIENCE, Costs
 
 
 def measured(plain: float, verified: float, num_rows: int = 2, after: float | None = None) -> Costs:

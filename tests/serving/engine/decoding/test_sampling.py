@@ -9,8 +9,8 @@ from transformers.generation import logits_process as hugging_face
 
 from serving.arrays import Array
 from serving.engine.decoding import sampling_filters as sampling_filters
-from serving.engine.decoding.random_draws import Draws, Uniforms, column_of
 from serving.engine.decoding.sampler import Sampler, WholeRows, draw_from_window
+from serving.engine.decoding.sampling_filters import Draws, Uniforms, column_of
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.errors import RequestError

@@ -10,8 +10,7 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.decoding.speculation_costs import Costs
-from serving.engine.decoding.speculative_decoding import MAX_ROWS
+from serving.engine.decoding.speculative_decoding import MAX_ROWS, Costs
 from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
