@@ -1,11 +1,11 @@
-// Begins a page that holds attention within itself: it asks no server.
+// Starts a page that contains its attention weights; it asks no server.
 
 import { byId, element } from "../../api/page/common/elements.js";
-import { Look } from "../../api/page/look/look.js";
-import { Weights, unpacked } from "../../api/page/look/weights.js";
+import { AttentionView } from "../../api/page/attention/view.js";
+import { Weights, unpacked } from "../../api/page/attention/weights.js";
 
 for (const views of JSON.parse(byId("data").textContent)) {
-  const place = element("section", { className: "look" });
+  const place = element("section", { className: "attention-view" });
   byId("sentences").append(place);
-  new Look(place).show(views.map((view) => new Weights({ ...view, weights: unpacked(view.weights) })));
+  new AttentionView(place).show(views.map((view) => new Weights({ ...view, weights: unpacked(view.weights) })));
 }

@@ -21,10 +21,10 @@ from serving.errors import RequestError
 _FOLDER = Path(__file__).parents[1] / "api" / "page"
 _MODULES = (
     _FOLDER / "common/elements.js",
-    *(_FOLDER / "look" / f"{name}.js" for name in ("weights", "lines", "heads", "look")),
+    *(_FOLDER / "attention" / f"{name}.js" for name in ("weights", "lines", "heads", "view")),
     Path(__file__).with_name("attention_page.js"),
 )
-_STYLES = (_FOLDER / "common/base.css", _FOLDER / "look/look.css")
+_STYLES = (_FOLDER / "common/base.css", _FOLDER / "attention/attention.css")
 _MOST_WEIGHTS = 12 * 2**20  # each a byte: what browsers open at once, and mail carries
 _IMPORT = re.compile(r"^import .*\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)

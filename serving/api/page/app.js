@@ -4,7 +4,7 @@ import { whenBack } from "./common/connection.js";
 import { byId, withArrows } from "./common/elements.js";
 import { get, keepKey, shownKey } from "./common/server.js";
 import { offerLanguages } from "./translate/languages.js";
-import { offerLooks } from "./translate/looking.js";
+import { offerHeads } from "./translate/heads.js";
 import { beginTranslating } from "./translate/translate.js";
 import { showLoad } from "./watch/load.js";
 import { showModels } from "./watch/models.js";
@@ -53,8 +53,8 @@ function beginKey() {
 
 async function loadAll() {
   const [settings, models] = await Promise.all([get("frontend/settings").catch(() => null), showModels(), offerParameters()]);
-  byId("key-form").classList.toggle("unseen", !settings?.keyRequired);
-  offerLooks(models);
+  byId("key-form").classList.toggle("invisible", !settings?.keyRequired);
+  offerHeads(models);
   await offerLanguages(settings, models);
   offerWriters(models);
 }

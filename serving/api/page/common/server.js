@@ -3,7 +3,7 @@
 import { lost } from "./connection.js";
 
 const KEY = "attendant-key";
-const GONE = [502, 503]; // said by what stands before a server that is stopping or starting
+const GONE = [502, 503]; // from a proxy, while the server stops or starts
 
 export const shownKey = () => sessionStorage.getItem(KEY) ?? "";
 
@@ -12,10 +12,10 @@ export function keepKey(key) {
   else sessionStorage.removeItem(KEY);
 }
 
-// Says in words why there is no answer.
+// The server refused the request.
 export class Refused extends Error {}
 
-// There is none because there is no server.
+// The server does not answer.
 export class Unreachable extends Refused {}
 
 export async function get(path) {
@@ -48,7 +48,7 @@ export async function* stream(path, body, signal) {
   const response = await answered(path, written({ ...body, stream: true }, signal));
   let last = null;
   for await (const line of lines(response.body)) {
-    if (!line.startsWith("data: ")) continue; // pings, and what stands between events
+    if (!line.startsWith("data: ")) continue; // pings and empty lines
     const data = line.slice("data: ".length);
     if (data === "[DONE]") return;
     last = JSON.parse(data);
@@ -92,8 +92,8 @@ async function answered(path, options) {
   if (shownKey()) headers.Authorization = `${scheme} ${shownKey()}`;
   const response = await reached(path, { ...options, headers });
   if (response.ok) return response;
-  const said = inWords(await response.json().catch(() => null), response.status);
-  throw GONE.includes(response.status) ? unreachable(said) : new Refused(said);
+  const message = inWords(await response.json().catch(() => null), response.status);
+  throw GONE.includes(response.status) ? unreachable(message) : new Refused(message);
 }
 
 async function reached(path, options) {
@@ -105,19 +105,19 @@ async function reached(path, options) {
   }
 }
 
-function unreachable(said) {
+function unreachable(message) {
   lost();
-  return new Unreachable(said);
+  return new Unreachable(message);
 }
 
-// Each protocol says it in its own place.
+// Each protocol has its own field for the message.
 function inWords(body, status) {
-  const said = body?.error?.message ?? body?.error ?? body?.message;
-  return typeof said === "string" ? said : `The server answered with status ${status}.`;
+  const message = body?.error?.message ?? body?.error ?? body?.message;
+  return typeof message === "string" ? message : `The server answered with status ${status}.`;
 }
 
-// Shows why something failed; what was stopped on purpose is no failure.
-export async function tellingErrors(place, work) {
+// Shows the message of an error, unless the user stopped the work.
+export async function showingErrors(place, work) {
   try {
     place.textContent = "";
     return await work();

@@ -30,7 +30,7 @@ export function openAlternatives(word) {
   const menu = byId("alternatives");
   const box = menu.parentElement.getBoundingClientRect();
   menu.style.top = `${word.getBoundingClientRect().bottom - box.top + 4}px`;
-  menu.replaceChildren(element("p", { className: "note", textContent: "Looking for others …" }));
+  menu.replaceChildren(element("p", { className: "note", textContent: "Other translations are computed …" }));
   menu.hidden = false;
   return asking.signal;
 }

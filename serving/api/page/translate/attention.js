@@ -6,7 +6,7 @@ import { places } from "./words.js";
 export const nameOfSource = (word) => word || "(end)";
 export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 
-// Numbers the map's target words that lie within [start, end] of the target.
+// Returns the numbers of the map's target words within [start, end] of the target.
 export function rowsAt(map, target, start, end) {
   return places(map.target_words, target)
     .map((place, number) => (place && place[0] < end && start < place[1] ? number : -1))
@@ -23,7 +23,7 @@ export function showAttention(word, map, rows) {
     return [span, " "];
   });
   byId("attention").replaceChildren(...shown);
-  byId("attention-said").textContent = `${word}: ${heaviest(names, weights).join(", ")}`;
+  byId("attention-status").textContent = `${word}: ${heaviest(names, weights).join(", ")}`;
   return undefined;
 }
 
@@ -36,7 +36,7 @@ const heaviest = (names, weights) => names
   .slice(0, 3)
   .map(([name, weight]) => `${name} ${percent(weight)}`);
 
-export function clearAttention(said = "") {
+export function clearAttention(text = "") {
   byId("attention").replaceChildren();
-  byId("attention-said").textContent = said;
+  byId("attention-status").textContent = text;
 }

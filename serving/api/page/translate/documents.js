@@ -6,7 +6,7 @@ import { post, postForBlob, postForm, Refused, remove, Unreachable } from "../co
 const MILLISECONDS = 500;
 const NOT_SENT = "could not be read";
 
-// languages: tells source, target and model as they are chosen now.
+// languages: returns the chosen source, target and model.
 export function beginDocuments(languages) {
   const translate = (files) => { for (const file of files) translateOne(file, languages()); };
   byId("file").addEventListener("change", (event) => {
@@ -43,7 +43,7 @@ async function translateOne(file, { source, target, model }) {
 const pathOf = ({ document_id }) => `v2/document/${document_id}`;
 const keyOf = ({ document_key }) => ({ document_key });
 
-// Waits for a document; one that somebody no longer wants is forgotten by the server, too.
+// Waits for a document; the server deletes one that the user has removed.
 async function follow(handle, line) {
   for (;;) {
     if (line.signal.aborted) {
@@ -58,7 +58,7 @@ async function follow(handle, line) {
   }
 }
 
-// Tells nothing while the server is gone: when it is back, it goes on with its documents.
+// Shows no error while the server is stopped: after a restart it continues its documents.
 async function statusOf(handle) {
   try {
     return await post(pathOf(handle), keyOf(handle));
@@ -68,7 +68,7 @@ async function statusOf(handle) {
   }
 }
 
-// What is shown of one document.
+// The list item of one document.
 class Line {
   constructor(name) {
     const cancelling = new AbortController();
@@ -95,11 +95,11 @@ class Line {
     const link = element("a", { href, download, textContent: "Download" });
     link.setAttribute("aria-label", `Download ${download}`);
     this.button.replaceWith(link);
-    byId("documents-said").textContent = `${this.name} is translated.`;
+    byId("documents-status").textContent = `${this.name} is translated.`;
   }
 
-  fail(said) {
-    const failed = element("span", { className: "error", textContent: said });
+  fail(message) {
+    const failed = element("span", { className: "error", textContent: message });
     failed.setAttribute("role", "alert");
     this.item.replaceChildren(this.item.firstChild, failed);
   }

@@ -11,14 +11,14 @@ const STEPS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], Arrow
 
 let drawn = null;
 
-// opened: is called when somebody has opened the grid.
+// opened: called when the user opens the grid.
 export function beginGrid(opened) {
   byId("grid-details").addEventListener("toggle", opened);
   const grid = byId("grid");
   for (const name of ["mouseover", "focusin"]) {
     grid.addEventListener(name, (event) => {
-      const cell = event.target.closest("[data-said]");
-      if (cell) byId("grid-said").textContent = cell.dataset.said;
+      const cell = event.target.closest("[data-text]");
+      if (cell) byId("grid-status").textContent = cell.dataset.text;
     });
   }
   grid.addEventListener("keydown", move);
@@ -27,17 +27,17 @@ export function beginGrid(opened) {
 export function clearGrid() {
   drawn = null;
   byId("grid").replaceChildren();
-  byId("grid-said").textContent = "";
+  byId("grid-status").textContent = "";
 }
 
-// Says whether the map could be drawn.
+// Returns whether the map could be drawn.
 export function drawGrid(map) {
   if (drawn !== map) clearGrid();
   if (map.target_words.length * map.source_words.length > MOST_CELLS) {
-    byId("grid-said").textContent = "The sentence is too long to be drawn.";
+    byId("grid-status").textContent = "The sentence is too long to be drawn.";
     return false;
   }
-  byId("grid-said").textContent = HELP;
+  byId("grid-status").textContent = HELP;
   if (drawn !== map) putInPlace(map);
   return true;
 }
@@ -45,7 +45,7 @@ export function drawGrid(map) {
 function putInPlace(map) {
   drawn = map;
   byId("grid").append(tableOf(map));
-  byId("grid").querySelector("[data-said]")?.setAttribute("tabindex", 0);
+  byId("grid").querySelector("[data-text]")?.setAttribute("tabindex", 0);
 }
 
 export function markRows(rows) {
@@ -68,21 +68,21 @@ function tableOf({ source_words, target_words, word_weights }) {
 const heading = (scope, textContent) => element("th", { scope, textContent });
 
 function cell(word, name, weight) {
-  const said = percent(weight);
-  const made = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: said }));
-  made.dataset.said = `${word} from ${name}: ${said}`;
+  const text = percent(weight);
+  const made = element("td", { tabIndex: -1 }, element("span", { className: "hidden", textContent: text }));
+  made.dataset.text = `${word} from ${name}: ${text}`;
   made.style.setProperty("--weight", weight.toFixed(3));
   return made;
 }
 
 function move(event) {
-  const from = event.target.closest("[data-said]");
+  const from = event.target.closest("[data-text]");
   const step = STEPS[event.key];
   if (!from || !step) return;
   event.preventDefault();
   const rows = [...from.closest("tbody").rows];
   const to = rows[rows.indexOf(from.parentElement) + step[0]]?.cells[from.cellIndex + step[1]];
-  if (!to?.dataset.said) return;
+  if (!to?.dataset.text) return;
   from.tabIndex = -1;
   to.tabIndex = 0;
   to.focus();

@@ -1,7 +1,7 @@
 // Offers languages and models to translate with.
 
 import { byId, fillSelect } from "../common/elements.js";
-import { get, tellingErrors } from "../common/server.js";
+import { get, showingErrors } from "../common/server.js";
 
 const AUTO = ["auto", "Detect language"];
 
@@ -16,7 +16,7 @@ export function beginLanguages(changed) {
 
 export async function offerLanguages(settings, models) {
   const failed = byId("translate-error");
-  languages = (await tellingErrors(failed, () => get("languages"))) ?? [];
+  languages = (await showingErrors(failed, () => get("languages"))) ?? [];
   if (!languages.length) failed.textContent ||= "This server has no model that translates.";
   fillSelect(byId("source"), [AUTO, ...languages.map(({ code, name }) => [code, name])]);
   const translators = models.filter((model) => model.task === "translate");
@@ -54,7 +54,7 @@ function showSwap() {
   const back = languages.find(({ code }) => code === byId("target").value)?.targets ?? [];
   const source = byId("source").value;
   byId("swap").disabled = source === "auto" ? !back.length : !back.includes(source);
-  byId("swap").classList.toggle("unseen", byId("swap").disabled);
+  byId("swap").classList.toggle("invisible", byId("swap").disabled);
 }
 
 // detected: the language of the text, where its source is not chosen.

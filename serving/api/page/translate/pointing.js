@@ -1,18 +1,18 @@
-// Lets somebody point at the words of a translation: what they attend to, and others.
+// Handles the words of a translation: pointing shows attention, a click shows alternatives.
 
 import { byId, element, withArrows } from "../common/elements.js";
-import { tellingErrors } from "../common/server.js";
+import { showingErrors } from "../common/server.js";
 import { beginAlternatives, closeAlternatives, offer, openAlternatives } from "./alternatives.js";
 import { clearAttention, rowsAt, showAttention } from "./attention.js";
 import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
-import { beginLooking, clearLooks, showLooks } from "./looking.js";
+import { beginHeads, clearHeads, showHeads } from "./heads.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
 const HELP = "Point at a word of the translation to see which words it was made from.";
 
 let shown = null; // a translation
-let pointed = null; // the sentence of it that somebody has pointed at last
+let pointed = null; // the sentence that was pointed at last
 
 export function beginWords() {
   const box = byId("translation");
@@ -30,7 +30,7 @@ export function beginWords() {
   }));
   beginAlternatives();
   beginGrid(() => drawSentence());
-  beginLooking(lookAtSentence);
+  beginHeads(showSentenceHeads);
 }
 
 export const shownText = () => shown?.text ?? "";
@@ -45,7 +45,7 @@ export function hideWords() {
   shown = pointed = null;
   clearAttention(HELP);
   clearGrid();
-  clearLooks();
+  clearHeads();
 }
 
 function draw() {
@@ -57,7 +57,7 @@ function draw() {
   if (first) first.tabIndex = 0;
   clearAttention(HELP);
   drawSentence();
-  lookAtSentence();
+  showSentenceHeads();
 }
 
 function wordOf({ text, start }, sentence) {
@@ -77,26 +77,26 @@ async function attend(word) {
     const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
     showAttention(word.textContent, map, rows);
     pointed = sentence;
-    lookAtSentence();
+    showSentenceHeads();
     if (await drawSentence()) markRows(rows);
   } catch (error) {
     clearAttention(error.message);
   }
 }
 
-// Draws all words of the sentence where somebody has opened the grid; says whether it has.
+// Draws the grid of the sentence if it is open; returns whether it is.
 async function drawSentence() {
   if (!byId("grid-details").open) return false;
   if (!pointed) return clearGrid();
   const sentence = pointed;
-  const map = await tellingErrors(byId("grid-said"), () => shown.mapOf(sentence));
+  const map = await showingErrors(byId("grid-status"), () => shown.mapOf(sentence));
   if (!map || sentence !== pointed) return false;
   return drawGrid(map);
 }
 
-function lookAtSentence() {
+function showSentenceHeads() {
   const sentence = pointed;
-  return sentence && showLooks(shown, sentence, () => sentence === pointed);
+  return sentence && showHeads(shown, sentence, () => sentence === pointed);
 }
 
 async function findOthers(word) {
@@ -104,14 +104,14 @@ async function findOthers(word) {
   const sentence = translation.sentences[word.dataset.sentence];
   const signal = openAlternatives(word);
   const failed = byId("translate-error");
-  const ways = await tellingErrors(failed, () => translation.waysFrom(sentence, Number(word.dataset.start), signal));
+  const ways = await showingErrors(failed, () => translation.waysFrom(sentence, Number(word.dataset.start), signal));
   if (!ways || !word.isConnected) return failed.textContent && closeAlternatives(false);
   return offer(word, ways, (text) => choose(sentence, text));
 }
 
 function choose(sentence, text) {
   shown.choose(sentence, text);
-  byId("translate-said").textContent = text;
+  byId("translate-status").textContent = text;
   draw();
   byId("translation").focus();
 }

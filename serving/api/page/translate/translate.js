@@ -2,7 +2,7 @@
 
 import { whenBack } from "../common/connection.js";
 import { byId } from "../common/elements.js";
-import { stream, tellingErrors, Unreachable } from "../common/server.js";
+import { stream, showingErrors, Unreachable } from "../common/server.js";
 import { closeAlternatives } from "./alternatives.js";
 import { beginDocuments } from "./documents.js";
 import { beginLanguages, chosen, nameOf, swap } from "./languages.js";
@@ -55,7 +55,7 @@ async function translate() {
   wasUnreachable = false;
   closeAlternatives(false);
   const text = byId("text").value;
-  await tellingErrors(byId("translate-error"), async () => {
+  await showingErrors(byId("translate-error"), async () => {
     if (!text.trim()) return showNothing();
     return follow({ q: text, ...chosen(), ...terms() }, signal).catch(noted);
   });
@@ -99,7 +99,7 @@ function finish(request, answer, sentences) {
   detected = answer.detectedLanguage?.language ?? request.source;
   const whole = sentences.join("") === answer.translatedText ? sentences : [answer.translatedText];
   byId("detected").textContent = described(answer);
-  byId("translate-said").textContent = answer.translatedText;
+  byId("translate-status").textContent = answer.translatedText;
   showWords(request, detected, whole);
 }
 

@@ -1,18 +1,18 @@
-// Holds a translation that is whole, and asks what else there is to know of it.
+// A complete translation; asks the server for its attention, alternatives and scores.
 
 import { Refused, post } from "../common/server.js";
-import { looksOf, viewOf } from "../look/served.js";
+import { queriesOf, weightsOf } from "../attention/maps.js";
 import { sentencesOf } from "./words.js";
 
 const MOST_ALTERNATIVES = 6;
 
 export class Translation {
-  // source: the language of the text. sentences: of each {source, target, map, looks}; source, map,
-  // what it attends to, and looks, the same by layer and head, are null until somebody asks.
+  // source: the language of the text. sentences: {source, target, map, heads} of each. source, map
+  // (its attention) and heads (the same by layer and head) are null until they are asked for.
   constructor(request, source, targets) {
     this.request = request;
     this.source = source;
-    this.sentences = targets.map((target) => ({ source: null, target, map: null, looks: null }));
+    this.sentences = targets.map((target) => ({ source: null, target, map: null, heads: null }));
     if (targets.length === 1) this.sentences[0].source = request.q;
     this.reading = null;
   }
@@ -27,7 +27,7 @@ export class Translation {
     return sentence.map;
   }
 
-  // Asks once for what all sentences attend to; so their sources are known too.
+  // Asks once for the attention of all sentences; the answer has their sources too.
   async readMaps() {
     const { request, source, sentences } = this;
     const { attention } = await post("translate", { ...request, source, return_attention: true });
@@ -39,20 +39,20 @@ export class Translation {
     });
   }
 
-  // What somebody has chosen is no longer what the model would say: it is scored as it stands.
+  // A sentence that the user has changed is scored, not translated again.
   async mapOfChosen(sentence) {
     return this.attentionOf(sentence, this.request.model, true);
   }
 
-  // Tells by layer and head who looks at whom; without a chosen model, as the first that could translate reads it.
-  async looksAt(sentence, models) {
-    if (sentence.looks) return sentence.looks;
+  // Returns attention by layer and head; without a chosen model, of the first that could translate.
+  async headsOf(sentence, models) {
+    if (sentence.heads) return sentence.heads;
     const model = models.find((each) => this.couldBeBy(each));
-    if (!model || !looksOf(model).length) throw new Refused("No model tells what these words look at.");
+    if (!model || !queriesOf(model).length) throw new Refused("No model shows the attention of these words.");
     if (!sentence.source) await this.mapOf(sentence);
-    const told = await this.attentionOf(sentence, model.id, looksOf(model));
-    sentence.looks = { model: model.id, views: told.map(viewOf) };
-    return sentence.looks;
+    const maps = await this.attentionOf(sentence, model.id, queriesOf(model));
+    sentence.heads = { model: model.id, views: maps.map(weightsOf) };
+    return sentence.heads;
   }
 
   couldBeBy({ id, task, source_languages, target_languages }) {
@@ -67,7 +67,7 @@ export class Translation {
     return score.attention;
   }
 
-  // Finds other ways to go on from a place of a sentence: {text, shown} of each.
+  // Returns other continuations from a position in a sentence: {text, shown} of each.
   async waysFrom(sentence, start, signal) {
     if (!sentence.source) await this.mapOf(sentence);
     const { source: q, target } = sentence;
@@ -76,16 +76,16 @@ export class Translation {
       ...this.request, q, source: this.source, target_prefix, alternatives: MOST_ALTERNATIVES, alternatives_at_prefix: true,
     }, signal);
     const texts = [...new Set([answer.translatedText, ...answer.alternatives])];
-    const said = target_prefix.trim();
+    const prefix = target_prefix.trim();
     return texts
       .filter((text) => spaced(text) !== spaced(target))
-      .map((text) => ({ text, shown: said && text.startsWith(said) ? `…${text.slice(said.length).trimEnd()}` : text }));
+      .map((text) => ({ text, shown: prefix && text.startsWith(prefix) ? `…${text.slice(prefix.length).trimEnd()}` : text }));
   }
 
   choose(sentence, text) {
     const [before] = sentence.target.match(/^\s*/);
     const [after] = sentence.target.match(/\s*$/);
-    Object.assign(sentence, { target: before + text.trim() + after, map: null, looks: null, isChosen: true });
+    Object.assign(sentence, { target: before + text.trim() + after, map: null, heads: null, isChosen: true });
   }
 }
 

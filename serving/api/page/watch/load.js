@@ -1,7 +1,7 @@
 // Draws what the server has to do, and how long it takes, from its metrics.
 
 import { byId } from "../common/elements.js";
-import { getText, tellingErrors } from "../common/server.js";
+import { getText, showingErrors } from "../common/server.js";
 import { Chart } from "./chart.js";
 import { quantile, rate, samplesOf, sum } from "./metrics.js";
 
@@ -49,7 +49,7 @@ export function showLoad(isShown) {
 
 async function read() {
   if (document.hidden) return;
-  const text = await tellingErrors(byId("load-error"), () => getText("metrics"));
+  const text = await showingErrors(byId("load-error"), () => getText("metrics"));
   if (text === undefined) return;
   const now = { samples: samplesOf(text), at: performance.now() };
   if (latest) {

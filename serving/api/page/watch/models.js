@@ -1,13 +1,13 @@
 // Shows the models, with their cards.
 
 import { byId, element } from "../common/elements.js";
-import { get, tellingErrors } from "../common/server.js";
+import { get, showingErrors } from "../common/server.js";
 import { elementsOf } from "./markdown.js";
 
 const names = new Intl.DisplayNames("en", { type: "language" });
 
 export async function showModels() {
-  const listed = await tellingErrors(byId("models-error"), () => get("v1/models"));
+  const listed = await showingErrors(byId("models-error"), () => get("v1/models"));
   const models = listed?.data ?? [];
   byId("cards").replaceChildren(...models.map(shown));
   return models;
@@ -67,7 +67,7 @@ function card(id) {
   details.addEventListener("toggle", async () => {
     details.parentElement.classList.toggle("wide", details.open);
     if (!details.open || text.hasChildNodes()) return;
-    const model = await tellingErrors(text, () => get(`v1/models/${id.split("/").map(encodeURIComponent).join("/")}`));
+    const model = await showingErrors(text, () => get(`v1/models/${id.split("/").map(encodeURIComponent).join("/")}`));
     if (model) text.replaceChildren(...elementsOf(model.card || "Its makers say nothing of it.", 3));
   });
   return details;

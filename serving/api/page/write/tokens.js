@@ -1,8 +1,8 @@
-// Shows tokens, coloured by how little likely they were.
+// Shows tokens, coloured by probability.
 
 import { byId, element, withArrows } from "../common/elements.js";
 
-const DARKEST = Math.log(1000); // of one in a thousand, and of all that is less likely
+const DARKEST = Math.log(1000); // for a probability of 0.001 or less
 
 export const tokensOfCompletion = (logprobs) => (logprobs?.tokens ?? []).map((text, number) => ({
   text,
@@ -16,7 +16,7 @@ export const tokensOfChat = (logprobs) => (logprobs?.content ?? []).map((each) =
   others: each.top_logprobs.map((other) => [other.token, other.logprob]),
 }));
 
-// Tokens that are part of a character have no text of their own: then the piece is shown as one.
+// Tokens that are part of a character have no text; then the chunk is shown as one.
 export function append(box, answer, text, tokens) {
   const wasAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
   const isSplit = tokens.map((token) => token.text).join("") === text;
@@ -31,7 +31,7 @@ function coloured(box, textContent, { logprob, others }) {
   const made = element("span", { className: "token", textContent, tabIndex: -1 });
   const surprise = Math.min(-(logprob ?? 0) / DARKEST, 1);
   made.style.setProperty("--surprise", surprise.toFixed(3));
-  made.dataset.said = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
+  made.dataset.text = [[textContent, logprob ?? 0], ...others.filter(([text]) => text !== textContent)]
     .map(([text, value]) => `“${text}” ${percent(value)}`)
     .join(", ");
   if (!box.querySelector(".token[tabindex='0']")) made.tabIndex = 0;
@@ -45,7 +45,7 @@ export function beginTokens(box) {
   for (const name of ["mouseover", "focusin"]) {
     box.addEventListener(name, (event) => {
       const token = event.target.closest(".token");
-      if (token) byId("token-said").textContent = token.dataset.said;
+      if (token) byId("token-status").textContent = token.dataset.text;
     });
   }
 }

@@ -1,9 +1,9 @@
 // Completes texts and chats, token by token.
 
 import { byId, element, fillSelect } from "../common/elements.js";
-import { stream, tellingErrors } from "../common/server.js";
-import { Look } from "../look/look.js";
-import { looksOf, viewOf } from "../look/served.js";
+import { stream, showingErrors } from "../common/server.js";
+import { AttentionView } from "../attention/view.js";
+import { queriesOf, weightsOf } from "../attention/maps.js";
 import { parameters, showParameters } from "./parameters.js";
 import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.js";
 
@@ -13,7 +13,7 @@ const WITH_USAGE = { stream_options: { include_usage: true } };
 let running = null;
 let messages = []; // of the chat so far
 let models = [];
-let look = null;
+let view = null;
 
 export function beginWriting() {
   const form = byId("write-form");
@@ -24,18 +24,18 @@ export function beginWriting() {
   });
   byId("stop").addEventListener("click", () => running?.abort());
   byId("clear").addEventListener("click", clear);
-  byId("logprobs").addEventListener("change", () => byId("legend").classList.toggle("unseen", !byId("logprobs").checked));
+  byId("logprobs").addEventListener("change", () => byId("legend").classList.toggle("invisible", !byId("logprobs").checked));
   byId("writer").addEventListener("change", offerModes);
   for (const each of document.getElementsByName("mode")) each.addEventListener("change", showMode);
   beginTokens(byId("written"));
-  look = new Look(byId("written-look"));
+  view = new AttentionView(byId("written-attention"));
 }
 
 export function offerWriters(all) {
   models = all.filter((model) => model.task !== "translate");
   fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
   byId("begin").disabled = !models.length;
-  byId("write-said").textContent = models.length ? "" : "This server has no model that writes.";
+  byId("write-status").textContent = models.length ? "" : "This server has no model that writes.";
   offerModes();
 }
 
@@ -46,11 +46,11 @@ function offerModes() {
   chat.disabled = !chosenModel()?.has_chat_template;
   chat.parentElement.title = chat.disabled ? "This model was not made to chat" : "";
   (chat.disabled ? completion : chat).checked = true;
-  byId("looks").disabled = !looks().length;
+  byId("show-attention").disabled = !attentionQueries().length;
   showMode();
 }
 
-const looks = () => (chosenModel() ? looksOf(chosenModel()) : []);
+const attentionQueries = () => (chosenModel() ? queriesOf(chosenModel()) : []);
 
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
 
@@ -66,16 +66,16 @@ function clear() {
   running?.abort();
   messages = [];
   byId("written").replaceChildren();
-  byId("token-said").textContent = "";
-  byId("write-said").textContent = "";
-  look.clear();
+  byId("token-status").textContent = "";
+  byId("write-status").textContent = "";
+  view.clear();
 }
 
 async function write() {
   if (running || byId("begin").disabled) return;
   running = new AbortController();
   setRunning(true);
-  await tellingErrors(byId("write-error"), isChat() ? chat : complete);
+  await showingErrors(byId("write-error"), isChat() ? chat : complete);
   running = null;
   setRunning(false);
 }
@@ -97,14 +97,14 @@ async function complete() {
 }
 
 async function chat() {
-  const said = { role: "user", content: byId("prompt").value };
+  const message = { role: "user", content: byId("prompt").value };
   const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
-  const body = { model: byId("writer").value, messages: [...system(), ...messages, said], ...WITH_USAGE, ...parameters(), ...wanted };
-  const question = paragraph(who("You: "), said.content);
+  const body = { model: byId("writer").value, messages: [...system(), ...messages, message], ...WITH_USAGE, ...parameters(), ...wanted };
+  const question = paragraph(who("You: "), message.content);
   byId("written").append(question);
   const answers = sideBySide(body.n, () => paragraph(who("Model: ")));
   byId("prompt").value = "";
-  let content = ""; // of the first answer, which the chat goes on from
+  let content = ""; // of the first answer, which the chat continues
   try {
     for await (const { index, delta, logprobs } of choices("v1/chat/completions", body)) {
       const text = delta.content ?? "";
@@ -112,35 +112,35 @@ async function chat() {
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
   } finally {
-    if (content) messages.push(said, { role: "assistant", content });
-    else takeBack(said.content, question, answers);
+    if (content) messages.push(message, { role: "assistant", content });
+    else takeBack(message.content, question, answers);
   }
 }
 
-// Yields what comes of each choice; at the end, tells how much it was.
+// Yields the chunks of each choice; at the end, shows the number of tokens.
 async function* choices(path, body) {
   const began = performance.now();
-  byId("write-said").textContent = "";
-  look.clear();
-  const wanted = byId("looks").checked && !byId("looks").disabled ? { return_attention: looks() } : {};
+  byId("write-status").textContent = "";
+  view.clear();
+  const wanted = byId("show-attention").checked && !byId("show-attention").disabled ? { return_attention: attentionQueries() } : {};
   for await (const { choices: given, usage } of stream(path, { ...body, ...wanted }, running.signal)) {
     yield* given;
-    showLook(given);
-    if (usage) tellUsage(usage.completion_tokens, (performance.now() - began) / 1000);
+    showAttention(given);
+    if (usage) showUsage(usage.completion_tokens, (performance.now() - began) / 1000);
   }
 }
 
-// What its tokens look at comes with the end of an answer; of several the first is shown.
-function showLook(given) {
+// Attention comes with the last chunk of an answer; that of the first answer is shown.
+function showAttention(given) {
   const first = given.find(({ index, attention }) => index === 0 && attention);
-  if (first) look.show(first.attention.map(viewOf));
+  if (first) view.show(first.attention.map(weightsOf));
 }
 
-function tellUsage(tokens, seconds) {
-  byId("write-said").textContent = `${tokens} tokens in ${seconds.toFixed(1)} s`;
+function showUsage(tokens, seconds) {
+  byId("write-status").textContent = `${tokens} tokens in ${seconds.toFixed(1)} s`;
 }
 
-// What was not answered can be changed and sent again.
+// A message without an answer goes back to the input, where it can be changed.
 function takeBack(content, ...shown) {
   byId("prompt").value ||= content;
   for (const each of shown) each.remove();
@@ -155,7 +155,7 @@ function system() {
 
 const paragraph = (...children) => element("p", {}, ...children);
 
-// Answers that grow at the same time: none moves another.
+// Answers that grow at the same time do not move each other.
 function sideBySide(count, make) {
   const made = element("div", { className: "answers" }, ...Array.from({ length: count ?? 1 }, make));
   byId("written").append(made);

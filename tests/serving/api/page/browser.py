@@ -73,10 +73,10 @@ class Page:
 
     def translate(self, text: str) -> str:
         """Type a text; return what is shown once its words can be worked on."""
-        said = self.at("translate-said").get_attribute("textContent")
+        said = self.at("translate-status").get_attribute("textContent")
         self.at("text").clear()
         self.at("text").send_keys(text)
-        self.until(lambda: self.at("translate-said").get_attribute("textContent") != said)
+        self.until(lambda: self.at("translate-status").get_attribute("textContent") != said)
         return self.at("translation").text
 
     def choose(self, name: str, value: str) -> None:

@@ -36,7 +36,7 @@ def test_words_are_worked_on_by_the_keyboard_alone(page: Page) -> None:
 
     page.focused().send_keys(Keys.ARROW_RIGHT)
     assert page.focused().text == "chien"
-    page.until(lambda: page.at("attention-said").text.startswith("chien: dog "))
+    page.until(lambda: page.at("attention-status").text.startswith("chien: dog "))
     weighed = page.all("#attention span")
     heaviest = max(weighed, key=lambda word: float(page.style_of(word, "--weight")))
     assert heaviest.text == "dog"
@@ -58,11 +58,11 @@ def test_the_attention_of_all_words_is_a_table(page: Page) -> None:
     for row in page.all("#grid tbody tr"):
         weights = [float(page.style_of(cell, "--weight")) for cell in cells_of(row)]
         assert sum(weights) == pytest.approx(1.0, abs=0.02)
-    assert page.at("grid-said").text.startswith("Point at a cell")
+    assert page.at("grid-status").text.startswith("Point at a cell")
     page.focused().send_keys(Keys.TAB, Keys.TAB)
     page.focused().send_keys(Keys.ARROW_DOWN)
     page.focused().send_keys(Keys.ARROW_RIGHT)
-    assert re.fullmatch(r"chien from dog: \d+\s%", page.at("grid-said").text)
+    assert re.fullmatch(r"chien from dog: \d+\s%", page.at("grid-status").text)
 
 
 def cells_of(row: WebElement) -> list[WebElement]:
@@ -85,7 +85,7 @@ def test_a_screen_reader_reads_the_attention_as_a_table(page: Page) -> None:
     assert "table" in {role for role, _ in told}
     cells = [name for role, name in told if role in ("cell", "gridcell") and name]
     assert all(re.fullmatch(r"\d+\s%", name) for name in cells)
-    assert len(cells) == len(page.all("#grid td[data-said]"))
+    assert len(cells) == len(page.all("#grid td[data-text]"))
 
 
 @pytest.mark.parametrize("text", [SENTENCES, "The dog weighs 3.5 kg. Two men are talking."])
@@ -101,7 +101,7 @@ def test_another_way_to_go_on_replaces_its_sentence_alone(page: Page, text: str)
 
     assert page.at("translation").text == f"{first}. {second.split()[0]} {end}"
     page.all(".word")[-1].click()
-    page.until(lambda: page.at("attention-said").text)
+    page.until(lambda: page.at("attention-status").text)
     page.until(lambda: page.all("#alternatives button") or page.all("#alternatives .note"))
 
 

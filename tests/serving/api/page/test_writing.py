@@ -32,9 +32,9 @@ def test_completions_are_coloured_by_probability(page: Page) -> None:
     assert len(tokens) > 20
     assert all(0 <= float(page.style_of(token, "--surprise")) <= 1 for token in tokens)
     tokens[3].click()
-    assert "%" in page.at("token-said").text
+    assert "%" in page.at("token-status").text
     assert page.at("write-error").text == ""
-    assert page.at("write-said").text.startswith("60 tokens in ")
+    assert page.at("write-status").text.startswith("60 tokens in ")
 
 
 def test_chats_go_on(page: Page) -> None:

@@ -62,21 +62,21 @@ def page(driver: Chrome, file: Path) -> Iterator[Page]:
 
 
 def words(page: Page, column: int = 0) -> list[WebElement]:
-    return page.all(".look-words")[column].find_elements("tag name", "button")
+    return page.all(".attention-view-words")[column].find_elements("tag name", "button")
 
 
 def choose(page: Page, **values: str) -> None:
-    labels = {each.text.split("\n")[0]: each for each in page.all(".look-bar label")}
+    labels = {each.text.split("\n")[0]: each for each in page.all(".attention-view-bar label")}
     for name, value in values.items():
         Select(labels[name].find_element("tag name", "select")).select_by_visible_text(value)
 
 
 def said(page: Page) -> str:
-    return page.all(".look-said")[0].text
+    return page.all(".attention-view-status")[0].text
 
 
 def shades(page: Page, column: int) -> list[float]:
-    items = page.all(".look-words")[column].find_elements("tag name", "li")
+    items = page.all(".attention-view-words")[column].find_elements("tag name", "li")
     return [float(page.style_of(item, "--shade")) for item in items]
 
 
@@ -89,15 +89,15 @@ def looked_at(weights: np.ndarray) -> str:
 @needs_browser
 def test_pointing_at_a_word_shows_what_it_looked_at(page: Page) -> None:
     assert [each.text for each in words(page)] == list(WORDS)
-    num_lines = len(page.all(".look-lines path"))
+    num_lines = len(page.all(".attention-view-lines path"))
 
     choose(page, Layer="1", Head="2", Shade="by weight")
     ActionChains(page.driver).move_to_element(words(page)[3]).perform()
 
     weights = ENCODER.weights[1, 2, 3]
-    assert said(page).startswith(f"it looks at {looked_at(weights)}")
+    assert said(page).startswith(f"it attends to {looked_at(weights)}")
     assert shades(page, 1) == pytest.approx(weights.tolist(), abs=0.005)
-    assert 0 < len(page.all(".look-lines path")) < num_lines
+    assert 0 < len(page.all(".attention-view-lines path")) < num_lines
 
 
 @needs_browser
@@ -107,14 +107,14 @@ def test_a_word_is_reached_by_keys_and_says_who_looks_at_it(page: Page) -> None:
 
     mean = ENCODER.weights.mean(axis=(0, 1))[:, 1]
     assert page.focused().text == "animal"
-    assert said(page).startswith(f"animal is looked at by {WORDS[int(mean.argmax())]} ")
+    assert said(page).startswith(f"animal is attended to by {WORDS[int(mean.argmax())]} ")
     page.focused().send_keys(Keys.ESCAPE)
     assert said(page).startswith("Point at a word")
 
 
 @needs_browser
 def test_a_head_is_chosen_among_all_of_them(page: Page) -> None:
-    maps = page.all(".look-heads button")
+    maps = page.all(".attention-view-heads button")
     assert [each.get_attribute("aria-label") for each in maps] == [
         f"Layer {layer}, head {head}" for layer in range(2) for head in range(3)
     ]
@@ -124,18 +124,18 @@ def test_a_head_is_chosen_among_all_of_them(page: Page) -> None:
     maps[4].click()
 
     assert [each.get_attribute("aria-pressed") for each in maps].index("true") == 4
-    assert said(page).startswith(f"The looks at {looked_at(ENCODER.weights[1, 1, 0])}")
+    assert said(page).startswith(f"The attends to {looked_at(ENCODER.weights[1, 1, 0])}")
 
 
 @needs_browser
 def test_a_long_text_runs_on(page: Page) -> None:
-    choose(page, **{"Who looks at what": "Text at what comes before"})
-    assert not page.all(".look-lines svg")[0].is_displayed()
+    choose(page, **{"Who attends to what": "Text at what comes before"})
+    assert not page.all(".attention-view-lines svg")[0].is_displayed()
     words(page)[30].click()
     assert shades(page, 1) == [1.0] * 31 + [0.0] * 29
 
     choose(page, **{"Words as": "columns"})
-    assert len(page.all(".look-lines path")) == 31
+    assert len(page.all(".attention-view-lines path")) == 31
 
 
 @needs_browser
@@ -145,7 +145,7 @@ def test_it_fits_and_stands_out(page: Page, scheme: str, width: int) -> None:
     with page.looking_like(scheme, width):
         words(page)[3].click()
         for kind in ("Source at source", "Text at what comes before"):
-            choose(page, **{"Who looks at what": kind})
+            choose(page, **{"Who attends to what": kind})
             assert page.run("return document.documentElement.scrollWidth") <= width
             assert page.run(FAINT) == []
 

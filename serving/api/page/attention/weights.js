@@ -1,8 +1,8 @@
-// Holds the attention of one kind, of all its layers and heads, and says how dark each weight is.
+// The attention weights of one kind, of all layers and heads, and their shades.
 
 export const MEAN = ""; // of all layers, or of all heads
 
-const DECADES = 3; // of weights that the logarithmic shade tells apart
+const DECADES = 3; // of weights that the logarithmic shade shows
 
 const DARKNESS = {
   row: (weight, largest) => weight / largest,
@@ -11,8 +11,8 @@ const DARKNESS = {
 };
 
 export class Weights {
-  // rows look at columns. layers, heads: their numbers. weights: of all layers, heads, rows and
-  // columns in this order.
+  // rows attend to columns. layers, heads: their numbers. weights: of all layers, heads, rows and
+  // columns, in this order.
   constructor({ kind, rows, columns, layers, heads, weights }) {
     Object.assign(this, { kind, rows, columns, layers, heads, weights });
     this.means = new Map();
@@ -58,7 +58,7 @@ export class Weights {
 
 const within = (chosen, count) => (chosen === MEAN ? [...Array(count).keys()] : [Number(chosen)]);
 
-// Reads bytes that hold the root of each weight: so small ones keep digits, too.
+// Reads bytes with the square root of each weight; so small weights keep digits.
 export function unpacked(base64) {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   return Float32Array.from(bytes, (byte) => (byte / 255) ** 2);

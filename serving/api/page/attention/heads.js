@@ -6,9 +6,9 @@ import { MEAN } from "./weights.js";
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 export class Heads {
-  // choose: is called with the layer and the head that somebody picks.
+  // choose: called with the layer and the head that are clicked.
   constructor(choose) {
-    this.place = element("div", { className: "look-heads", role: "group", ariaLabel: "All layers and heads" });
+    this.place = element("div", { className: "attention-view-heads", role: "group", ariaLabel: "All layers and heads" });
     withArrows(this.place, "button");
     this.place.addEventListener("click", (event) => {
       const picked = event.target.closest("button");
@@ -34,7 +34,7 @@ export class Heads {
     return button;
   }
 
-  // Marks what is chosen: a mean marks all it is made of.
+  // Marks the chosen heads: all that a mean is computed from.
   show(layer, head, shade) {
     for (const button of this.place.querySelectorAll("button")) {
       const isChosen = (layer === MEAN || layer === button.dataset.layer) && (head === MEAN || head === button.dataset.head);

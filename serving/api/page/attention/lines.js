@@ -1,28 +1,28 @@
-// Draws words that look at words: those that look, those that are looked at, and lines between.
+// Draws words that attend on one side, words that are attended to on the other, and lines between.
 
 import { element, withArrows } from "../common/elements.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const FAINTEST = 0.04; // of what is drawn as a line
-const SAID = 4;
+const FAINTEST = 0.04; // shade that is drawn as a line
+const MAX_WORDS = 4; // that are named for a word
 
 export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 
 export class Lines {
-  // tell: is called with what is to be said of the word that somebody points at.
-  constructor(tell) {
-    this.tell = tell;
-    this.rows = element("ol", { className: "look-words" });
-    this.columns = element("ol", { className: "look-words" });
+  // showText: called with the text about the word that is pointed at.
+  constructor(showText) {
+    this.showText = showText;
+    this.rows = element("ol", { className: "attention-view-words" });
+    this.columns = element("ol", { className: "attention-view-words" });
     this.drawing = document.createElementNS(SVG, "svg");
     this.drawing.setAttribute("aria-hidden", "true");
     this.drawing.setAttribute("preserveAspectRatio", "none");
-    this.place = element("div", { className: "look-lines" }, this.rows, this.drawing, this.columns);
+    this.place = element("div", { className: "attention-view-lines" }, this.rows, this.drawing, this.columns);
     this.beginPointing();
   }
 
-  // A word that has been gone to stays, so that heads can be compared; another that is pointed at
-  // is shown meanwhile.
+  // A focused word stays, so that heads can be compared. While the pointer is over another word,
+  // that word is shown.
   beginPointing() {
     for (const list of [this.rows, this.columns]) {
       withArrows(list, "button");
@@ -44,8 +44,8 @@ export class Lines {
   // Shows other words.
   begin(weights) {
     Object.assign(this, { weights, kept: null });
-    this.fill(this.rows, "Words that look", weights.rows);
-    this.fill(this.columns, "Words that are looked at", weights.columns);
+    this.fill(this.rows, "Words that attend", weights.rows);
+    this.fill(this.columns, "Words that are attended to", weights.columns);
     const height = Math.max(weights.rows.length, weights.columns.length);
     this.drawing.setAttribute("viewBox", `0 0 100 ${height}`);
     this.place.style.setProperty("--height", height);
@@ -68,12 +68,12 @@ export class Lines {
 
   // pointed: {list, number} of a word, or null for all.
   point(pointed) {
-    const isLooking = pointed?.list === this.rows;
-    const isSeen = pointed && !isLooking;
-    this.shade(this.rows, (row) => (isLooking ? Number(row === pointed.number) : isSeen ? this.shadeAt(row, pointed.number) : 0));
-    this.shade(this.columns, (column) => (isSeen ? Number(column === pointed.number) : isLooking ? this.shadeAt(pointed.number, column) : 0));
-    this.drawing.replaceChildren(...this.paths((row, column) => !pointed || (isLooking ? row : column) === pointed.number));
-    this.tell(pointed ? this.said(pointed, isLooking) : "");
+    const isRow = pointed?.list === this.rows;
+    const isColumn = pointed && !isRow;
+    this.shade(this.rows, (row) => (isRow ? Number(row === pointed.number) : isColumn ? this.shadeAt(row, pointed.number) : 0));
+    this.shade(this.columns, (column) => (isColumn ? Number(column === pointed.number) : isRow ? this.shadeAt(pointed.number, column) : 0));
+    this.drawing.replaceChildren(...this.paths((row, column) => !pointed || (isRow ? row : column) === pointed.number));
+    this.showText(pointed ? this.described(pointed, isRow) : "");
   }
 
   shadeAt(row, column) {
@@ -94,16 +94,16 @@ export class Lines {
     return shown;
   }
 
-  said({ number }, isLooking) {
+  described({ number }, isRow) {
     const { rows, columns } = this.weights;
     const width = columns.length;
-    const others = isLooking ? columns : rows;
-    const weightOf = (other) => this.map[isLooking ? number * width + other : other * width + number];
+    const others = isRow ? columns : rows;
+    const weightOf = (other) => this.map[isRow ? number * width + other : other * width + number];
     const heaviest = others.map((word, other) => [word, weightOf(other)]).filter(([, weight]) => weight > 0)
-      .sort(([, one], [, other]) => other - one).slice(0, SAID)
+      .sort(([, one], [, other]) => other - one).slice(0, MAX_WORDS)
       .map(([word, weight]) => `${word} ${percent(weight)}`);
-    const verb = isLooking ? "looks at" : "is looked at by";
-    return `${(isLooking ? rows : columns)[number]} ${verb} ${heaviest.join(", ") || "nothing"}`;
+    const verb = isRow ? "attends to" : "is attended to by";
+    return `${(isRow ? rows : columns)[number]} ${verb} ${heaviest.join(", ") || "nothing"}`;
   }
 }
 

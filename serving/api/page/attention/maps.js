@@ -1,11 +1,11 @@
-// Reads attention as the server tells it: of tokens, of which special ones have no text.
+// Reads attention maps of the server. Special tokens have no text there.
 
 import { Weights } from "./weights.js";
 
-// What to ask for so that all layers and heads are told, of all kinds that a model has.
-export const looksOf = ({ attention }) => Object.keys(attention).map((kind) => ({ kind }));
+// Returns queries for all layers and heads of all kinds that a model has.
+export const queriesOf = ({ attention }) => Object.keys(attention).map((kind) => ({ kind }));
 
-export const viewOf = ({ kind, layers, heads, row_tokens, column_tokens, weights }) => new Weights({
+export const weightsOf = ({ kind, layers, heads, row_tokens, column_tokens, weights }) => new Weights({
   kind,
   rows: row_tokens.map((token, place) => named(token, place, row_tokens, kind)),
   columns: column_tokens.map((token, place) => named(token, place, column_tokens, kind)),

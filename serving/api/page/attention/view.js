@@ -1,4 +1,4 @@
-// Shows what each word looked at: kind, layer and head to choose, and all of them at once.
+// Shows attention weights: of a chosen kind, layer and head, and of all heads at once.
 
 import { element, fillSelect } from "../common/elements.js";
 import { Heads } from "./heads.js";
@@ -14,20 +14,20 @@ const KINDS = {
 };
 const SHADES = [["row", "by a word's largest"], ["weight", "by weight"], ["log", "by logarithm"]];
 const FORMS = [["lines", "columns"], ["text", "text"]];
-const MOST_LINES = 40; // words that stand one below the other unless somebody asks for it
-const HELP = "Point at a word to see what it looks at; on the other side, what looks at it.";
+const MOST_LINES = 40; // beyond this number, words are shown as text by default
+const HELP = "Point at a word to see what it looks at; on the other side, what attends to it.";
 
-export class Look {
-  // place: an element, which is filled.
+export class AttentionView {
+  // place: the element to fill.
   constructor(place) {
     this.place = place;
-    this.kind = select("Who looks at what", []);
+    this.kind = select("Who attends to what", []);
     this.layer = select("Layer", []);
     this.head = select("Head", []);
     this.shade = select("Shade", SHADES);
     this.form = select("Words as", FORMS);
-    this.said = element("p", { className: "note look-said", role: "status" });
-    this.lines = new Lines((said) => { this.said.textContent = said || HELP; });
+    this.status = element("p", { className: "note attention-view-status", role: "status" });
+    this.lines = new Lines((text) => { this.status.textContent = text || HELP; });
     this.heads = new Heads((layer, head) => this.choose(layer, head));
     place.replaceChildren(...this.made());
     this.clear();
@@ -47,16 +47,16 @@ export class Look {
 
   made() {
     const controls = [this.kind, this.layer, this.head, this.shade, this.form];
-    const bar = element("div", { className: "look-bar" }, ...controls.map((each) => each.parentElement));
+    const bar = element("div", { className: "attention-view-bar" }, ...controls.map((each) => each.parentElement));
     const listen = (work) => (event) => { event.stopPropagation(); work(); };
     bar.addEventListener("change", listen(() => this.draw()));
     this.kind.addEventListener("change", listen(() => this.begin()));
     const all = element("h3", { textContent: "All layers (down) and heads (across)" });
-    const shown = element("div", { className: "look-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
-    return [bar, this.said, shown];
+    const shown = element("div", { className: "attention-view-shown" }, this.lines.place, element("div", {}, all, this.heads.place));
+    return [bar, this.status, shown];
   }
 
-  // Shows a kind from its beginning.
+  // Shows the chosen kind.
   begin() {
     const weights = this.views[Number(this.kind.value)];
     this.weights = weights;

@@ -1,0 +1,40 @@
+// Shows the attention of a sentence by layer and head, if the user has opened this part.
+
+import { byId } from "../common/elements.js";
+import { showingErrors } from "../common/server.js";
+import { AttentionView } from "../attention/view.js";
+
+let view = null;
+let models = [];
+let drawn = null; // the attention that is shown
+
+// opened: called when the user opens this part.
+export function beginHeads(opened) {
+  view = new AttentionView(byId("heads"));
+  byId("heads-details").addEventListener("toggle", opened);
+}
+
+export function offerHeads(all) {
+  models = all;
+}
+
+export function clearHeads() {
+  clearViews();
+  byId("heads-status").textContent = "";
+}
+
+// isWanted: called when the answer has come.
+export async function showHeads(translation, sentence, isWanted) {
+  if (!byId("heads-details").open) return;
+  const found = await showingErrors(byId("heads-status"), () => translation.headsOf(sentence, models));
+  if (!isWanted()) return;
+  if (!found) return clearViews();
+  byId("heads-status").textContent = `As ${found.model} reads both.`;
+  if (found !== drawn) view.show(found.views);
+  drawn = found;
+}
+
+function clearViews() {
+  drawn = null;
+  view.clear();
+}
