@@ -1,4 +1,4 @@
-"""The search for a server's capacity: runs at rising loads, with a rest between them."""
+"""Search for the capacity of a server: measure one load after another, each on an idle server."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,11 +11,10 @@ from urllib.request import urlopen
 import click
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.errors import LoadTestError, SearchError
 from loadtest.generator.run import live_line, run_plan
 from loadtest.options import ReportOptions, SearchOptions
-from loadtest.plan import Plan, plan_of
-from loadtest.records import CLOSED_LOOP, Recording
+from loadtest.plan import ArrivalPlan, Plan, plan_of
+from loadtest.records import CLOSED_LOOP, LoadTestError, Recording
 from loadtest.statistics.figures import Figures, figures_of
 from loadtest.statistics.limits import fewest_requests
 from loadtest.statistics.loads import in_a_line, reasons_against
@@ -28,9 +27,9 @@ Carries = Callable[[float], bool]
 
 
 def find_capacity(carries: Carries, first: float, precision: float) -> None:
-    """Try one rate after another: double it until one is not carried, then halve the gap.
+    """Call `carries` with one rate after another: double until it returns False, then bisect.
 
-    precision: the gap that may be left, as a part of the rate. The caller keeps the answers.
+    precision: the search ends when the gap is at most this part of the rate.
     """
     bracket = _bracket(carries, first)
     if bracket is None:
@@ -44,7 +43,7 @@ def find_capacity(carries: Carries, first: float, precision: float) -> None:
 
 
 def _bracket(carries: Carries, first: float) -> tuple[float, float] | None:
-    """Return a rate that is carried and one that is not; None if there is no such pair."""
+    """Return a rate that the server carries and a higher one that it does not, or None."""
     if not carries(first):
         return _bracket_below(carries, first)
     low = first
@@ -68,7 +67,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-WORK = ("attendant_waiting", "attendant_rows", "vllm:num_requests_running")
+LOAD_METRICS = ("attendant_waiting", "attendant_rows", "vllm:num_requests_running")
 PAUSE_WITHOUT_METRICS_SECONDS = 2.0
 MOST_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.5
@@ -76,110 +75,100 @@ TIMEOUT_SECONDS = 5.0
 
 
 def wait_until_idle(url: str) -> bool:
-    """Wait until the server has no work left, and return whether that happened in time.
+    """Wait until the server has no requests, and return whether that happened in time.
 
-    A server without such metrics gets a fixed pause.
+    If the server does not report these metrics, wait for a fixed time.
     """
     end = time.monotonic() + MOST_WAIT_SECONDS
     while time.monotonic() < end:
-        work = _work(url)
-        if work is None:
+        num_requests = _num_requests(url)
+        if num_requests is None:
             time.sleep(PAUSE_WITHOUT_METRICS_SECONDS)
             return True
-        if not work:
+        if not num_requests:
             return True
         time.sleep(PAUSE_SECONDS)
     return False
 
 
-def _work(url: str) -> float | None:
-    """Return how many requests the server has, by its metrics; None if they do not say."""
+def _num_requests(url: str) -> float | None:
+    """Return the number of requests in the server from its metrics; None if it reports none."""
     try:
         with urlopen(f"{url}metrics", timeout=TIMEOUT_SECONDS) as response:
             text = response.read().decode()
-        families = [f for f in text_string_to_metric_families(text) if f.name in WORK]
+        families = [f for f in text_string_to_metric_families(text) if f.name in LOAD_METRICS]
     except (URLError, OSError, ValueError):
         return None
     return sum(s.value for family in families for s in family.samples) if families else None
 
 
-MOST_STRETCH = 4.0  # of the window, at rates at which few requests come
+MOST_STRETCH = 4.0  # of the window, at low rates
 CUT_SHORT = 0.9
 
 Run = Callable[[Plan, Path], Recording]
 
 
-def run_with_line(plan: Plan, path: Path) -> Recording:
+def run_with_progress(plan: Plan, path: Path) -> Recording:
     with live_line() as view:
         return run_plan(plan, path, view)
 
 
 class Prober:
-    """Measures loads. Each run gets new texts, and a server without work.
+    """Measures loads. Each run sends new texts to an idle server.
 
-    kind: of arrivals. found: the figures of every run, in order.
+    plan: of every run, except for its load. limits: on each request, see `figures_of`.
+    found: the figures of every run, in order.
     """
 
     def __init__(
         self,
-        url: str,
+        plan: Plan,
         path: Path,
-        kind: str,
-        options: Mapping[str, Any],
-        report: ReportOptions,
-        run: Run,
+        limits: Mapping[str, float] | None = None,
+        run: Run = run_with_progress,
     ) -> None:
-        self._url, self._path, self._kind = url, path, kind
-        self._options, self._report = options, report
-        self._run = run
-        self._num_texts = int(options["skip_texts"])
+        self._plan, self._path, self._limits, self._run = plan, path, limits, run
+        self._num_texts = plan.work.skipped_texts
         self.found: list[Figures] = []
 
     def carries(self, load: float) -> bool:
         """Measure a load and return whether the server carried it."""
-        if self.found and not wait_until_idle(self._url):
-            raise SearchError("the server did not finish the requests of the run before")
+        if self.found and not wait_until_idle(self._plan.url):
+            raise LoadTestError("the server did not finish the requests of the previous run")
         path = self._path.with_name(f"{self._path.stem}-{load:g}{self._path.suffix}")
-        plan = self._plan(load)
+        plan = self._plan_of(load)
         recording = self._run(plan, path)
         if recording.seconds < CUT_SHORT * plan.duration_seconds and plan.requests is None:
-            raise SearchError(f"the search was interrupted at {load:g}")
+            raise LoadTestError(f"the search was interrupted at {load:g}")
         self._num_texts += len(recording.requests)
-        figures = figures_of(recording, self._report.objective, self._report.request_limits)
+        figures = figures_of(recording, limits=self._limits)
         self.found.append(figures)
         click.echo(f"{in_a_line(figures)}; recording: {path}", err=True)
         return not reasons_against(figures)
 
-    def _plan(self, load: float) -> Plan:
-        """Return a run that is long enough for the percentiles in the objective."""
-        is_closed_loop = self._kind == CLOSED_LOOP
-        own = {"users": int(load)} if is_closed_loop else {"rate": load}
-        options = {**self._options, "arrivals": self._kind, "skip_texts": self._num_texts, **own}
-        plan = plan_of(self._url, options, self._report.objective)
-        if is_closed_loop:
-            return plan
-        wanted = fewest_requests(self._report.objective or {}) / load
+    def _plan_of(self, load: float) -> Plan:
+        """Return the plan of a load, with enough time for the percentiles of the objective."""
+        plan, kind = self._plan, self._plan.arrivals.kind
+        work = replace(plan.work, skipped_texts=self._num_texts)
+        if kind == CLOSED_LOOP:
+            return replace(plan, work=work, arrivals=ArrivalPlan(users=int(load)))
+        needed = fewest_requests(plan.objective or {}) / load
         longest = MOST_STRETCH * plan.duration_seconds
-        return replace(plan, duration_seconds=max(plan.duration_seconds, min(wanted, longest)))
+        seconds = max(plan.duration_seconds, min(needed, longest))
+        arrivals = ArrivalPlan(kind=kind, rate=load)
+        return replace(plan, work=work, arrivals=arrivals, duration_seconds=seconds)
 
 
 def run_search(
-    url: str,
-    path: Path,
-    search: SearchOptions,
-    report: ReportOptions,
-    options: Mapping[str, Any],
-    run: Run = run_with_line,
+    plan: Plan, search: SearchOptions, prober: Prober
 ) -> tuple[list[Figures], LoadTestError | None]:
     """Return the figures of all measured loads, and the error that ended the search early.
 
-    Raise that error if nothing was measured.
+    Raise that error if no load was measured.
     """
-    kind = kind_of_arrivals(search, report, options)
-    prober = Prober(url, path, kind, options, report, run)
     try:
         if search.sweep is None:
-            find_capacity(prober.carries, options["rate"] or FIRST_RATE, search.precision)
+            find_capacity(prober.carries, plan.arrivals.rate or FIRST_RATE, search.precision)
         for load in search.sweep or ():
             prober.carries(load)
     except LoadTestError as error:
@@ -189,10 +178,10 @@ def run_search(
     return prober.found, None
 
 
-def kind_of_arrivals(
-    search: SearchOptions, report: ReportOptions, options: Mapping[str, Any]
-) -> str:
-    """Return the kind of arrivals of a search. Raise UsageError if options do not fit together."""
+def search_plan(
+    url: str, search: SearchOptions, report: ReportOptions, options: Mapping[str, Any]
+) -> Plan:
+    """Return the plan of a search. Raise UsageError if options do not fit together."""
     if search.find_capacity and search.sweep:
         raise click.UsageError("--find-capacity and --sweep are two searches; choose one")
     if report.assertions:
@@ -206,4 +195,5 @@ def kind_of_arrivals(
         raise click.UsageError("--sweep names the loads; leave --rate and --users out")
     if kind == CLOSED_LOOP and any(load != int(load) for load in search.sweep or ()):
         raise click.UsageError("users are whole numbers; for rates add --arrivals poisson")
-    return str(kind)
+    load = {} if kind == CLOSED_LOOP else {"rate": options["rate"] or FIRST_RATE}
+    return plan_of(url, {**options, "arrivals": kind, **load}, report.objective)

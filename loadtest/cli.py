@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from loadtest.errors import LoadTestError, RecordingError
 from loadtest.options import (
     Parsed,
     ReportOptions,
@@ -19,6 +18,7 @@ from loadtest.options import (
     search_options,
 )
 from loadtest.plan import plan_of
+from loadtest.records import LoadTestError
 
 RECORDING = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -83,10 +83,11 @@ def _run(url: str, path: Path, report: ReportOptions, options: dict[str, Any]) -
 def _search(
     url: str, path: Path, search: SearchOptions, report: ReportOptions, options: dict[str, Any]
 ) -> None:
-    from loadtest.capacity import run_search
+    from loadtest.capacity import Prober, run_search, search_plan
     from loadtest.reporting.reports import deliver, exit_if_missed, report_loads
 
-    found, problem = run_search(url, path, search, report, options)
+    plan = search_plan(url, search, report, options)
+    found, problem = run_search(plan, search, Prober(plan, path, report.request_limits))
     made = report_loads(found)
     deliver(made, report)
     if problem is not None:
@@ -96,17 +97,15 @@ def _search(
 
 @click.command("loadtest-report", context_settings={"show_default": True})
 @click.argument("recordings", metavar="RUN...", type=RECORDING, nargs=-1, required=True)
-@click.option("--sweep", is_flag=True, help="Treat two recordings as one load sweep.")
 @report_options
-def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOptions) -> None:
-    """Report on recordings of `attendant loadtest`: one alone, two compared with each other, or the
-    same work under more loads than two, as one curve.
+def loadtest_report(recordings: tuple[Path, ...], report: ReportOptions) -> None:
+    """Report on recordings of `attendant loadtest`: of one run, or of the same work under several
+    loads as one curve.
     """
     from loadtest.records import read_recording
     from loadtest.reporting.reports import (
         deliver,
         exit_if_missed,
-        report_comparison,
         report_loads,
         report_run,
     )
@@ -118,23 +117,14 @@ def loadtest_report(recordings: tuple[Path, ...], sweep: bool, report: ReportOpt
         raise click.UsageError("--assert judges one run; give one recording")
     try:
         found = [read_recording(path) for path in recordings]
-    except (RecordingError, OSError) as error:
+    except (LoadTestError, OSError) as error:
         raise click.ClickException(str(error)) from error
     figures = [figures_of(each, report.objective, report.request_limits) for each in found]
     if len(figures) == 1:
         made = report_run(figures[0], report)
-    elif len(figures) == 2 and not sweep:
-        first, second = names_of(recordings)
-        made = report_comparison(figures[0], figures[1], (first, second))
     elif len({load_unit(each.run) for each in found}) > 1:
         raise click.UsageError("some recordings are of users and some of rates; no curve has both")
     else:
         made = report_loads(figures)
     deliver(made, report)
     exit_if_missed(made)
-
-
-def names_of(paths: tuple[Path, ...]) -> list[str]:
-    """Name recordings by their files, or by their paths if two files have the same name."""
-    stems = [path.stem for path in paths]
-    return stems if len(set(stems)) == len(stems) else [str(path) for path in paths]

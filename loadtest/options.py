@@ -14,7 +14,6 @@ import click
 from loadtest.plan import ARRIVALS, DEFAULT_SECONDS, DEFAULT_USERS, PROTOCOL_NAMES
 from loadtest.statistics.limits import (
     Limit,
-    LimitError,
     description_of_figures,
     parse_assertion,
     parse_objective,
@@ -43,7 +42,7 @@ POSITIVE = FiniteRange(0, min_open=True)
 
 
 class Parsed(click.ParamType):
-    """Values that a function can parse; it raises ValueError or LimitError for others."""
+    """Values that a function can parse; it raises ValueError for others."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -54,7 +53,7 @@ class Parsed(click.ParamType):
             return value
         try:
             return self._parse(value)
-        except (ValueError, LimitError) as error:
+        except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
@@ -69,17 +68,6 @@ def parse_url(text: str) -> str:
     if not is_good or parts.query or parts.fragment:
         raise problem
     return text.rstrip("/") + "/"
-
-
-def parse_words(text: str) -> tuple[int, int]:
-    low, _, high = text.partition("-")
-    try:
-        words = int(low), int(high or low)
-    except ValueError:
-        words = (0, 0)
-    if not 1 <= words[0] <= words[1]:
-        raise ValueError(f"{text!r} is not a number of words such as 20 or 5-40")
-    return words
 
 
 def parse_loads(text: str) -> tuple[float, ...]:
@@ -117,11 +105,6 @@ LOAD_OPTIONS = (
     click.option(
         "--lengths", type=click.Choice(LENGTHS), default="sentences", help="Built-in texts to use."
     ),
-    click.option(
-        "--words",
-        type=Parsed("words", parse_words),
-        help="Use only texts of so many words, as 5-40.",
-    ),
     click.option("--repeat", is_flag=True, help="Let texts come again, which caches may answer."),
     click.option(
         "--skip-texts",
@@ -139,12 +122,6 @@ LOAD_OPTIONS = (
         help="Length of outputs.",
     ),
     click.option("--stream/--no-stream", default=True, help="Stream completions and chats."),
-    click.option(
-        "--disconnect",
-        type=FiniteRange(0, 1, max_open=True),
-        default=0.0,
-        help="Share of requests to disconnect before they are answered.",
-    ),
     click.option(
         "--duration", type=POSITIVE, default=DEFAULT_SECONDS, help="Seconds to measure for."
     ),

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.errors import PlanError
-from loadtest.records import CLOSED_LOOP
+from loadtest.records import CLOSED_LOOP, LoadTestError
 
 ARRIVALS = (CLOSED_LOOP, "poisson", "constant")
 PROTOCOL_NAMES = ("translate", "completions", "chat", "deepl")
@@ -32,9 +31,7 @@ class ArrivalPlan:
 class WorkPlan:
     """What is asked.
 
-    words: fewest and most words of a text. max_tokens: None is the protocol's own length.
-    disconnect: share of requests whose connection is closed before the answer is complete.
-    skipped_texts: how many texts earlier runs have used.
+    max_tokens: None uses the default of the protocol. skipped_texts: texts that earlier runs used.
     """
 
     protocol: str = "translate"
@@ -42,12 +39,10 @@ class WorkPlan:
     seed: int = 0
     input: Path | None = None
     lengths: str = "sentences"
-    words: tuple[int, int] | None = None
     source: str = "en"
     target: str = "fr"
     max_tokens: int | None = None
     is_streamed: bool = True
-    disconnect: float = 0.0
     repeats: bool = False
     skipped_texts: int = 0
 
@@ -83,9 +78,9 @@ def as_record(part: ArrivalPlan | WorkPlan) -> dict[str, Any]:
 def plan_of(
     url: str, options: Mapping[str, Any], objective: Mapping[str, float] | None = None
 ) -> Plan:
-    """Return the plan that the command's options describe. Raise PlanError if they do not fit."""
+    """Return the plan that options describe. Raise LoadTestError if options do not fit together."""
     if options["protocol"] in NEEDS_MODEL and not options["model"]:
-        raise PlanError(f"{options['protocol']} needs --model")
+        raise LoadTestError(f"{options['protocol']} needs --model")
     return Plan(
         url=url,
         arrivals=_arrivals(options["arrivals"], options["users"], options["rate"]),
@@ -104,8 +99,8 @@ def plan_of(
 
 
 _SAME_NAMES = (
-    *("protocol", "model", "seed", "input", "lengths", "words"),
-    *("source", "target", "max_tokens", "disconnect"),
+    *("protocol", "model", "seed", "input", "lengths"),
+    *("source", "target", "max_tokens"),
 )
 
 
@@ -113,10 +108,10 @@ def _arrivals(kind: str | None, users: int | None, rate: float | None) -> Arriva
     kind = kind or (CLOSED_LOOP if rate is None else "poisson")
     if kind == CLOSED_LOOP:
         if rate is not None:
-            raise PlanError(f"--rate does nothing for {kind} arrivals")
+            raise LoadTestError(f"--rate does nothing for {kind} arrivals")
         return ArrivalPlan(kind=kind, users=users or DEFAULT_USERS)
     if users is not None:
-        raise PlanError(f"--users does nothing for {kind} arrivals")
+        raise LoadTestError(f"--users does nothing for {kind} arrivals")
     if rate is None:
-        raise PlanError(f"{kind} arrivals need --rate")
+        raise LoadTestError(f"{kind} arrivals need --rate")
     return ArrivalPlan(kind=kind, rate=rate)

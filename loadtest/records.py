@@ -13,12 +13,18 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from loadtest.errors import RecordingError
-
 VERSION = 3
 OK = "ok"
 CANCELLED = "cancelled"  # the load test closed the connection on purpose
 CLOSED_LOOP = "closed"  # arrivals that wait for answers
+
+
+class LoadTestError(Exception):
+    """Raised when a load test cannot run or a recording cannot be read.
+
+    A request that fails raises nothing: the error is its outcome.
+    """
+
 
 _checked = with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 
@@ -160,12 +166,12 @@ def line_of(record: Record) -> str:
 
 
 def read_recording(path: Path) -> Recording:
-    """Read a recording. Raise RecordingError for a broken line; only an unfinished last line, which
+    """Read a recording. Raise LoadTestError for a broken line; only an unfinished last line, which
     a killed process leaves, is ignored.
     """
     records = list(_records(path))
     if not records or not isinstance(records[0], Run):
-        raise RecordingError(f"{path} does not begin with the record of a run")
+        raise LoadTestError(f"{path} does not begin with the record of a run")
     windows = [record for record in records if isinstance(record, Window)]
     return Recording(
         run=records[0],
@@ -186,7 +192,7 @@ def _records(path: Path) -> Iterator[Record]:
             except ValueError as error:
                 if not line.endswith("\n"):
                     return
-                raise RecordingError(f"{path}, line {number}: {_reason(error)}") from error
+                raise LoadTestError(f"{path}, line {number}: {_reason(error)}") from error
 
 
 def _record(line: str, adapters: dict[str, TypeAdapter[Record]]) -> Record:

@@ -16,14 +16,14 @@ import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 from tqdm import tqdm
 
-from loadtest.errors import ServerError
 from loadtest.generator.loads import Load, Pace, Users, due_times
 from loadtest.generator.sending import Sender, open_session
-from loadtest.generator.texts import Item, Work
+from loadtest.generator.texts import Work
 from loadtest.plan import Plan, as_record
 from loadtest.records import (
     OK,
     GeneratorSample,
+    LoadTestError,
     Recording,
     RecordWriter,
     Request,
@@ -114,7 +114,7 @@ class _Runner:
         sender = Sender(self._plan, session, self._clock)
 
         async def send(number: int, intended: float | None) -> Request:
-            record = await sender.send(self._work.item(number), intended)
+            record = await sender.send(number, self._work.text(number), intended)
             self._note(record, writer)
             return record
 
@@ -210,15 +210,15 @@ class _Runner:
 
 
 async def _try(plan: Plan, session: aiohttp.ClientSession) -> None:
-    """Raise ServerError if the server has no usable answer to a first request."""
+    """Raise LoadTestError if the server has no usable answer to a first request."""
     ticks = count()
     sender = Sender(plan, session, lambda: float(next(ticks)))
-    record = await sender.send(Item(-1, "Is anybody there?"))
+    record = await sender.send(-1, "Is anybody there?")
     if record.outcome != OK:
         work = plan.work
         asked = f"{work.protocol} ({work.model})" if work.model else work.protocol
         problem = f"{plan.url} gave no answer to {asked} to start with: {record.outcome}"
-        raise ServerError(f"{problem}: {record.detail}".rstrip(": "))
+        raise LoadTestError(f"{problem}: {record.detail}".rstrip(": "))
 
 
 async def generated_tokens(session: aiohttp.ClientSession) -> float | None:
@@ -252,20 +252,21 @@ async def _end(tasks: "Sequence[asyncio.Task[object]]") -> None:
 
 @contextmanager
 def _on_interrupt(*callbacks: Callable[[], object]) -> Iterator[None]:
-    """Call these on the first Ctrl-C or SIGTERM; the second one ends the program as usual."""
+    """Call these on the first Ctrl-C or SIGTERM; for the second one, the former handlers act."""
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for number in signals:
+        for number, handler in former.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
     def interrupt() -> None:
         for callback in callbacks:
             callback()
         restore()
 
-    for number in signals:
+    for number in former:
         loop.add_signal_handler(number, interrupt)
     try:
         yield

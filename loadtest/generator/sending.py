@@ -19,7 +19,7 @@ from loadtest.generator.protocols import (
     count_usage,
     parsed,
 )
-from loadtest.generator.texts import Item, num_sentences
+from loadtest.generator.texts import num_sentences
 from loadtest.plan import Plan
 from loadtest.records import CANCELLED, OK, Request
 
@@ -29,8 +29,6 @@ CONNECTION = "connection"
 CUT_STREAM = "cut stream"
 _REFUSALS = (429, 503)
 _DETAIL_CHARACTERS = 200
-_FIRST_MEAN_SECONDS = 0.1  # of an answer, before there is one
-_WEIGHT_OF_NEWEST = 0.05  # in the moving mean of how long answers take
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class _Trace:
 
 
 class Sender:
-    """Sends items through one HTTP session. clock: returns seconds since the run began."""
+    """Sends texts through one HTTP session. clock: returns seconds since the run began."""
 
     def __init__(
         self, plan: Plan, session: aiohttp.ClientSession, clock: Callable[[], float]
@@ -56,32 +54,28 @@ class Sender:
         self._clock = clock
         self._protocol = PROTOCOLS[plan.work.protocol]
         self._url = URL(plan.url + self._protocol.path)
-        self._mean_seconds = _FIRST_MEAN_SECONDS
 
-    async def send(self, item: Item, intended: float | None = None) -> Request:
-        """Send an item now and return its record when it has ended in any way."""
+    async def send(self, number: int, text: str, intended: float | None = None) -> Request:
+        """Send a text now and return the record of the request when it has ended in any way."""
         trace = _Trace(sent=self._clock())
-        timeout = self._plan.timeout_seconds
-        if item.hang_up is not None:
-            timeout = item.hang_up * self._mean_seconds
         try:
-            async with asyncio.timeout(timeout):
-                await self._exchange(item, trace)
+            async with asyncio.timeout(self._plan.timeout_seconds):
+                await self._exchange(number, text, trace)
         except AnswerError as error:
             trace.outcome, trace.detail = error.kind, str(error)
         except TimeoutError:
-            trace.outcome = TIMEOUT if item.hang_up is None else CANCELLED
+            trace.outcome = TIMEOUT
         except aiohttp.ClientPayloadError as error:
             trace.outcome, trace.detail = CUT_STREAM, str(error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             trace.outcome, trace.detail = CONNECTION, str(error) or type(error).__name__
         except asyncio.CancelledError:
             trace.outcome, trace.detail = CANCELLED, "the run was ended"
-        return self._record(item, intended, trace)
+        return self._record(number, text, intended, trace)
 
-    async def _exchange(self, item: Item, trace: _Trace) -> None:
-        body = json.dumps(self._protocol.body(item.text, self._plan.work)).encode()
-        headers = {"Content-Type": "application/json", "X-Request-Id": f"loadtest-{item.id}"}
+    async def _exchange(self, number: int, text: str, trace: _Trace) -> None:
+        body = json.dumps(self._protocol.body(text, self._plan.work)).encode()
+        headers = {"Content-Type": "application/json", "X-Request-Id": f"loadtest-{number}"}
         async with self._session.post(self._url, data=body, headers=headers) as response:
             trace.status = response.status
             if not response.ok:
@@ -103,12 +97,10 @@ class Sender:
         if not events.is_done:
             raise AnswerError(CUT_STREAM, "the stream ended without [DONE]")
 
-    def _record(self, item: Item, intended: float | None, trace: _Trace) -> Request:
+    def _record(self, number: int, text: str, intended: float | None, trace: _Trace) -> Request:
         end = self._clock()
-        if trace.outcome == OK:
-            self._mean_seconds += _WEIGHT_OF_NEWEST * (end - trace.sent - self._mean_seconds)
         return Request(
-            id=item.id,
+            id=number,
             intended=_rounded(trace.sent if intended is None else intended),
             sent=_rounded(trace.sent),
             tokens=tuple(map(_rounded, trace.tokens)),
@@ -116,7 +108,7 @@ class Sender:
             outcome=trace.outcome,
             status=trace.status,
             detail=trace.detail[:_DETAIL_CHARACTERS],
-            sentences=num_sentences(item.text) if self._protocol.translates else 0,
+            sentences=num_sentences(text) if self._protocol.translates else 0,
             output_tokens=trace.output.output_tokens,
         )
 

@@ -4,12 +4,11 @@ import gzip
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from loadtest.errors import PlanError
 from loadtest.plan import WorkPlan
+from loadtest.records import LoadTestError
 
 _FOLDER = Path(__file__).parent
 _SHORT, _LONG = 8, 15  # words
@@ -45,22 +44,15 @@ def read_lines(path: Path) -> list[str]:
         with opened(path, "rt", encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} cannot be read as text: {error}") from error
+        raise LoadTestError(f"{path} cannot be read as text: {error}") from error
     return list(dict.fromkeys(stripped for line in lines if (stripped := line.strip())))
 
 
-def read_texts(path: Path | None, lengths: str, words: tuple[int, int] | None) -> list[str]:
-    """Return the texts of a file, or of a built-in corpus, that have so many words.
-
-    Raise PlanError if there are none.
-    """
+def read_texts(path: Path | None, lengths: str) -> list[str]:
+    """Return the texts of a file or of a built-in corpus. Raise LoadTestError if there are none."""
     texts = CORPORA[lengths]() if path is None else read_lines(path)
-    if words is not None:
-        texts = [text for text in texts if words[0] <= num_words(text) <= words[1]]
     if not texts:
-        name = f"{path}" if path else f"the built-in corpus {lengths!r}"
-        limits = f" of {words[0]} to {words[1]} words" if words else ""
-        raise PlanError(f"{name} holds no text{limits}")
+        raise LoadTestError(f"{path} holds no text")
     return texts
 
 
@@ -110,38 +102,17 @@ def varied(text: str, round_: int) -> str:
     return _SENTENCE.sub(f"In {_FIRST_YEAR + round_}, ", text)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """What one request asks.
-
-    hang_up: the part of an answer's usual time after which to close the connection; None waits.
-    """
-
-    id: int
-    text: str
-    hang_up: float | None = None
-
-
 class Work:
-    """The items of a run. Raise PlanError if there are no texts for it."""
+    """The texts of a run. Raise LoadTestError if there are no texts for it."""
 
     def __init__(self, plan: WorkPlan) -> None:
-        self._plan = plan
-        self._texts = Texts(
-            read_texts(plan.input, plan.lengths, plan.words), plan.seed, plan.repeats
-        )
+        self._num_skipped = plan.skipped_texts
+        self._texts = Texts(read_texts(plan.input, plan.lengths), plan.seed, plan.repeats)
 
     @property
     def num_texts(self) -> int:
         """Return how many texts there are before they come again, varied."""
         return len(self._texts)
 
-    def item(self, number: int) -> Item:
-        place = self._plan.skipped_texts + number
-        return Item(number, self._texts[place], self._hang_up(place))
-
-    def _hang_up(self, place: int) -> float | None:
-        if not self._plan.disconnect:
-            return None
-        draws = random.Random(f"{self._plan.seed}/disconnect/{place}")
-        return draws.random() if draws.random() < self._plan.disconnect else None
+    def text(self, number: int) -> str:
+        return self._texts[self._num_skipped + number]

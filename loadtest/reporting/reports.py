@@ -1,6 +1,6 @@
-"""Makes the report of one run, of two, or of several loads, as a document and as JSON.
+"""The reports of one run and of several loads, as documents and as JSON.
 
-The names and meanings in the JSON stay as they are within a version.
+Names and meanings in the JSON do not change within a version.
 """
 
 import json
@@ -13,12 +13,10 @@ from typing import Any
 import click
 
 from loadtest.options import ReportOptions
-from loadtest.reporting.comparison_report import comparison_report
 from loadtest.reporting.document import Document, as_markdown, as_text
 from loadtest.reporting.loads_report import loads_report
 from loadtest.reporting.page import as_page
 from loadtest.reporting.run_report import run_report
-from loadtest.statistics.comparison import Difference, differences
 from loadtest.statistics.figures import Figures, errors
 from loadtest.statistics.limits import Verdict, judge
 from loadtest.statistics.loads import capacity, load_unit, load_value, reasons_against
@@ -47,15 +45,6 @@ def report_run(figures: Figures, options: ReportOptions) -> Report:
     content = {"kind": "run", **_run(figures), "assertions": list(map(_verdict, asserted))}
     is_kept = all(verdict.is_kept for verdict in asserted)
     return Report(run_report(figures, asserted), content, is_kept)
-
-
-def report_comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Report:
-    content = {
-        "kind": "comparison",
-        "runs": dict(zip(names, map(_run, (first, second)), strict=True)),
-        "differences": list(map(_difference, differences(first, second))),
-    }
-    return Report(comparison_report(first, second, names), content)
 
 
 def report_loads(runs: Sequence[Figures]) -> Report:
@@ -113,15 +102,6 @@ def _series(figures: Figures) -> dict[str, Any]:
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     limit = asdict(verdict.limit)
     return {**limit, "measured": verdict.measured.as_json(), "is_kept": verdict.is_kept}
-
-
-def _difference(found: Difference) -> dict[str, Any]:
-    return {
-        "measure": found.measure,
-        "medians_ms": [median * 1000 for median in found.medians],
-        "ratio": found.ratio.as_json(),
-        "is_significant": found.is_significant,
-    }
 
 
 def deliver(report: Report, options: ReportOptions) -> None:

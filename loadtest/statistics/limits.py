@@ -31,10 +31,6 @@ FIGURES = (
 )
 
 
-class LimitError(Exception):
-    """A limit that cannot be read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Limit:
     figure: str
@@ -65,7 +61,7 @@ def judge(limits: Iterable[Limit], figures: Mapping[str, Estimate]) -> list[Verd
 def parse_assertion(text: str) -> Limit:
     found = ASSERTION.fullmatch(text)
     if not found:
-        raise LimitError(f"{text!r} is not of the form p95_ttft_ms<200")
+        raise ValueError(f"{text!r} is not of the form p95_ttft_ms<200")
     name, relation, bound = found.groups()
     return Limit(known_figure(name), relation, _number(bound, text))
 
@@ -93,7 +89,7 @@ def parse_request_limits(text: str) -> dict[str, float]:
         measure = name.removesuffix("_ms")
         if measure not in MEASURES or measure == name:
             known = ", ".join(f"{each}_ms" for each in MEASURES)
-            raise LimitError(f"{name!r} is no limit on a request; those are {known}")
+            raise ValueError(f"{name!r} is no limit on a request; those are {known}")
         found[measure] = bound / 1000
     return found
 
@@ -128,7 +124,7 @@ def known_figure(name: str) -> str:
     spellings = {spelling: known for known in FIGURES for spelling in (known, _turned(known))}
     near = get_close_matches(name, spellings, 1)
     hint = f" (did you mean {spellings[near[0]]}?)" if near else ""
-    raise LimitError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
+    raise ValueError(f"there is no figure {name!r}{hint}; {description_of_figures()}")
 
 
 def _turned(figure: str) -> str:
@@ -149,7 +145,7 @@ def _pairs(text: str) -> list[tuple[str, float]]:
     for part in text.split(","):
         name, equals, bound = part.partition("=")
         if not equals:
-            raise LimitError(f"{part.strip()!r} is not of the form ttft_p95_ms=200")
+            raise ValueError(f"{part.strip()!r} is not of the form ttft_p95_ms=200")
         found.append((name.strip(), _number(bound, part)))
     return found
 
@@ -160,5 +156,5 @@ def _number(bound: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise LimitError(f"{bound.strip()!r} in {text.strip()!r} is not a number from 0 on")
+        raise ValueError(f"{bound.strip()!r} in {text.strip()!r} is not a number from 0 on")
     return value

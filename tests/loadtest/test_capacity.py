@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import capacity as searching
-from loadtest.capacity import LOWEST_PART, find_capacity, run_search
+from loadtest.capacity import LOWEST_PART, Prober, find_capacity, run_search, search_plan
 from loadtest.cli import loadtest
-from loadtest.errors import LoadTestError, ServerError
 from loadtest.options import ReportOptions, SearchOptions
 from loadtest.plan import Plan
-from loadtest.records import Recording
+from loadtest.records import LoadTestError, Recording
 from loadtest.statistics.figures import Figures
 from loadtest.statistics.loads import capacity, load_value
 from tests.loadtest.recordings import recording_of, simulated
@@ -60,7 +59,8 @@ def search(
 ) -> tuple[list[Figures], LoadTestError | None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "wait_until_idle", lambda url: True)
-        return run_search(URL, path, what, report, options(*arguments), run)
+        plan = search_plan(URL, what, report, options(*arguments))
+        return run_search(plan, what, Prober(plan, path, run=run))
 
 
 def test_a_capacity_is_found_with_its_evidence(tmp_path: Path) -> None:
@@ -113,13 +113,13 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path: Path) -> None:
 
     def dying(plan: Plan, path: Path) -> Recording:
         if len(server.plans) == 2:
-            raise ServerError("gone")
+            raise LoadTestError("gone")
         return server(plan, path)
 
     found, problem = search(dying, tmp_path / "c.jsonl", CAPACITY)
     assert len(found) == 2
     assert str(problem) == "gone"
-    with pytest.raises(ServerError):
+    with pytest.raises(LoadTestError):
         search(dying, tmp_path / "c.jsonl", CAPACITY)
 
 

@@ -8,9 +8,9 @@ import pytest
 from loadtest.records import (
     CLOSED_LOOP,
     GeneratorSample,
+    LoadTestError,
     Record,
     Recording,
-    RecordingError,
     RecordWriter,
     ServerSample,
     Window,
@@ -79,13 +79,13 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
     path = written(tmp_path / "run.jsonl", RECORDS[0])
     with path.open("a") as file:
         file.write(line + "\n" + line_of(RECORDS[-1]))
-    with pytest.raises(RecordingError, match=r"run\.jsonl, line 2: ") as caught:
+    with pytest.raises(LoadTestError, match=r"run\.jsonl, line 2: ") as caught:
         read_recording(path)
     assert reason in str(caught.value)
 
 
 def test_a_file_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="does not begin with the record of a run"):
+    with pytest.raises(LoadTestError, match="does not begin with the record of a run"):
         read_recording(written(tmp_path / "run.jsonl", RECORDS[-1]))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from loadtest.cli import loadtest_report, names_of
+from loadtest.cli import loadtest_report
 from tests.loadtest.recordings import recording_of, request_of, simulated, written
 
 
@@ -31,17 +31,9 @@ def test_one_recording_is_reported_everywhere(runs: list[Path], tmp_path: Path) 
     assert markdown.read_text().startswith("# Load test of")
 
 
-def test_two_recordings_are_compared(runs: list[Path]) -> None:
-    result = invoke(*runs[:2], "--json")
-    found = json.loads(result.stdout)
-    assert found["kind"] == "comparison"
-    assert [*found["runs"]] == ["at-5", "at-10"]
-    assert {each["measure"] for each in found["differences"]} == {"ttft", "tpot", "e2e"}
-
-
 def test_more_recordings_are_loads(runs: list[Path]) -> None:
     assert json.loads(invoke(*runs, "--json").stdout)["kind"] == "loads"
-    found = json.loads(invoke(*runs[:2], "--sweep", "--json").stdout)
+    found = json.loads(invoke(*runs[:2], "--json").stdout)
     assert [run["load"] for run in found["runs"]] == [5.0, 10.0]
 
 
@@ -108,7 +100,3 @@ def test_a_run_that_was_killed_is_reported(tmp_path: Path) -> None:
     result = invoke(path)
     assert result.exit_code == 0
     assert "cut off" in result.stdout
-
-
-def test_files_of_one_name_are_told_apart() -> None:
-    assert names_of((Path("a/run.jsonl"), Path("b/run.jsonl"))) == ["a/run.jsonl", "b/run.jsonl"]

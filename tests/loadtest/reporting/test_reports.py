@@ -10,7 +10,7 @@ import pytest
 from loadtest.options import ReportOptions
 from loadtest.reporting.document import as_markdown, as_text
 from loadtest.reporting.page import as_page
-from loadtest.reporting.reports import Report, report_comparison, report_loads, report_run
+from loadtest.reporting.reports import Report, report_loads, report_run
 from loadtest.statistics.figures import figures_of
 from loadtest.statistics.limits import parse_assertion
 from tests.loadtest.recordings import recording_of, request_of, simulated, streamed
@@ -35,17 +35,12 @@ def run_report() -> Report:
     return report_run(figures_of(simulated(rate=20, seconds=10, objective=OBJECTIVE)), options)
 
 
-def comparison() -> Report:
-    first, second = (figures_of(simulated(rate=20, seconds=10, seed=seed)) for seed in (1, 2))
-    return report_comparison(first, second, ("old", "new"))
-
-
 def loads() -> Report:
     runs = [simulated(rate=rate, seconds=10, objective=OBJECTIVE) for rate in (40, 10, 20)]
     return report_loads([figures_of(run) for run in runs])
 
 
-REPORTS = {"run": run_report, "comparison": comparison, "loads": loads}
+REPORTS = {"run": run_report, "loads": loads}
 
 
 @pytest.fixture(params=REPORTS)
@@ -123,10 +118,6 @@ def test_json_keeps_its_schema(kind: str) -> None:
     found = json.loads(REPORTS[kind]().json)
     inner = {
         "run": {**RUN, "required": [*RUN["required"], "assertions"]},
-        "comparison": {
-            "required": ["runs", "differences"],
-            "properties": {"runs": {"additionalProperties": RUN}},
-        },
         "loads": {
             "required": ["unit", "runs", "capacity"],
             "properties": {"runs": {"items": RUN}},
@@ -163,13 +154,6 @@ def test_a_load_that_fails_for_other_reasons_says_so() -> None:
     report = report_loads([figures_of(run)])
     assert not report.is_kept
     assert "10 requests/s was too much: requests failed: HTTP 500 9." in as_text(report.document)
-
-
-def test_a_comparison_tells_what_was_asked_differently() -> None:
-    first, second = (figures_of(simulated(rate=rate, seconds=10)) for rate in (10, 20))
-    text = as_text(report_comparison(first, second, ("old", "new")).document)
-    assert re.search(r"arrivals: rate +10 +20", text)
-    assert "time to first token of new" in text
 
 
 def test_what_servers_and_users_write_is_no_markup() -> None:
