@@ -149,7 +149,8 @@ def tiny_bundle(
 ) -> Path:
     """Return a bundle of a random checkpoint: ``folder / "<architecture>-<precision>"``.
 
-    The checkpoint is in ``folder / architecture``.
+    The checkpoint is in ``folder / architecture``. A test that changes how bundles are written
+    calls ``export_checkpoint`` itself, because bundles are cached.
     """
     checkpoint = tiny_checkpoint(architecture, folder / architecture, seed, **changes)
     bundle = folder / f"{architecture}-{precision}"

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from export.bundling.exporting import export_checkpoint
 from export.graph.model import ExportedModel
 from models.architectures.bahdanau import graph
 from serving.bundle.manifest import Precision
 from serving.cli import main
-from tests.tiny import tiny_bundle
+from tests.tiny import tiny_bundle, tiny_checkpoint
 
 SENTENCE = "A dog, l'été."
 
@@ -37,7 +38,7 @@ def transformer(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def without_attention(folder: Path) -> str:
-    """As the fixed-context families are: no graph tells of attention."""
+    """Return a bundle of which no graph gives attention, as those of fixed-context models."""
     build = graph.build
 
     def plain(*args: Any) -> ExportedModel:
@@ -45,9 +46,11 @@ def without_attention(folder: Path) -> str:
         graphs = tuple(each for each in model.graphs if each.name != "step_attention")
         return ExportedModel(graphs, model.states, model.limits)
 
+    checkpoint, bundle = tiny_checkpoint("bahdanau", folder / "checkpoint"), folder / "plain"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph, "build", plain)
-        return str(tiny_bundle("bahdanau", folder / "plain", Precision.FP32))
+        export_checkpoint(checkpoint, bundle, Precision.FP32, name="bahdanau")
+    return str(bundle)
 
 
 def align(*arguments: str) -> Result:
