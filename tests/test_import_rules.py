@@ -106,6 +106,7 @@ EXPORT_RANK = {
     "graph": 0,
     "layers": 1,
     "bundling": 2,
+    "downloads": 2,
     "readers": 2,
     "scoring": 3,
     "cli": 4,
@@ -409,8 +410,8 @@ def test_package_files_are_empty() -> None:
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
         ("export/readers/marian.py", "def read():\n    import torch"),
-        ("export/readers/gguf/names.py", "from export.readers.marian_options import EPSILON"),
-        ("export/readers/common/tables.py", "from export.readers.gguf.names import NAMES"),
+        ("export/readers/gguf_metadata.py", "from export.readers.marian_options import EPSILON"),
+        ("export/readers/common/weights.py", "from export.readers.gguf_metadata import NAMES"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:

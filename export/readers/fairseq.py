@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.unpickling import Record
-from export.readers.common.word_lists import read_vocabulary
 from export.readers.fairseq_convolutional import FairseqConvolutional
 from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
 from models.conventions import Conventions

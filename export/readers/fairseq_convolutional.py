@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.shapes import Shapes, linears
-from export.readers.common.tables import Entry, Held, Joined, Table, read_weights
-from export.readers.common.weights import Shape, WeightReader
+from export.readers.common.weights import (
+    Entry,
+    Held,
+    Joined,
+    Shape,
+    Table,
+    WeightReader,
+    read_weights,
+)
 from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
 from models.architectures.fconv.config import FConvConfig
 from models.arrays import Array

@@ -15,9 +15,18 @@ from export.readers.common.shapes import (
     stack_names,
     transformer_shapes,
 )
-from export.readers.common.tables import Entry, Held, Joined, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
-from export.readers.common.weights import Shape, WeightReader
+from export.readers.common.weights import (
+    Entry,
+    Held,
+    Joined,
+    Made,
+    Names,
+    Shape,
+    Table,
+    WeightReader,
+    read_weights,
+)
 from models.architectures.luong.config import LuongConfig
 from models.arrays import Array
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.files import read_yaml
-from export.readers.common.options import Options
+from export.readers.common.options import Options, read_yaml
+from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files import looks_like_torch, read_torch
-from export.readers.common.word_lists import read_vocabulary
 from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError

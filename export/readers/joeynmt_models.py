@@ -12,9 +12,17 @@ from export.readers.common.shapes import (
     read_activation,
     transformer_shapes,
 )
-from export.readers.common.tables import Entry, Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
-from export.readers.common.weights import Shape, WeightReader
+from export.readers.common.weights import (
+    Entry,
+    Held,
+    Made,
+    Names,
+    Shape,
+    Table,
+    WeightReader,
+    read_weights,
+)
 from models.arrays import Array
 
 SOURCE, TARGET = "src_embed.lut.weight", "trg_embed.lut.weight"

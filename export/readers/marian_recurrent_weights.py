@@ -13,14 +13,14 @@ from export.readers.common.shapes import (
     norms,
     vocabulary,
 )
-from export.readers.common.tables import (
+from export.readers.common.weights import (
     Entry,
     Held,
     Joined,
     Made,
+    Shape,
     Table,
 )
-from export.readers.common.weights import Shape
 from export.readers.marian_files import OPTIONS
 from export.readers.marian_weights import ALPHA, MarianWeights
 from models.architectures.nematus.config import NematusConfig

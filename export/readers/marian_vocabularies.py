@@ -10,9 +10,9 @@ import numpy as np
 import yaml
 from safetensors.numpy import save
 
-from export.readers.common import word_lists
+from export.readers.common import tokenizers
 from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.word_lists import from_sentencepiece, piece_ids
+from export.readers.common.tokenizers import from_sentencepiece, piece_ids
 from models.arrays import Array
 from models.conventions import LanguageIds
 from models.storage.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
@@ -75,7 +75,7 @@ def _read_words(
         problems.append(f"{path.name} has no {missing[0]}")
         return None
     special = [name for name in words if name in (EOS, UNKNOWN) or LANGUAGE.fullmatch(name)]
-    tokenizer = word_lists.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
+    tokenizer = tokenizers.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
     found = {name: token_id for token_id, name in enumerate(words)}
     if tokenizer is None:
         return None

@@ -20,17 +20,17 @@ from export.readers.common.shapes import (
     sinusoids,
     transformer_shapes,
 )
-from export.readers.common.tables import (
+from export.readers.common.weights import (
     Change,
     Held,
     Made,
     Names,
     Table,
+    Tensors,
     held_names,
     read_weights,
     times,
 )
-from export.readers.common.weights import Tensors
 from export.readers.marian_files import OPTIONS, Item
 from export.readers.marian_options import has_trained_positions
 from models.arrays import Array

@@ -14,9 +14,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.unpickling import Record
-from export.readers.common.word_lists import read_vocabulary
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint

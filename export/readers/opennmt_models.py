@@ -13,9 +13,8 @@ from export.readers.common.shapes import (
     sinusoids,
     transformer_shapes,
 )
-from export.readers.common.tables import Held, Made, Names, Table, read_weights
 from export.readers.common.toolkits import LONGEST, TorchModel
-from export.readers.common.weights import WeightReader
+from export.readers.common.weights import Held, Made, Names, Table, WeightReader, read_weights
 
 SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
 TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"

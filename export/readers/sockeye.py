@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.files import read_yaml
-from export.readers.common.options import Options
+from export.readers.common.options import Options, read_yaml
 from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.tables import Entry, Held, Made, Table, read_weights
+from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files import looks_like_torch, read_torch
-from export.readers.common.weights import Shape, WeightReader
-from export.readers.common.word_lists import read_vocabulary
+from export.readers.common.weights import (
+    Entry,
+    Held,
+    Made,
+    Shape,
+    Table,
+    WeightReader,
+    read_weights,
+)
 from models.arrays import Array
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError

@@ -12,9 +12,11 @@ from typing import Literal
 import pytest
 from click.testing import CliRunner, Result
 
+from export import downloads
+from export import downloads as hub
+from export.downloads import Entry, Package, PullError
 from export.pull import pull
-from export.readers import catalogue, hub, reading
-from export.readers.catalogue import Entry, Package, PullError
+from export.readers import reading
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
@@ -29,8 +31,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     tiny_checkpoint("transformer", folder)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": TOY})
-    monkeypatch.setattr(catalogue, "fetch", lambda name, cache: folder)
+    monkeypatch.setattr(downloads, "CATALOGUE", {"toy": TOY})
+    monkeypatch.setattr(downloads, "fetch", lambda name, cache: folder)
     monkeypatch.setattr(hub, "fetch", lambda name, file: folder)
     return folder
 
@@ -87,7 +89,7 @@ def test_what_cannot_be_fetched_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(name: str, cache: Path) -> Path:
         raise PullError(["no network", "no disk"])
 
-    monkeypatch.setattr(catalogue, "fetch", fail)
+    monkeypatch.setattr(downloads, "fetch", fail)
     result = run("toy")
     assert result.exit_code == 2
     assert result.output == "toy cannot be pulled:\n  no network\n  no disk\n"

@@ -1,14 +1,14 @@
 """Files of a checkpoint and of a bundle: binary, YAML, and the model card."""
 
-from pathlib import Path
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import yaml
 
+from export.readers.common.options import _fields, _Plain
 from models.arrays import Array
-from models.storage.checkpoint import CARD_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE
-from models.storage.files import read_text
+from models.storage.checkpoint import CARD_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
 
 
 def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:
@@ -58,34 +58,13 @@ class Cursor:
         return self.array("u1", count).tobytes()
 
 
-MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
-
-
-class _Plain(yaml.SafeLoader):
-    """Makes nothing but plain containers; an object of a class is the dictionary of its fields."""
-
-
-def _fields(loader: _Plain, tag: str, node: yaml.Node) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return loader.construct_mapping(node, deep=True)
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    return loader.construct_scalar(node)  # type: ignore[arg-type]
-
-
 _Plain.add_multi_constructor("", _fields)
 
 
-def read_yaml(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Read an object; what is wrong is a problem, and gives an empty one."""
-    try:
-        values = yaml.load(read_text(path, MOST_YAML_BYTES), Loader=_Plain)
-    except FileNotFoundError:
-        problems.append(f"{path.name} is missing")
-    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
-        problems.append(f"{path.name} cannot be read: {' '.join(str(error).split())}")
-    else:
-        if isinstance(values, dict):
-            return {str(name): value for name, value in values.items()}
-        problems.append(f"{path.name}: expected options, found {type(values).__name__}")
-    return {}
+def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
+    """Add the notes to the checkpoint and to its model card."""
+    if not notes:
+        return checkpoint
+    lines = "".join(f"\nNote: {note}.\n" for note in notes)
+    files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
+    return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import Shapes, attention, linears, norms, repeated
-from export.readers.common.tables import Held, Table, read_weights
-from export.readers.common.weights import Tensors, WeightReader
+from export.readers.common.weights import Held, Table, Tensors, WeightReader, read_weights
 from models.architectures.gpt2.config import GPT2Config
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.architectures.llama.config import LlamaConfig

@@ -7,7 +7,10 @@ which every fourth layer does not rotate; Phi-3, Phi-3.5 and Phi-4 (Abdin et al.
 projections are written side by side.
 """
 
+import math
 from typing import Any
+
+import numpy as np
 
 from export.readers.common.language_family import (
     QUERY_KEY_VALUE,
@@ -18,8 +21,9 @@ from export.readers.common.language_family import (
 from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.shapes import read_activation
-from export.readers.common.tables import Names, Table
+from export.readers.common.weights import Change, Names, Table, times
 from models.architectures.llama.config import LlamaConfig
+from models.arrays import Array
 
 NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 
@@ -208,3 +212,92 @@ def phi3_table(options: Options, config: LlamaConfig) -> Table:
 
 
 PHI3 = LanguageFamily(configure_phi3, phi3_table)
+
+
+SANDWICH = {
+    "layers.*.attention_norm": "model.layers.*.input_layernorm",
+    "layers.*.attention_output_norm": "model.layers.*.post_attention_layernorm",
+    "layers.*.feed_forward_norm": "model.layers.*.pre_feedforward_layernorm",
+    "layers.*.feed_forward_output_norm": "model.layers.*.post_feedforward_layernorm",
+}
+
+
+def configure_gemma(config: Options) -> dict[str, Any]:
+    """Its first files say "gelu" and mean the tanh approximation."""
+    config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
+    return joined(_sizes(config), rotary(config), {"activation": "gelu_tanh"})
+
+
+def configure_gemma2(config: Options) -> dict[str, Any]:
+    config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
+    return joined(_sandwich(config, pattern=2), rotary(config))
+
+
+def configure_gemma3(config: Options) -> dict[str, Any]:
+    pattern = max(config.integer("sliding_window_pattern", 6), 1)
+    config.only("attn_logit_softcapping")  # it has none in transformers, whatever stands there
+    sizes = _sandwich(config, pattern)
+    full, local = _ropes(config)
+    size = head_size(config)
+    imported = {
+        "window_frequencies": read_rotary(config, local, size).frequencies,
+        "qk_norm": True,
+    }
+    rotary = read_rotary(config, full, size, theta=1_000_000.0)
+    return joined(sizes, rotary.options, {"imported": imported})
+
+
+def _ropes(config: Options) -> tuple[Options, Options]:
+    """Give those of layers that see everything, and of layers with a window."""
+    if "rope_parameters" in config:
+        both = config.section("rope_parameters")
+        return both.section("full_attention"), both.section("sliding_attention")
+    theta = config.number("rope_local_base_freq", 10000.0)
+    local = Options(config.file, {"rope_theta": theta}, config.problems)
+    return config.section("rope_scaling"), local
+
+
+def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
+    config.only("use_bidirectional_attention", False)
+    config.default_to(head_dim=256)
+    has_bias = config.flag("attention_bias", False)
+    imported = {
+        "attention_bias": "all" if has_bias else "none",
+        "embedding_scale": math.sqrt(config.integer("hidden_size")),
+    }
+    return joined(sizes(config, is_tied=True, act=act), {"imported": imported})
+
+
+def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
+    """Every `pattern`th layer sees everything."""
+    config.default_to(hidden_activation="gelu_pytorch_tanh", sliding_window=4096)
+    layers = range(num_layers(config))
+    kinds = ("full_attention", "sliding_attention")
+    config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
+    config.positive("query_pre_attn_scalar", 256)
+    caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
+    told = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
+    sizes = _sizes(config, act="hidden_activation")
+    return joined(sizes, windows(config), {"imported": {**told, "sandwich_norms": True}})
+
+
+def gemma_table(options: Options, config: LlamaConfig) -> Table:
+    norms = SANDWICH if config.imported.sandwich_norms else NORMS
+    scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
+    changes: dict[str, Change] = dict.fromkeys(scaled, _plus_one)
+    if config.imported.sandwich_norms:
+        scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
+        if config.imported.qk_norm:
+            changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
+        else:
+            changes["layers.*.attention.query"] = scale
+    return Table(NAMES | norms, changes, NEEDLESS, prefix="model.")
+
+
+def _plus_one(weight: Array) -> Array:
+    return weight + np.float32(1)
+
+
+GEMMA = LanguageFamily(configure_gemma, gemma_table)
+GEMMA2 = LanguageFamily(configure_gemma2, gemma_table)
+GEMMA3 = LanguageFamily(configure_gemma3, gemma_table)

@@ -2,13 +2,13 @@
 
 import re
 import reprlib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from models.storage.checkpoint import CARD_FILE, Checkpoint
-from models.storage.files import MOST_CONFIG_BYTES, read_json
+import yaml
+
+from models.storage.files import MOST_CONFIG_BYTES, read_json, read_text
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
 MOST_POSITIONS = 2**17  # of a table that is computed
@@ -182,15 +182,6 @@ def read_options(
 MOST_NAMED = 20
 
 
-def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
-    """Add the notes to the checkpoint and to its model card."""
-    if not notes:
-        return checkpoint
-    lines = "".join(f"\nNote: {note}.\n" for note in notes)
-    files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
-    return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)
-
-
 def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str]:
     """Return a note with the options of a file that were not read, or no note if there are none.
 
@@ -206,3 +197,33 @@ def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     shown = ", ".join(found[:MOST_NAMED]) + more
     return [f"{options.file} has keys that are not known here and were not used: {shown}"]
+
+
+MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
+
+
+class _Plain(yaml.SafeLoader):
+    """Makes nothing but plain containers; an object of a class is the dictionary of its fields."""
+
+
+def _fields(loader: _Plain, tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    return loader.construct_scalar(node)  # type: ignore[arg-type]
+
+
+def read_yaml(path: Path, problems: list[str]) -> dict[str, Any]:
+    """Read an object; what is wrong is a problem, and gives an empty one."""
+    try:
+        values = yaml.load(read_text(path, MOST_YAML_BYTES), Loader=_Plain)
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing")
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path.name} cannot be read: {' '.join(str(error).split())}")
+    else:
+        if isinstance(values, dict):
+            return {str(name): value for name, value in values.items()}
+        problems.append(f"{path.name}: expected options, found {type(values).__name__}")
+    return {}

@@ -5,10 +5,26 @@ Names and patterns of byte-level BPE are those of llama.cpp, llm_tokenizer_bpe.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from export.readers.common.pieces import TokenizerError, check_names
+from export.readers.common.pieces import (
+    SPACE,
+    Kind,
+    Order,
+    Piece,
+    Pieces,
+    Spelling,
+    TokenizerError,
+    check_names,
+    tokenizer_json,
+)
+from models.data.tokenizer import BEYOND
+from models.storage.files import read_file
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -55,7 +71,7 @@ def byte_level_bpe(vocabulary: Mapping[str, int], merges: Sequence[str], name: s
     if name not in _SPLITTINGS:
         raise TokenizerError([f"tokenizer.ggml.pre {name!r} is not supported"])
     splitting = _SPLITTINGS[name]
-    tokenizer = Tokenizer(_bpe(vocabulary, merges, splitting.takes_whole_words))
+    tokenizer = Tokenizer(_byte_level_model(vocabulary, merges, splitting.takes_whole_words))
     tokenizer.normalizer = normalizers.NFC() if splitting.composes else None
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splitting.patterns]
@@ -65,7 +81,7 @@ def byte_level_bpe(vocabulary: Mapping[str, int], merges: Sequence[str], name: s
     return tokenizer
 
 
-def _bpe(
+def _byte_level_model(
     vocabulary: Mapping[str, int], merges: Sequence[str], takes_whole_words: bool
 ) -> models.BPE:
     """Raises TokenizerError for a merge of what are no tokens."""
@@ -125,3 +141,201 @@ def joined_template(templates: Mapping[str, str], notes: list[str]) -> str | Non
     # `lstrip_blocks`. Of each template it drops one newline at the end.
     first, second = for_tools.removesuffix("\n"), usual.removesuffix("\n")
     return f"{{% if tools +%}}{first}{{%+ else +%}}{second}{{%+ endif %}}"
+
+
+_GOES_ON = "@@"
+_END = "</w>"
+
+
+def from_words(
+    words: Sequence[str], unknown: str, special: Sequence[str], codes: str | None = None
+) -> bytes:
+    """`tokenizer.json` of words in the order of their ids. Raises TokenizerError.
+
+    codes: the text of a file of BPE codes, which cut words that are written whole; without them
+    words are cut where a text has them cut, as "wor@@ ld".
+    """
+    check_names(words)
+    special = [*dict.fromkeys((unknown, *special))]
+    if missing := [name for name in special if name not in words]:
+        raise TokenizerError([f"there is no token {missing[0]!r}"])
+    names = [word if word in special else _name(word) for word in words]
+    if codes is None:
+        tokenizer = Tokenizer(models.WordLevel(_ids(names), unknown))
+        tokenizer.normalizer = _ends_of_words()
+    else:
+        tokenizer = Tokenizer(_bpe(names, unknown, codes))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.BPEDecoder(_END)
+    tokens = [AddedToken(name, special=True, normalized=False) for name in special]
+    tokenizer.add_special_tokens(tokens)
+    return tokenizer.to_str().encode()
+
+
+def _name(word: str) -> str:
+    goes_on = word.endswith(_GOES_ON) and word != _GOES_ON
+    return word.removesuffix(_GOES_ON) if goes_on else word + _END
+
+
+def _ids(names: Iterable[str]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for token_id, name in enumerate(names):
+        if ids.setdefault(name, token_id) != token_id:
+            raise TokenizerError([f"two tokens are called {name!r}"])
+    return ids
+
+
+def _ends_of_words() -> normalizers.Normalizer:
+    return normalizers.Sequence(
+        [
+            normalizers.Replace(Regex(r"(?<=\S)(?=\s|\z)"), _END),
+            normalizers.Replace(Regex(rf"(?<=\S){_GOES_ON}{_END}"), ""),
+        ]
+    )
+
+
+def _bpe(names: Sequence[str], unknown: str, codes: str) -> models.BPE:
+    """Steps between the parts that are no tokens of the model come after those that are."""
+    merges = _merges(codes)
+    steps = dict.fromkeys(part for pair in merges for part in (*pair, "".join(pair)))
+    known = {*names}
+    ids = _ids([*names, BEYOND, *(step for step in steps if step not in known)])
+    return models.BPE(vocab=ids, merges=merges, unk_token=unknown, end_of_word_suffix=_END)
+
+
+def _merges(codes: str) -> list[tuple[str, str]]:
+    """Read codes of subword-nmt from version 0.2 on, or of fastBPE, with a count in each line."""
+    merges = []
+    for number, line in enumerate(codes.split("\n"), 1):
+        if not line.strip() or line.startswith("#version"):
+            continue
+        match line.strip("\r ").split(" "):
+            case [left, right] | [left, right, _] if _END not in (left, right):
+                merges.append((left, right))
+            case _:
+                raise TokenizerError([f"line {number} of the BPE codes is {line[:60]!r}"])
+    return list(dict.fromkeys(merges))
+
+
+_UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
+
+
+def from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
+    """`tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
+
+    Raises TokenizerError.
+    """
+    return tokenizer_json(read_pieces(model), order or Order())
+
+
+def read_pieces(model: bytes) -> Pieces:
+    """Raises TokenizerError."""
+    file_format: Any = sentencepiece_model_pb2  # its classes are made at run time
+    proto = file_format.ModelProto()
+    try:
+        proto.ParseFromString(model)
+    except Exception:  # DecodeError of protobuf, which is no dependency of ours
+        raise TokenizerError(["not a sentencepiece model"]) from None
+    if not proto.pieces:
+        raise TokenizerError(["not a sentencepiece model: it has no pieces"])
+    trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+    if trainer.model_type not in {_UNIGRAM, _BPE}:
+        name = trainer.ModelType.Name(trainer.model_type).lower()
+        raise TokenizerError([f"sentencepiece model_type {name!r} is not supported"])
+    if not all(isinstance(p.piece, str) and isfinite(p.score) for p in proto.pieces):
+        raise TokenizerError(["not a sentencepiece model: it has pieces that are no text"])
+    _check_rules(normalizer)
+    return Pieces(
+        [Piece(piece.piece, piece.score, Kind(piece.type)) for piece in proto.pieces],
+        is_bpe=trainer.model_type == _BPE,
+        has_bytes=trainer.byte_fallback,
+        spelling=Spelling(
+            charsmap=normalizer.precompiled_charsmap,
+            adds_space=normalizer.add_dummy_prefix,
+            space_is_suffix=trainer.treat_whitespace_as_suffix,
+            trims=normalizer.remove_extra_whitespaces,
+            escapes_spaces=normalizer.escape_whitespaces,
+        ),
+    )
+
+
+def _check_rules(normalizer: Any) -> None:
+    """Raises TokenizerError for normalisation rules that sentencepiece itself cannot read."""
+    try:
+        SentencePieceNormalizer(normalizer_spec=normalizer).normalize("a")
+    except RuntimeError as error:
+        raise TokenizerError([f"normalisation rules cannot be read: {error}"]) from None
+
+
+def piece_ids(model: bytes) -> dict[str, int]:
+    """Read the ids of a file by name. Raises TokenizerError."""
+    return {piece.name: i for i, piece in enumerate(read_pieces(model).pieces)}
+
+
+def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> Order:
+    """As fairseq numbers a file's pieces (mBART, NLLB, XLM-R): four specials, then its text."""
+    special = ("<s>", "<pad>", "</s>", "<unk>")
+    names = [
+        p.name for p in read_pieces(model).pieces if p.kind not in {Kind.CONTROL, Kind.UNKNOWN}
+    ]
+    ids = {name: token_id for token_id, name in enumerate((*special, *names))}
+    return Order(ids, special, appended, unknown="<unk>")
+
+
+PIECES = ("*.spm", "*.model")
+CODES = ("bpecodes*", "*codes", "code", "*.bpe")
+
+
+def read_vocabulary(
+    words: Sequence[str],
+    special: Sequence[str],
+    unknown: str,
+    folder: Path,
+    side: str,
+    problems: list[str],
+) -> bytes | None:
+    """`tokenizer.json` of `words`, in the order of their ids; None, and problems, if there is none.
+
+    special: those of the words that are no text. side: "source" or "target", which a file's name
+    begins with where each side has its own.
+    """
+    try:
+        if any(word.startswith(SPACE) for word in words):
+            return _of_pieces(words, special, unknown, folder, side)
+        codes = _beside(folder, CODES, side) if any(w.endswith("@@") for w in words) else None
+        text = None if codes is None else _read(codes).decode("utf-8")
+        return from_words(words, unknown, special, text)
+    except TokenizerError as error:
+        problems += [f"the {side}'s vocabulary: {problem}" for problem in error.problems]
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"the {side}'s vocabulary: what lies beside it cannot be read: {error}")
+    return None
+
+
+def _of_pieces(
+    words: Sequence[str], special: Sequence[str], unknown: str, folder: Path, side: str
+) -> bytes:
+    path = _beside(folder, PIECES, side)
+    if path is None:
+        expected = f"{side}.spm" if side else "source.spm"
+        raise TokenizerError([f"it is of sentencepiece: its model is missing ({expected})"])
+    ids = {word: token_id for token_id, word in enumerate(words)}
+    return from_sentencepiece(_read(path), Order(ids=ids, special=special, unknown=unknown))
+
+
+def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
+    """Find the side's own file, or the only one."""
+    found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    found = sorted(set(found))
+    own = [path for path in found if path.name.startswith(side)]
+    if not own and len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise TokenizerError([f"which of {names} is it cut by? (one must begin with {side!r})"])
+    return next(iter(own or found), None)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise TokenizerError([f"{path.name} cannot be read: {error.strerror}"]) from None

@@ -3,23 +3,123 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from export.readers.common.files import noted
+from export.readers.common.language_family import LanguageFamily
 from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
-from export.readers.common.options import noted, read_options
-from export.readers.common.rope import fit
-from export.readers.hugging_face import bart, marian, t5
-from export.readers.hugging_face.encoder_families import FAMILIES as ENCODERS
+from export.readers.common.options import Options, read_options
+from export.readers.common.rope import fit, rope_section
+from export.readers.common.tokenizers import DEFAULT, joined_template
+from export.readers.hugging_face import bart, t5
+from export.readers.hugging_face import bart as marian
+from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
-from export.readers.hugging_face.folder import CONFIG_FILE, Folder, open_folder
-from export.readers.hugging_face.language_models import read_language_model
-from models.storage.checkpoint import Checkpoint
+from export.readers.hugging_face.folder import (
+    CONFIG_FILE,
+    UNTIED,
+    Folder,
+    forced_eos,
+    generation_defaults,
+    open_folder,
+    refuse_unsupported,
+    stop_ids,
+)
+from export.readers.hugging_face.sentence_transformers import MODULES_FILE
+from export.readers.hugging_face.tokenizers import encode
+from models.conventions import Conventions
+from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
+from models.storage.files import read_file
+
+TEMPLATE_FILE = "chat_template.jinja"
+MORE_TEMPLATES = "additional_chat_templates"  # a folder of files
+MOST_TEMPLATES = 100
+PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers has whole ones
+
+
+def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
+    """Raises CheckpointError with every problem."""
+    folder.check_head("ForCausalLM", "LMHeadModel")
+    if (folder.path / MODULES_FILE).is_file():
+        folder.problems.append(
+            f"{MODULES_FILE}: this language model embeds texts; only encoders can do that here"
+        )
+    if folder.config.get("model_type") not in PARTIALLY_ROTATED:
+        for options in (folder.config, rope_section(folder.config)):
+            options.only("partial_rotary_factor", 1.0)
+    refuse_unsupported(folder.defaults)
+    folder.defaults.only("forced_bos_token_id")
+    config: Any = folder.configured(family.configure(folder.config))
+    if config.tied_embeddings and family.has_own_output(folder.config, config, folder.tensors):
+        folder.notes.append(UNTIED.format(file=CONFIG_FILE))
+        config = config.model_copy(update={"tied_embeddings": False})
+    weights = family.weights(folder.config, config, folder.tensors)
+    stop = stop_ids(folder.generation, folder.config) or (config.eos_id,)
+    conventions = Conventions(
+        prompt_prefix=prompt_prefix(folder, config.bos_id),
+        stop=stop,
+        forced_eos=forced_eos(folder.defaults, stop),
+        chat_template=_chat_template(folder),
+        generation=_defaults(folder.defaults, config.context_length),
+    )
+    return folder.checkpoint(config, weights, conventions)
+
+
+def _defaults(options: Options, context_length: int) -> dict[str, Any]:
+    """Return the defaults of requests. `min_length` and `max_length` count the prompt too, which is
+    not supported; they have no effect if they are 0 or as long as the context.
+    """
+    if options.values.get("min_length") == 0:
+        options.use("min_length")
+    length = options.values.get("max_length")
+    if isinstance(length, int) and length >= context_length:
+        options.use("max_length")
+    return generation_defaults(options)
+
+
+def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
+    """Read what its tokenizer puts before a text: the special tokens of the post-processor of
+    `tokenizer.json`. Older folders have none and say whether <s> does; with sentencepiece it does.
+    """
+    if folder.tokenizers is None:
+        return ()
+    if not (folder.path / TOKENIZER_FILE).is_file():
+        by_default = (folder.path / "tokenizer.model").is_file()
+        return (bos_id,) if folder.tokenizer.flag("add_bos_token", by_default) else ()
+    encoding = encode(folder.tokenizers.source, "a", folder.problems, is_bare=False)
+    marks = encoding.special_tokens_mask
+    first = marks.index(0) if 0 in marks else len(marks)
+    return tuple(encoding.ids[:first])
+
+
+def _chat_template(folder: Folder) -> str | None:
+    """Read the template, in Jinja; None without one. Files of templates count before others."""
+    return joined_template(_template_files(folder.path) or _named_templates(folder), folder.notes)
+
+
+def _template_files(folder: Path) -> dict[str, str]:
+    paths = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))[:MOST_TEMPLATES]
+    named = {path.stem: path for path in paths}
+    if (path := folder / TEMPLATE_FILE).is_file():
+        named[DEFAULT] = path
+    return {name: read_file(path).decode(errors="replace") for name, path in named.items()}
+
+
+def _named_templates(folder: Folder) -> dict[str, str]:
+    template = folder.tokenizer.get("chat_template")
+    if isinstance(template, str):
+        return {DEFAULT: template}
+    several = template if isinstance(template, list) else []
+    named = ((each.get("name"), each.get("template")) for each in several if isinstance(each, dict))
+    return {name: text for name, text in named if isinstance(name, str) and isinstance(text, str)}
+
 
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
     "bart": bart.read_bart,
     "m2m_100": bart.read_m2m_100,
-    "marian": marian.read,
+    "marian": marian.read_marian,
     "mbart": bart.read_mbart,
     "mt5": t5.read,
     "t5": t5.read,

@@ -14,7 +14,6 @@ from tokenizers import Tokenizer, decoders, normalizers
 
 from export.readers.common.options import Options, read_options
 from export.readers.common.weights import Tensors, WeightReader
-from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.folder import Folder, stored_tensors
 from export.readers.hugging_face.tokenizers import encode, token_ids
 from models.storage.files import read_json
@@ -191,7 +190,7 @@ class Template:
     suffix: tuple[int, ...] = ()
 
 
-def read_template(folder: Folder, family: EncoderFamily) -> Template:
+def read_template(folder: Folder, num_separators: int) -> Template:
     """Read it off what the tokenizer does with a pair; one that adds nothing, of older files, gets
     what its family has.
     """
@@ -212,7 +211,7 @@ def read_template(folder: Folder, family: EncoderFamily) -> Template:
         return Template(ids[: texts[0]], ids[end:second], ids[texts[-1] + 1 :])
     known = token_ids(source)
     cls, sep = (_mark(folder, names, known) for names in MARKS)
-    return Template((cls,), (sep,) * family.num_separators, (sep,))
+    return Template((cls,), (sep,) * num_separators, (sep,))
 
 
 def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:

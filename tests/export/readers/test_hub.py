@@ -10,8 +10,8 @@ from threading import Thread
 import pytest
 from huggingface_hub import constants
 
-from export.readers import hub
-from export.readers.catalogue import PullError
+from export import downloads
+from export.downloads import PullError
 
 COMMIT = "a" * 40
 REPOSITORIES: dict[str, dict[str, bytes]] = {
@@ -110,13 +110,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub
 
 def problem_of(name: str, file: str | None = None) -> str:
     with pytest.raises(PullError) as caught:
-        hub.fetch(name, file)
+        downloads.fetch_from_hub(name, file)
     [problem] = caught.value.problems
     return problem
 
 
 def test_a_model_without_its_code_and_its_second_copy(server: type[Hub]) -> None:
-    folder = hub.fetch("owner/model")
+    folder = downloads.fetch_from_hub("owner/model")
     wanted = {"config.json", "tokenizer.json", "README.md", "model.safetensors"}
     assert {path.name for path in folder.iterdir()} == wanted
     assert (folder / "model.safetensors").read_bytes() == b"weights" * 100
@@ -124,24 +124,26 @@ def test_a_model_without_its_code_and_its_second_copy(server: type[Hub]) -> None
 
 
 def test_modules_and_templates_in_folders_of_their_own(server: type[Hub]) -> None:
-    folder = hub.fetch("owner/parts")
+    folder = downloads.fetch_from_hub("owner/parts")
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert found == {name for name in REPOSITORIES["owner/parts"] if not name.startswith("onnx")}
 
 
 def test_what_is_there_is_not_fetched_again(server: type[Hub]) -> None:
-    folder = hub.fetch("owner/model")
+    folder = downloads.fetch_from_hub("owner/model")
     server.requested.clear()
-    assert hub.fetch("owner/model") == folder
+    assert downloads.fetch_from_hub("owner/model") == folder
     assert server.requested == []
 
 
 def test_older_weights_where_there_are_no_others(server: type[Hub]) -> None:
-    assert (hub.fetch("owner/older") / "pytorch_model.bin").read_bytes() == b"pickled"
+    assert (
+        downloads.fetch_from_hub("owner/older") / "pytorch_model.bin"
+    ).read_bytes() == b"pickled"
 
 
 def test_a_file_by_its_name(server: type[Hub]) -> None:
-    assert hub.fetch("owner/quantised", "model.Q4_1.gguf").read_bytes() == b"GGUF"
+    assert downloads.fetch_from_hub("owner/quantised", "model.Q4_1.gguf").read_bytes() == b"GGUF"
     assert server.requested == ["model.Q4_1.gguf"]
     assert problem_of("owner/quantised", "other") == "owner/quantised has no file 'other'"
 
@@ -158,7 +160,7 @@ def test_unknown_names(server: type[Hub]) -> None:
 
 
 def test_a_hub_that_cannot_be_reached(server: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = hub.fetch("owner/model")
+    folder = downloads.fetch_from_hub("owner/model")
     look_at(1, monkeypatch)
-    assert hub.fetch("owner/model") == folder  # it is there
+    assert downloads.fetch_from_hub("owner/model") == folder  # it is there
     assert "owner/older cannot be fetched from the hub" in problem_of("owner/older")

@@ -5,7 +5,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from export.readers.common.word_lists import from_sentencepiece, from_words
+from export.readers.common.tokenizers import from_sentencepiece, from_words
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

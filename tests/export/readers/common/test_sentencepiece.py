@@ -9,7 +9,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer as Library
 
 from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.word_lists import fairseq_order, from_sentencepiece, piece_ids
+from export.readers.common.tokenizers import fairseq_order, from_sentencepiece, piece_ids
 from models.data.tokenizer import encode_all, load_tokenizer
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import awkward_texts

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from export.readers.common.tables import (
+from export.readers.common.weights import (
     Held,
     Joined,
     Made,
     Names,
+    Shape,
     Table,
+    Tensors,
     held_names,
     read_weights,
     times,
 )
-from export.readers.common.weights import Shape, Tensors
 from models.arrays import Array
 from models.storage.stored import Stored
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
 from export.cli import export
-from export.readers.gguf.reader import read
-from export.readers.gguf.tensors import kept_bits
+from export.readers.gguf import read
+from export.readers.gguf_container import kept_bits
 from export.readers.reading import read_model
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.loading import load_module

@@ -10,7 +10,7 @@ import sentencepiece
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
-from export.readers.gguf.tokenizer import from_gguf
+from export.readers.gguf import from_gguf
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import SCRIPTS, awkward_texts
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.bundling.exporting import export_checkpoint
 from export.cli import export
-from export.readers.common.word_lists import piece_ids
+from export.readers.common.tokenizers import piece_ids
 from export.readers.hugging_face.tokenizers import read_tokenizers
 from export.readers.reading import read_model
 from models.configs.base import TranslationModelConfig

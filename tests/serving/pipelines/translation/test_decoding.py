@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.word_lists import from_words
+from export.readers.common.tokenizers import from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding

@@ -1,14 +1,20 @@
-"""Reads the tokenizer of a GGUF file: byte-level BPE ("gpt2") or sentencepiece's ("llama").
+"""GGUF files as checkpoints.
 
-Metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+The options, translated into Hugging Face's words, go through the reader of their families.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
+from export.readers.common.files import card_of, checkpoint_files, noted
+from export.readers.common.language_family import shapes_of
+from export.readers.common.language_models import FAMILIES
+from export.readers.common.options import Options, unused_notes
 from export.readers.common.pieces import (
     Kind,
     Order,
@@ -18,7 +24,114 @@ from export.readers.common.pieces import (
     TokenizerError,
     tokenizer_json,
 )
+from export.readers.common.rope import fit
 from export.readers.common.tokenizers import byte_level_bpe
+from export.readers.common.weights import Names, Table, Tensors, read_weights
+from export.readers.gguf_container import MAGIC, Container, kept_bits, read_container
+from export.readers.gguf_metadata import (
+    ARCHITECTURES,
+    NAMES,
+    ROPE_TABLES,
+    WITHOUT_EFFECT,
+    Architecture,
+    configuration,
+    conventions,
+    norms_less_one,
+    unpermuted,
+)
+from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
+from models.arrays import Arrays
+from models.storage.checkpoint import Checkpoint, CheckpointError
+
+SUFFIX = ".gguf"
+
+
+def looks_like(path: Path) -> bool:
+    """Tell whether a file says so by its name or its beginning."""
+    if not path.is_file():
+        return False
+    if path.suffix == SUFFIX:
+        return True
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read(path: Path, context_length: int | None = None) -> Checkpoint:
+    """context_length: the most tokens that it shall read, if not as many as it could. Raises
+    CheckpointError with all that is wrong.
+    """
+    container = read_container(path)
+    problems: list[str] = []
+    metadata = Options(path.name, {key: _plain(v) for key, v in container.fields.items()}, problems)
+    name = metadata.word("general.architecture")
+    if metadata.get("split.count", 1) != 1:
+        metadata.refuse("split.count", "is of a model in parts; join them with llama-gguf-split")
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        metadata.refuse("general.architecture", f"is not supported; {known} are")
+    if problems:
+        raise CheckpointError(path, problems)
+    values = configuration(name, metadata, container.tensors, problems)
+    notes: list[str] = []
+    texts = conventions(metadata, notes)
+    tokenizer = from_gguf(container.fields, problems)
+    if problems or tokenizer is None:
+        raise CheckpointError(path, problems)
+    options = Options(path.name, values, problems)
+    notes += fit(options, context_length)
+    config, weights = _model(container, options, ARCHITECTURES[name])
+    files = checkpoint_files(file_card(container), tokenizer)
+    checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
+    return noted(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
+
+
+def _bits(container: Container) -> Literal[4, 8] | None:
+    """Count those of the layers' matrices: tables of words are never held in less than 8."""
+    layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
+    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
+
+
+def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
+    """Read it; options in Hugging Face's words go through the reader of their families."""
+    problems, family = options.problems, FAMILIES[options.word("model_type")]
+    tensors = Tensors(container.stored, problems)
+    try:
+        config: Any = parse_config(family.configure(options))
+    except ModelConfigError as error:
+        raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    table = Table(_names(kind, config), family.table(options, config).changes, needless=ROPE_TABLES)
+    weights = read_weights(shapes_of(config), table, tensors)
+    tensors.finish()
+    if problems:
+        raise CheckpointError(container.path, problems)
+    return config, Arrays(weights)
+
+
+def _names(kind: Architecture, config: Any) -> Names:
+    permuted = unpermuted(config.num_heads, config.num_kv_heads) if kind.is_permuted else {}
+    norms = norms_less_one() if kind.norms_have_one else {}
+    return {**NAMES, **kind.names, **permuted, **norms}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def file_card(container: Container) -> bytes:
+    """Write name, kind, licence and types of tensors in Markdown, as far as the file says them."""
+    path, fields = container.path, container.fields
+    kinds = Counter(tensor.kind.name for tensor in container.tensors.values())
+    facts = [
+        f"Architecture: {fields.get('general.architecture')}",
+        f"Tensors: {', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}",
+    ]
+    for title, key in (("Author", "organization"), ("Licence", "license"), ("Size", "size_label")):
+        if value := fields.get(f"general.{key}"):
+            facts.append(f"{title}: {value}")
+    size = f"{path.stat().st_size / 1e6:.1f} MB"
+    origin = f"Imported from the GGUF file `{path.name}` ({size})."
+    return card_of(fields.get("general.name") or path.stem, origin, *facts)
+
 
 _PREFIX = "tokenizer.ggml."
 

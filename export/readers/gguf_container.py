@@ -9,16 +9,17 @@ block sizes are that package's.
 import math
 import reprlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf.constants import GGMLQuantizationType as Kind
+from gguf.quants import dequantize
 
 from export.readers.common.files import Cursor, MalformedFile
-from export.readers.gguf.tensors import READABLE, Tensor
 from models.arrays import Array
 from models.storage.checkpoint import CheckpointError
 from models.storage.stored import Stored
@@ -32,7 +33,6 @@ MAX_DIMS = 4  # ggml's GGML_MAX_DIMS
 DEFAULT_ALIGNMENT = 32
 ALIGNMENT_KEY = "general.alignment"
 NUM_NAMED = 5  # tensors that a message lists
-
 LENGTH = struct.Struct("<Q")  # of a text
 NUMBERS = {
     GGUFValueType.UINT8: "<u1",
@@ -47,6 +47,24 @@ NUMBERS = {
     GGUFValueType.INT64: "<i8",
     GGUFValueType.FLOAT64: "<f8",
 }
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Describes a tensor as it lies in the file; `shape` is numpy's: the last axis is contiguous.
+
+    data: uint8 [rows, bytes of a row], mapped.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    data: Array
+
+    def read(self) -> Array:
+        """Dequantise it, in fp32. Damaged scales yield values that are not finite."""
+        with np.errstate(all="ignore"):
+            values = dequantize(np.asarray(self.data), self.kind)
+        return values.reshape(self.shape).astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True)
@@ -240,3 +258,30 @@ def shortened(names: list[str]) -> str:
     """Show the first of them, and how many more there are."""
     more = len(names) - NUM_NAMED
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+READABLE = frozenset(
+    {
+        Kind.F32,
+        Kind.F16,
+        Kind.BF16,
+        Kind.Q8_0,
+        Kind.Q4_0,
+        Kind.Q4_1,
+        Kind.Q5_0,
+        Kind.Q5_1,
+        Kind.Q4_K,
+        Kind.Q5_K,
+        Kind.Q6_K,
+    }
+)
+FLOATS = frozenset({Kind.F32, Kind.F16, Kind.BF16})
+FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offset for 32 weights
+
+
+def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
+    """Tell how few bits keep matrices of these kinds; those of five and six bits need 8."""
+    quantised = {*kinds} - FLOATS
+    if not quantised:
+        return None
+    return 4 if quantised == {*kinds} <= FOUR_BITS else 8
