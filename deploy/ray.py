@@ -23,7 +23,7 @@ _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 def serve_config(config: ServerConfig) -> dict[str, Any]:
     """Return Ray Serve's configuration, with an application for each worker group.
 
-    Raise ConfigError for what a cluster cannot do, or must be told explicitly.
+    Raise ConfigError for what a cluster cannot do, or must be given explicitly.
     """
     if problems := list(_problems(config)):
         raise ConfigError("the configuration", problems)

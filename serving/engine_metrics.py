@@ -105,7 +105,7 @@ class _VllmMetrics:
             "vllm:request_success", "Finished requests by reason.", "finished_reason"
         )
         self.prefix_queries = new.counter(
-            "vllm:prefix_cache_queries", "Prompt tokens looked for in the cache."
+            "vllm:prefix_cache_queries", "Prompt tokens searched in the cache."
         )
         self.prefix_hits = new.counter("vllm:prefix_cache_hits", "Prompt tokens found in it.")
         self.drafted = new.counter("vllm:spec_decode_num_draft_tokens", "Drafted tokens.")
@@ -303,7 +303,7 @@ class MeasuredEngine:
                 yield events
 
     def _time(self, event: Event, now: float, started: float, latest: dict[str, float]) -> None:
-        """Time one event of several requests. latest: when each request told its last token."""
+        """Time one event of several requests. latest: time of the last token of each request."""
         if isinstance(event, TokenEvent):
             previous = latest.get(event.request_id)
             if previous is None:

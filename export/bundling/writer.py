@@ -59,30 +59,30 @@ ONNX graphs in {precision} ({PRECISIONS[precision]}), compared with the trained 
 """
 
 
-def tokens_of(config: AnyConfig, around: Conventions) -> Tokens:
+def tokens_of(config: AnyConfig, conventions: Conventions) -> Tokens:
     return Tokens(
         pad=config.pad_id,
         bos=config.bos_id,
         eos=config.eos_id,
-        source_prefix=around.source_prefix,
-        source_suffix=around.source_suffix,
-        prompt_prefix=around.prompt_prefix,
-        stop=around.stop,
-        unk=around.unk,
-        forced_eos=around.forced_eos,
-        sources=_language_ids(around.sources),
-        targets=_language_ids(around.targets),
+        source_prefix=conventions.source_prefix,
+        source_suffix=conventions.source_suffix,
+        prompt_prefix=conventions.prompt_prefix,
+        stop=conventions.stop,
+        unk=conventions.unk,
+        forced_eos=conventions.forced_eos,
+        sources=_language_ids(conventions.sources),
+        targets=_language_ids(conventions.targets),
     )
 
 
-def encoder_of(config: AnyConfig, around: Conventions) -> EncoderSpec | None:
+def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | None:
     """Return what comes out of a model that only encodes; None of others."""
     if not isinstance(config, EncoderConfig):
         return None
     spec = EncoderSpec(
-        separator=around.separator,
-        prompts=dict(around.prompts),
-        default_prompt=around.default_prompt,
+        separator=conventions.separator,
+        prompts=dict(conventions.prompts),
+        default_prompt=conventions.default_prompt,
     )
     head = config.head
     if isinstance(head, EmbeddingHead):

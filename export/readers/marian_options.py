@@ -182,15 +182,15 @@ def _norms(options: Options) -> dict[str, Any]:
     def steps(name: str, default: str = "") -> str:
         return options.word(f"transformer-{name}", default).replace("d", "")
 
-    around = steps("preprocess"), steps("postprocess", "dan")
-    if around not in NORMS:
+    steps_of_norm = steps("preprocess"), steps("postprocess", "dan")
+    if steps_of_norm not in NORMS:
         options.refuse("transformer-preprocess", "is not supported with this")
         options.refuse("transformer-postprocess")
     for name in ("postprocess-emb", "postprocess-top"):
         if steps(name) not in ("", "n"):
             options.refuse(f"transformer-{name}")
     return {
-        "norm": {"place": NORMS.get(around, "post"), "epsilon": EPSILON},
+        "norm": {"place": NORMS.get(steps_of_norm, "post"), "epsilon": EPSILON},
         "imported": {
             "embedding_norm": steps("postprocess-emb") == "n",
             "final_norm": steps("postprocess-top") == "n",

@@ -139,10 +139,10 @@ def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
     checkpoint = load_checkpoint(folder)
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
     config: Any = checkpoint.config
-    around = checkpoint.conventions
-    reader = Reader(tokenizer, around, config.context_length)
+    conventions = checkpoint.conventions
+    reader = Reader(tokenizer, conventions, config.context_length)
     return lambda documents: reader.score(
-        documents, lambda windows: nats(module, windows, around.prompt_prefix)
+        documents, lambda windows: nats(module, windows, conventions.prompt_prefix)
     )
 
 

@@ -13,7 +13,7 @@ from loadtest.bench.compare_workloads import Workload
 
 @dataclass(frozen=True)
 class Spread:
-    """A median and the extremes around it."""
+    """A median and its extremes."""
 
     median: float
     low: float
@@ -177,7 +177,7 @@ def _line(row: Row) -> str:
 
 
 def _first_tokens(row: Row) -> str:
-    """Write ours and theirs, where both were looked at."""
+    """Write ours and theirs, if both were measured."""
     both = [each.first_seconds for each in (row.ours, row.theirs)]
     return ", ".join(number(1e3 * median(times)) for times in both) if all(both) else ""
 

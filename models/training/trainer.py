@@ -88,7 +88,7 @@ class Trainer:
 
     def _train(self) -> None:
         self._counted_until = self._clock()
-        looked = self._intervals_done
+        validated = self._intervals_done
         with closing(self._batches()) as batches:  # its bar ends before anything else is said
             while not self._is_over():
                 self.brake.check()
@@ -98,9 +98,9 @@ class Trainer:
                 if len(self._unread) >= (STEPS_AHEAD if self.arithmetic.has_gpu else 1):
                     self._read_losses()
                 self._count()
-                if self._intervals_done > looked:
+                if self._intervals_done > validated:
                     self._validate()
-                    looked = self._intervals_done
+                    validated = self._intervals_done
         if not self._is_validated():
             self._validate()
 
@@ -132,7 +132,7 @@ class Trainer:
 
     @property
     def _intervals_done(self) -> int:
-        """Count how many times the weights should have been looked at by now."""
+        """Count how many times the weights should have been validated by now."""
         return int(self.fraction_done * self.run_config.validations + ROUNDING)
 
     def _read_losses(self) -> None:

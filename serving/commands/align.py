@@ -42,7 +42,7 @@ _OF_TRANSLATION = {
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The picture, .png, .svg or .pdf, or a page to look around in, .html.",
+    help="The picture, .png, .svg or .pdf, or an interactive page, .html.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write words, pieces and weights as JSON.")
 @click.option(
@@ -178,13 +178,13 @@ def _check_together(options: dict[str, Any]) -> None:
 async def _found(
     path: Path, config: "EngineConfig", options: dict[str, Any]
 ) -> "Alignment | Looks":
-    from serving.commands.alignments import aligned, looked
+    from serving.commands.alignments import aligned, attended
     from serving.pipelines.loading import opened
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         _check_task(card, options)
-        find = aligned if _is_alignment(card, options) else looked
+        find = aligned if _is_alignment(card, options) else attended
         return await find(catalog, card, options)
 
 

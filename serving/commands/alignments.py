@@ -180,7 +180,7 @@ def _weights_as_json(view: View) -> dict[str, Any]:
     return {**asdict(view), "weights": view.weights.tolist()}
 
 
-async def looked(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Looks:
+async def attended(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Looks:
     """Return what the words of SENTENCE, or what the model makes of it, look at.
 
     Raises RequestError.

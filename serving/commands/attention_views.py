@@ -1,4 +1,4 @@
-"""What one kind of attention told of a sentence, by words or by the pieces they are made of.
+"""The weights of one kind of attention for a sentence, by words or by the pieces they are made of.
 
 Those that look are rows, what they look at are columns. It knows text and numbers only.
 """

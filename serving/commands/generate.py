@@ -38,7 +38,7 @@ _DEFAULT_MAX_TOKENS = 128
 @model_option
 @click.option("--prompt", multiple=True, help="Text to go on from; may be given more than once.")
 @click.option("--chat", is_flag=True, help="Each prompt is a user's message to be answered.")
-@click.option("--system", help="With --chat: what the model is told before.")
+@click.option("--system", help="With --chat: the system message.")
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),

@@ -95,7 +95,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
 
 
 def progress_bar(file: BinaryIO) -> Any:
-    """On a terminal, after a while; with an end in sight where the input is a file."""
+    """On a terminal, after a while; with the remaining time if the input is a file."""
     from tqdm import tqdm
 
     total = None

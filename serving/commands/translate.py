@@ -21,14 +21,14 @@ from serving.commands.options import (
     target_option,
     translation_decoding,
 )
+from serving.jobs.folder import replacing
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.translation.job import Rendering, TranslationJob
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ async def _translate_files(
         async for batch in results:
             texts += batch.values()
             bar.update(len(batch))
-    with _replacing(target) as begun:
+    with replacing(target) as begun:
         document.write(texts, begun, job.target)
 
 
@@ -270,14 +270,3 @@ def _targets(files: Sequence[Path], output: Path) -> list[Path]:
             raise click.UsageError(f"{path} would be written over, as {target}")
     output.mkdir(parents=True, exist_ok=True)
     return targets
-
-
-@contextmanager
-def _replacing(target: Path) -> Iterator[Path]:
-    """Give a place to write to; the target is there, whole, once the block has ended well."""
-    begun = target.with_name(f".{target.name}.begun")
-    try:
-        yield begun
-        os.replace(begun, target)
-    finally:
-        begun.unlink(missing_ok=True)

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export import downloads
-from export import downloads as hub
 from export.downloads import Entry, Package, PullError
 from export.pull import pull
 from export.readers import reading
@@ -32,8 +31,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tiny_checkpoint("transformer", folder)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(downloads, "CATALOGUE", {"toy": TOY})
-    monkeypatch.setattr(downloads, "fetch", lambda name, cache: folder)
-    monkeypatch.setattr(hub, "fetch", lambda name, file: folder)
+    monkeypatch.setattr(downloads, "fetch_from_catalogue", lambda name, cache: folder)
+    monkeypatch.setattr(downloads, "fetch_from_hub", lambda name, file: folder)
     return folder
 
 
@@ -89,7 +88,7 @@ def test_what_cannot_be_fetched_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(name: str, cache: Path) -> Path:
         raise PullError(["no network", "no disk"])
 
-    monkeypatch.setattr(downloads, "fetch", fail)
+    monkeypatch.setattr(downloads, "fetch_from_catalogue", fail)
     result = run("toy")
     assert result.exit_code == 2
     assert result.output == "toy cannot be pulled:\n  no network\n  no disk\n"

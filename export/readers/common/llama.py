@@ -180,10 +180,10 @@ def _rotating(config: Options) -> tuple[int, ...]:
     interval = max(config.integer("no_rope_layer_interval", 4), 1)
     layers = range(num_layers(config))
     usual = tuple(int((layer + 1) % interval != 0) for layer in layers)
-    told = config.integers("no_rope_layers") or usual
-    if len(told) != len(usual):
+    flags = config.integers("no_rope_layers") or usual
+    if len(flags) != len(usual):
         config.refuse("no_rope_layers", f"must hold {len(usual)} numbers")
-    return told
+    return flags
 
 
 SMOLLM3 = LanguageFamily(configure_smollm3, table)
@@ -276,9 +276,9 @@ def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
     config.positive("query_pre_attn_scalar", 256)
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
-    told = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
+    limits = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
     sizes = _sizes(config, act="hidden_activation")
-    return joined(sizes, windows(config), {"imported": {**told, "sandwich_norms": True}})
+    return joined(sizes, windows(config), {"imported": {**limits, "sandwich_norms": True}})
 
 
 def gemma_table(options: Options, config: LlamaConfig) -> Table:

@@ -21,13 +21,13 @@ from export.readers.common.weights import (
 )
 from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
-    Around,
     Modules,
     Template,
+    TextOptions,
     only_reading,
-    read_around,
     read_modules,
     read_template,
+    read_text_options,
 )
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.arrays import Array
@@ -188,27 +188,27 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     folder.generation.use(*KEYS)
     folder.config.only("directionality", "bidi")
     folder.config.only("pruned_heads", {})
-    around = read_around(folder.path, folder.tokenizer, folder.problems)
+    text_options = read_text_options(folder.path, folder.tokenizer, folder.problems)
     if folder.tokenizers is not None:
-        source = only_reading(folder.tokenizers.source, lowercases=around.lowercases)
+        source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family.num_separators)
     if not _is_classifier(folder):
         modules = read_modules(folder.path, folder.problems)
         _check_head(folder, modules.pooling)
-    config: Any = folder.configured(_configure(family, folder, modules, around, template))
+    config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
     return folder.checkpoint(
-        config, _weights(family, folder, config, modules), _conventions(template, around)
+        config, _weights(family, folder, config, modules), _conventions(template, text_options)
     )
 
 
-def _conventions(template: Template, around: Around) -> Conventions:
+def _conventions(template: Template, text_options: TextOptions) -> Conventions:
     return Conventions(
         source_prefix=template.prefix,
         source_suffix=template.suffix,
         separator=template.separator,
-        prompts=around.prompts,
-        default_prompt=around.default_prompt,
+        prompts=text_options.prompts,
+        default_prompt=text_options.default_prompt,
     )
 
 
@@ -229,7 +229,11 @@ def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
 
 
 def _configure(
-    family: EncoderFamily, folder: Folder, modules: Modules, around: Around, template: Template
+    family: EncoderFamily,
+    folder: Folder,
+    modules: Modules,
+    text_options: TextOptions,
+    template: Template,
 ) -> dict[str, Any]:
     options = folder.config
     options.only("position_embedding_type", "absolute")
@@ -243,13 +247,13 @@ def _configure(
         **sizes,
         "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
-        "max_source_tokens": min(positions, around.max_tokens or positions),
+        "max_source_tokens": min(positions, text_options.max_tokens or positions),
         "num_types": min(num_types, 1) if family.pads_positions else num_types,
         "distances": _distances(folder) if family.has_distances else None,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
         "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
-        "head": _head(family, folder, modules, around, sizes["d_model"]),
+        "head": _head(family, folder, modules, text_options, sizes["d_model"]),
         "pad_id": pad,
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
@@ -274,7 +278,7 @@ def _first_position(family: EncoderFamily, folder: Folder) -> int:
 
 
 def _head(
-    family: EncoderFamily, folder: Folder, modules: Modules, around: Around, dim: int
+    family: EncoderFamily, folder: Folder, modules: Modules, text_options: TextOptions, dim: int
 ) -> dict[str, Any]:
     if not _is_classifier(folder):
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
@@ -282,7 +286,7 @@ def _head(
         "kind": "labels",
         "dense": [{"dim": dim, "activation": family.squashing}],
         "labels": (labels := _labels(folder)),
-        "scores": _scores(folder, around, len(labels)),
+        "scores": _scores(folder, text_options, len(labels)),
     }
 
 
@@ -295,15 +299,17 @@ def _labels(folder: Folder) -> list[str]:
     return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
 
 
-def _scores(folder: Folder, around: Around, num_labels: int) -> str:
+def _scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
     """Find what is done to logits: as a cross-encoder says, else as `transformers` does it."""
     options = folder.config
-    told = around.activation or options.section("sentence_transformers").word("activation_fn", "")
-    told = told or options.word("sbert_ce_default_activation_function", "")
-    if told:
-        found = SCORES.get(told.rpartition(".")[2])
+    activation = text_options.activation or options.section("sentence_transformers").word(
+        "activation_fn", ""
+    )
+    activation = activation or options.word("sbert_ce_default_activation_function", "")
+    if activation:
+        found = SCORES.get(activation.rpartition(".")[2])
         if found is None:
-            options.problems.append(f"{options.file}: activation {told!r} is not supported")
+            options.problems.append(f"{options.file}: activation {activation!r} is not supported")
         return found or "none"
     problem = options.word("problem_type", "")
     if problem == "regression":

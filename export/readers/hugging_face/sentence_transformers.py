@@ -139,11 +139,12 @@ def _options(path: Path, problems: list[str]) -> Options:
 
 
 @dataclass(frozen=True)
-class Around:
-    """Holds what is done to texts before a model reads them, and to what it gives.
+class TextOptions:
+    """How texts are prepared for a model, and how its scores are computed.
 
-    prompts: by the name of each; default_prompt: the name of one. max_tokens: of a text, where
-    that is said. lowercases: before a tokenizer sees them. activation: of a cross-encoder's scores.
+    prompts: by name. default_prompt: a name among them. max_tokens: maximum length of a text, or
+    None. lowercases: whether texts are lower-cased before the tokenizer. activation: the activation
+    function of a cross-encoder.
     """
 
     prompts: Mapping[str, str]
@@ -153,8 +154,8 @@ class Around:
     activation: str
 
 
-def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around:
-    """Read it from the files beside those of `transformers`."""
+def read_text_options(folder: Path, tokenizer: Options, problems: list[str]) -> TextOptions:
+    """Read the options from the additional files of Sentence Transformers."""
     texts = read_options(folder / "config_sentence_transformers.json", problems)
     cuts = read_options(folder / "sentence_bert_config.json", problems)
     prompts = texts.section("prompts")
@@ -169,7 +170,7 @@ def read_around(folder: Path, tokenizer: Options, problems: list[str]) -> Around
         and isinstance(length, int)
         and 2 <= length < 2**31
     ]
-    return Around(
+    return TextOptions(
         {name: text for name, text in named.items() if text},
         default if named.get(default or "") else None,
         min(lengths, default=None),
@@ -217,8 +218,8 @@ def read_template(folder: Folder, num_separators: int) -> Template:
 def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
     """Find the id of a special token, which `tokenizer_config.json` may call by another name."""
     role, *usual = names
-    told = folder.tokenizer.get(role)
-    wanted = [told.get("content") if isinstance(told, dict) else told, *usual]
+    value = folder.tokenizer.get(role)
+    wanted = [value.get("content") if isinstance(value, dict) else value, *usual]
     found = [known[name] for name in wanted if name in known]
     if not found:
         folder.problems.append(f"tokenizer: there is no {role}")

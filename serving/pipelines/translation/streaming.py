@@ -1,5 +1,5 @@
-"""Describes what is certain of translations that are being made: text that was told is never taken
-back, and of each text sentences come in their order.
+"""The certain part of translations in progress: text that was sent is never taken back, and the
+sentences of a text are sent in order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class GrowingSentence:
         self._references = references or {}
         self._written = ""
         self._certain = ""
-        self._num_told = 0
+        self._num_sent = 0
         self.reason: FinishReason | None = None
 
     def push(self, token_id: int) -> None:
@@ -38,18 +38,18 @@ class GrowingSentence:
             self._certain = self._written.strip().translate(self._references)
 
     def finish(self, text: str, reason: FinishReason) -> None:
-        assert text.startswith(self._certain[: self._num_told]), "what was told stays"
+        assert text.startswith(self._certain[: self._num_sent]), "sent text must not change"
         self._certain, self.reason = text, reason
 
     def take(self) -> str:
-        """Return what is certain and was not told yet."""
-        news, self._num_told = self._certain[self._num_told :], len(self._certain)
+        """Return the certain text that was not sent yet."""
+        news, self._num_sent = self._certain[self._num_sent :], len(self._certain)
         return news
 
 
 @dataclass(slots=True)
 class GrowingText:
-    """The sentences of one text; those before `place` have been told."""
+    """The sentences of one text; those before `place` have been sent."""
 
     number: int
     layout: TextLayout
@@ -58,7 +58,7 @@ class GrowingText:
     has_begun: bool = field(default=False)
 
     def deltas(self) -> Iterator[TranslationDelta]:
-        """Yield what can be told now."""
+        """Yield the text that can be sent now."""
         while self.place < len(self.sentences):
             sentence = self.sentences[self.place]
             piece, reason = sentence.take(), sentence.reason

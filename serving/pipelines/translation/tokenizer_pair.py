@@ -35,7 +35,7 @@ class LanguageFrame:
         num_given = len(framed.prompt_prefix)
         return cls(framed.source_prefix, framed.source_suffix, prompt, num_given)
 
-    def around(self, ids: Sequence[int]) -> TokenIds:
+    def framed(self, ids: Sequence[int]) -> TokenIds:
         return (*self.before, *ids, *self.after)
 
     @property
@@ -72,10 +72,10 @@ class TokenizerPair:
 
     def encode_sources(self, texts: Sequence[str], frame: LanguageFrame) -> list[TokenIds]:
         """Return each text as the encoder takes it."""
-        return [frame.around(ids) for ids in self.source.encode_batch(texts)]
+        return [frame.framed(ids) for ids in self.source.encode_batch(texts)]
 
     def source_pieces(self, ids: TokenIds, frame: LanguageFrame) -> list[bytes]:
-        """Return the bytes of each token of a framed source; those around the text have none."""
+        """Return the bytes of each token of a framed source; special tokens have none."""
         end = len(ids) - len(frame.after)
         text = self.source.pieces(ids[len(frame.before) : end])
         return [*(b"" for _ in frame.before), *text, *(b"" for _ in frame.after)]
