@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from loadtest.bench.compare_workloads import Kind, Workload
-from serving.engine.runtime.plan import candidates
+from serving.engine.runtime.planning import candidate_plans
 
 FILE_BATCHES = (16, 32, 64, 128)
 PADDED_BATCH, PADDED_BATCHES = 32, (8, 16, 32, 64)  # 32 is the default of Sentence Transformers
@@ -211,7 +211,7 @@ def own_process(kind: str, setup: Setup) -> EngineProcess:
 
 def own_orders(workload: Workload, order: Order, num_cores: int) -> list[Order]:
     """Return the execution plans that a server measures, if they have a request for each engine."""
-    plans = candidates(num_cores)
+    plans = candidate_plans(num_cores)
     return [
         {**order, "engines": plan.engines, "threads": plan.threads}
         for plan in plans

@@ -21,7 +21,7 @@ from serving.bundle.manifest import Task
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.plan import Allowance, Plan
+from serving.engine.runtime.planning import CpuBudget, Plan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.worker import Steps
@@ -170,7 +170,7 @@ class TextsWorker:
     def _catalog(self, setting: Setting) -> Catalog:
         if setting not in self._catalogs:
             config = EngineConfig(FILE_SLOTS, max_waiting=None, encoder_cache_bytes=0)
-            loaded = load_model(self._bundle, config, Allowance(self._cores, *setting))
+            loaded = load_model(self._bundle, config, CpuBudget(self._cores, *setting))
             self._catalogs[setting] = Catalog([loaded.pipeline])
         return self._catalogs[setting]
 

@@ -32,7 +32,7 @@ from serving.deployments.metrics import Exposed, merged, proxy_exposition, repli
 from serving.deployments.patches import apply_patches
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats
-from serving.engine.runtime.plan import Allowance
+from serving.engine.runtime.planning import CpuBudget
 from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.keys import KeyRing, key_ring
@@ -191,7 +191,7 @@ class Replica:
         return load_model(
             bundle,
             engine_config(group, cpus),
-            allowance_of(group, cpus),
+            cpu_budget_of(group, cpus),
             group.limits.max_segments,
             self._engine_metrics.meter_of,
             self._share.join,
@@ -214,9 +214,9 @@ class Replica:
         return merged([*living, *ended, proxy_exposition()])
 
 
-def allowance_of(group: WorkerGroup, cpus: int) -> Allowance:
+def cpu_budget_of(group: WorkerGroup, cpus: int) -> CpuBudget:
     """Return all CPUs of the replica for every model: models take turns on them, step by step."""
-    return Allowance(cpus, group.engines, group.threads, serves_http=True, measures=True)
+    return CpuBudget(cpus, group.engines, group.threads, serves_http=True, can_measure=True)
 
 
 def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:

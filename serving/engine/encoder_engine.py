@@ -21,7 +21,7 @@ from serving.engine.generation import Generation
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Encoder
-from serving.engine.runtime.session import open_graphs, settled
+from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
@@ -42,7 +42,7 @@ class EncodingEngine:
     ) -> None:
         """Load a bundle's graph. Arguments and errors are those of `Engine`."""
         self.manifest, self.job_size = bundle.manifest, job_size
-        self.config = settled(config or EngineConfig(), bundle.manifest)
+        self.config = with_device(config or EngineConfig(), bundle.manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, self.config)
         shared = shared or SharedParts.of(bundle.manifest, self.config, graphs)

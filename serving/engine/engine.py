@@ -23,7 +23,7 @@ from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Batch, Decision, Rows
 from serving.engine.runtime.graph import Graph, Graphs
 from serving.engine.runtime.runner import Runner
-from serving.engine.runtime.session import open_graphs, settled
+from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
@@ -55,7 +55,7 @@ class Engine:
         """
         self.manifest, self.job_size = bundle.manifest, job_size
         manifest = bundle.manifest
-        self.config = config = settled(config or EngineConfig(), manifest)
+        self.config = config = with_device(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
         shared = shared or SharedParts.of(manifest, config, graphs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from serving.bundle.manifest import AttentionShape, EncoderSpec, Manifest, Precision, Task
-from serving.engine.runtime.planner import Settled
+from serving.engine.runtime.planning import PlannedModel
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
 
@@ -21,8 +21,8 @@ class PlanCard:
     chosen: str
 
     @classmethod
-    def of(cls, settled: Settled) -> "PlanCard":
-        return cls(settled.plan.engines, settled.plan.threads, settled.origin)
+    def of(cls, planned: PlannedModel) -> "PlanCard":
+        return cls(planned.plan.engines, planned.plan.threads, planned.origin)
 
 
 @dataclass(frozen=True, slots=True)

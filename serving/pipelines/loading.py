@@ -24,8 +24,7 @@ from serving.engine.engine import Engine
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.runtime.graph import Graphs, sharing_attention
 from serving.engine.runtime.machine import instruction_sets, let_threads_take_turns_quickly
-from serving.engine.runtime.plan import Allowance
-from serving.engine.runtime.planner import Planner, Settled
+from serving.engine.runtime.planning import CpuBudget, PlannedModel, plan_model
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.worker import Steps, TakesTurns
@@ -104,26 +103,28 @@ class ModelParts:
             return EncodingEngine(self.bundle, config, graphs, shared, job_size)
         return self.engine(config, graphs, shared, job_size)
 
-    def settle(self, config: EngineConfig, allowance: Allowance) -> Settled:
-        """Choose how many engines of how many threads there are to be. Raises as `engine`."""
-        return Planner(self.bundle, config, self.any_engine).settle(allowance)
+    def plan(self, config: EngineConfig, budget: CpuBudget) -> PlannedModel:
+        """Choose the number of engines and of their threads. Raises as `engine`."""
+        return plan_model(self.bundle, config, budget, self.any_engine)
 
-    def engines(self, settled: Settled, has_engine_for_small_jobs: bool = False) -> list[Steps]:
+    def engines(
+        self, planned: PlannedModel, has_engine_for_small_jobs: bool = False
+    ) -> list[Steps]:
         """Make the engines of a plan: they share graphs, one queue, and kept states.
 
         has_engine_for_small_jobs: add an engine that serves small jobs while there are large ones;
             not on a GPU, which has no memory for a second batch.
         """
-        config = settled.config
-        shared = SharedParts.of(self.bundle.manifest, config, settled.graphs)
-        graphs = sharing_attention(settled.graphs)
-        sizes = [JobSize.COMMON] * settled.plan.engines
+        config = planned.config
+        shared = SharedParts.of(self.bundle.manifest, config, planned.graphs)
+        graphs = sharing_attention(planned.graphs)
+        sizes = [JobSize.COMMON] * planned.plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":
             sizes.append(JobSize.SMALL)
         return [self.any_engine(config, graphs, shared, job_size) for job_size in sizes]
 
     def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
-        """Make what turns jobs into the engine's requests, and its events into answers.
+        """Make the pipeline, which turns jobs into requests, and events into results.
 
         max_segments: sentences of one request; None is no limit.
         """
@@ -139,7 +140,7 @@ class ModelParts:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that answers, and the engine it asks, which runs until it is shut down."""
+    """A model's pipeline and its engine, which runs until it is shut down."""
 
     pipeline: Model
     engine: AsyncEngine
@@ -148,14 +149,14 @@ class LoadedModel:
 def load_model(
     folder: Path,
     config: EngineConfig,
-    allowance: Allowance | None = None,
+    budget: CpuBudget | None = None,
     max_segments: int | None = None,
     meter_of: Callable[[str], Meter] | None = None,
     turns_of: TurnsOf | None = None,
 ) -> LoadedModel:
     """Load a bundle and start its engines. Raises BundleError or DeviceError.
 
-    allowance: what they may use; by default one engine has the threads that `config` says.
+    budget: the CPUs they may use; by default one engine has the threads that `config` says.
     max_segments: sentences of one request; None is no limit.
     meter_of: makes the meter of a model from its name.
     turns_of: makes the turns of so many engines of so many threads, where they share a processor
@@ -164,19 +165,19 @@ def load_model(
     let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
     name = parts.bundle.manifest.name
-    settled = parts.settle(config, allowance or Allowance(config.threads, 1, config.threads))
-    logger.info("%s: %s", name, settled)
+    planned = parts.plan(config, budget or CpuBudget(config.threads, 1, config.threads))
+    logger.info("%s: %s", name, planned)
     meter = meter_of(name) if meter_of else None
-    engines = parts.engines(settled, has_engine_for_small_jobs=turns_of is not None)
-    turns = _turns(engines, settled.plan.threads, turns_of) if turns_of else ()
+    engines = parts.engines(planned, has_engine_for_small_jobs=turns_of is not None)
+    turns = _turns(engines, planned.plan.threads, turns_of) if turns_of else ()
     bridge = AsyncEngine(engines, meter, turns)
     port: EnginePort = bridge
     if meter is not None:
         meter.on_stats(bridge.stats())
         port = meter.measured(bridge)
     pipeline = parts.pipeline(port, max_segments)
-    fingerprint = fingerprint_of(parts.bundle.manifest, settled.config.device)
-    plan = PlanCard.of(settled)
+    fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
+    plan = PlanCard.of(planned)
     text = parts.bundle.card_text
     pipeline.card = replace(pipeline.card, plan=plan, fingerprint=fingerprint, text=text)
     bridge.start()
@@ -210,13 +211,13 @@ def fingerprint_of(manifest: Manifest, device: str) -> str:
 
 @asynccontextmanager
 async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
-    """Load one bundle as a catalog, and end its engines in the end. Raises BundleError or
-    DeviceError.
+    """Load one bundle as a catalog, and shut its engines down at the end. Raises BundleError
+    or DeviceError.
 
-    Its plan is what was measured when it was served here, or the default: a few lines are done
-    before anything is measured.
+    Its plan is the one measured when it was served on this machine, or the default: measuring would
+    take longer than a few lines do.
     """
-    loaded = load_model(path, config, Allowance(config.threads))
+    loaded = load_model(path, config, CpuBudget(config.threads))
     try:
         yield Catalog([loaded.pipeline])
     finally:

@@ -152,7 +152,7 @@ def _max_rows(bundle: Bundle, config: EngineConfig, runtime: CudaRuntime) -> int
     return rows
 
 
-def settled(config: EngineConfig, manifest: Manifest) -> EngineConfig:
+def with_device(config: EngineConfig, manifest: Manifest) -> EngineConfig:
     """Replace `auto` by a device: a GPU that can run the bundle, else the CPU."""
     if config.device != "auto":
         return config

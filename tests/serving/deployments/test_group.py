@@ -8,9 +8,9 @@ import pytest
 
 from serving.deployments import group as group_module
 from serving.deployments.group import WaitingTokens, cpus_per_replica, replicas_of
-from serving.deployments.replica import allowance_of, engine_config, load_of
+from serving.deployments.replica import cpu_budget_of, engine_config, load_of
 from serving.engine.measures import EngineStats
-from serving.engine.runtime.plan import Plan
+from serving.engine.runtime.planning import Plan
 from serving.server_config import WorkerGroup
 
 
@@ -28,8 +28,8 @@ def test_replicas_share_the_cpus_unless_they_were_given_some(
 
 def test_a_plan_that_was_given_reaches_every_model() -> None:
     group = WorkerGroup(bundles=(Path("a"),), engines=3)
-    assert allowance_of(group, 6).given == Plan(3, 2)
-    assert allowance_of(WorkerGroup(bundles=(Path("a"),)), 6).given is None
+    assert cpu_budget_of(group, 6).given_plan == Plan(3, 2)
+    assert cpu_budget_of(WorkerGroup(bundles=(Path("a"),)), 6).given_plan is None
 
 
 def test_sizes_reach_the_engine() -> None:

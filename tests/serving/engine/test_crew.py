@@ -16,7 +16,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs, sharing_attention
-from serving.engine.runtime.plan import Allowance
+from serving.engine.runtime.planning import CpuBudget
 from serving.engine.scheduling.admission import SharedParts
 from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
 from serving.parameters import BeamParams, SamplingParams
@@ -300,8 +300,8 @@ async def run_under(
     parts: ModelParts, engines: int, threads: int, requests: list[GenerationRequest]
 ) -> list[object]:
     config = EngineConfig(slots=6)
-    settled = parts.settle(config, Allowance(2, engines, threads))
-    bridge = AsyncEngine(parts.engines(settled))
+    planned = parts.plan(config, CpuBudget(2, engines, threads))
+    bridge = AsyncEngine(parts.engines(planned))
     bridge.start()
     try:
         told = await bridge.run(requests)

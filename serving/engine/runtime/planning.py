@@ -1,0 +1,415 @@
+"""Choose the execution plan of a model: how many engines of how many threads each.
+
+One engine with many threads answers a single request soonest. Engines of one thread each have the
+highest throughput, because no thread waits for another, and one computes while another's Python
+runs. The outputs are the same, byte for byte, under any plan.
+
+The rule: the highest throughput wins, but a step of one row may take at most twice as long as under
+the plan where it is shortest. Plans are measured in turns, so that other load on the machine
+disturbs all of them alike, and another plan than the default must win in nearly every round.
+"""
+
+import hashlib
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
+from enum import StrEnum
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from serving.bundle.manifest import MANIFEST_FILE, Manifest
+from serving.bundle.opening import Bundle
+from serving.engine.config import EngineConfig
+from serving.engine.runtime.graph import Graphs
+from serving.engine.runtime.machine import processor_name
+from serving.engine.runtime.session import open_graphs, with_device
+from serving.engine.states.store import max_source_tokens
+from serving.engine.worker import Steps
+from serving.request import FailedEvent, GenerationRequest, is_final
+
+# The small operators of a step gain little from more threads.
+DEFAULT_THREADS = 4
+# Over HTTP on two CPUs, two engines of one thread answer up to 1.6 times as many requests as one
+# of two threads, which wait for each other whenever HTTP has one of the CPUs.
+DEFAULT_ENGINES = 2
+# The graphs of all measured plans are loaded at the same time, and few steps of a larger model fit
+# into the time of a measurement.
+MAX_MEASURED_BYTES = 512 * 2**20
+
+
+class Origin(StrEnum):
+    """How a plan was chosen."""
+
+    GIVEN = "given"
+    ONLY = "only one possible"
+    MEASURED = "measured"
+    KEPT = "measured at an earlier start"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Plan:
+    engines: int
+    threads: int
+
+    def __str__(self) -> str:
+        engines = "1 engine" if self.engines == 1 else f"{self.engines} engines"
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{engines}, {threads} each"
+
+    @property
+    def num_threads(self) -> int:
+        return self.engines * self.threads
+
+
+@dataclass(frozen=True)
+class CpuBudget:
+    """The CPUs that a model may use, and the part of its plan that the user has given.
+
+    cpus: number of CPUs for all engines, and for HTTP if the model is served.
+    engines, threads: None if it is to be chosen.
+    serves_http: whether HTTP runs on the same CPUs.
+    can_measure: whether there is time to measure the model.
+    """
+
+    cpus: int
+    engines: int | None = None
+    threads: int | None = None
+    serves_http: bool = False
+    can_measure: bool = False
+
+    @property
+    def given_plan(self) -> Plan | None:
+        """Return the plan if the given engines or threads decide it, else None."""
+        if self.engines is not None:
+            return Plan(self.engines, self.threads or max(1, self.cpus // self.engines))
+        if self.threads is not None:
+            return Plan(max(1, self.cpus // self.threads), self.threads)
+        return None
+
+
+def divide_cpus(cpus: int, threads: int) -> Plan:
+    """Return the plan that fills the CPUs with engines of about this number of threads."""
+    engines = max(1, int(cpus / threads + 0.5))
+    return Plan(engines, max(1, cpus // engines))
+
+
+def default_plan(cpus: int) -> Plan:
+    return divide_cpus(cpus, min(DEFAULT_THREADS, max(1, cpus // DEFAULT_ENGINES)))
+
+
+def unmeasured_plan(budget: CpuBudget) -> Plan:
+    """Return the plan of a model that is not measured. Without HTTP nobody waits for a single
+    request, so each of a few CPUs gets an engine; many engines would each read all weights for few
+    rows.
+    """
+    if budget.serves_http or budget.cpus > DEFAULT_THREADS:
+        return default_plan(budget.cpus)
+    return divide_cpus(budget.cpus, 1)
+
+
+def candidate_plans(cpus: int) -> list[Plan]:
+    """Return the plans to be measured, the default first."""
+    sizes = (1, 2, DEFAULT_THREADS, 2 * DEFAULT_THREADS)
+    others = (divide_cpus(cpus, threads) for threads in sizes)
+    return list(dict.fromkeys([default_plan(cpus), *others]))
+
+
+@dataclass(frozen=True)
+class Round:
+    """The throughput of all engines with many rows, and the seconds of a step of one row."""
+
+    tokens_per_second: float
+    step_seconds: float
+
+
+Measurements = Mapping[Plan, Sequence[Round]]  # the i-th rounds of all plans ran one after another
+
+MIN_ROUNDS = 4
+_MIN_GAIN = 1.03
+# HTTP, which is not measured, needs a CPU too.
+_MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP = 1.25
+_MIN_SHARE_OF_ROUNDS = 0.8
+_MAX_LATENCY_LOSS = 2.0
+
+
+def best_plan(default: Plan, measurements: Measurements, serves_http: bool = False) -> Plan:
+    """Return the best measured plan, or the default if no other is clearly better."""
+    if _num_rounds(measurements) < MIN_ROUNDS:
+        return default
+    latency = _medians(measurements, "step_seconds")
+    throughput = _medians(measurements, "tokens_per_second")
+    longest = _MAX_LATENCY_LOSS * min(latency.values())
+    quick = [plan for plan in measurements if latency[plan] <= longest]
+
+    def is_better(plan: Plan) -> bool:
+        more_threads = serves_http and plan.threads > default.threads
+        min_gain = _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP if more_threads else _MIN_GAIN
+        pairs = zip(measurements[plan], measurements[default], strict=False)
+        won = [own.tokens_per_second > min_gain * other.tokens_per_second for own, other in pairs]
+        return sum(won) >= _MIN_SHARE_OF_ROUNDS * len(won)
+
+    better = [plan for plan in quick if default not in quick or is_better(plan)]
+    return max(better, key=throughput.__getitem__, default=default)
+
+
+def _num_rounds(measurements: Measurements) -> int:
+    return min((len(rounds) for rounds in measurements.values()), default=0)
+
+
+def _medians(measurements: Measurements, name: str) -> dict[Plan, float]:
+    return {
+        plan: statistics.median(getattr(each, name) for each in rounds)
+        for plan, rounds in measurements.items()
+    }
+
+
+MAX_SECONDS = 2.0  # of a measurement, with the loading of the graphs
+ROUNDS = 8
+_SECONDS_OF_SINGLE_STEPS, _SECONDS_AT_LOAD = 0.01, 0.02
+
+Clock = Callable[[], float]
+
+
+class Measured(Protocol):
+    def measure(self) -> Round: ...
+
+
+def measure_plans(
+    plans: Iterable[Plan],
+    open_trial: Callable[[Plan], Measured],
+    clock: Clock = time.perf_counter,
+) -> Measurements:
+    """Measure the first plans, as many as there is time for."""
+    ends = clock() + MAX_SECONDS
+    trials: dict[Plan, Measured] = {}
+    for plan in plans:
+        trials[plan] = open_trial(plan)
+        trials[plan].measure()  # the first steps allocate memory
+        if clock() > ends - MAX_SECONDS / 2:
+            break
+    rounds: dict[Plan, list[Round]] = {plan: [] for plan in trials}
+    for _ in range(ROUNDS):
+        if len(trials) == 1 or clock() > ends:
+            break
+        for plan, trial in trials.items():
+            rounds[plan].append(trial.measure())
+    return rounds
+
+
+class MeasurementFile:
+    """The file that keeps the measurements of one bundle, for the next start.
+
+    There is a file for each bundle (byte for byte), processor, number of CPUs and set of software
+    versions, beneath $XDG_CACHE_HOME (XDG Base Directory Specification).
+    """
+
+    def __init__(self, bundle: Bundle, cpus: int) -> None:
+        manifest = bundle.folder / MANIFEST_FILE  # it holds the checksums of all other files
+        key = (
+            hashlib.sha256(manifest.read_bytes()).hexdigest(),
+            processor_name(),
+            os.cpu_count(),
+            cpus,
+            version("attendant"),
+            version("onnxruntime"),
+        )
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+        self._path = cache_folder() / f"{digest[:32]}.json"
+
+    def read(self) -> Measurements:
+        """Return what is kept; nothing if the file is missing or damaged."""
+        try:
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            return {
+                Plan(*map(int, plan)): [Round(*map(float, each)) for each in rounds]
+                for plan, rounds in document
+            }
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def write(self, measurements: Measurements) -> None:
+        """Keep measurements. If they cannot be written, the next start measures again."""
+        document = [
+            (astuple(plan), [astuple(each) for each in rounds])
+            for plan, rounds in measurements.items()
+        ]
+        temporary = self._path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(document), encoding="utf-8")
+            temporary.replace(self._path)
+
+
+def cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant" / "plans"
+
+
+MakeEngine = Callable[[EngineConfig, Graphs], Steps]
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A plan, how it was chosen, and the configuration and graphs of its engines."""
+
+    plan: Plan
+    origin: Origin
+    config: EngineConfig
+    graphs: Graphs
+
+    def __str__(self) -> str:
+        return f"{self.plan} ({self.origin})"
+
+
+def plan_model(
+    bundle: Bundle, config: EngineConfig, budget: CpuBudget, make_engine: MakeEngine
+) -> PlannedModel:
+    """Choose a plan and load its graphs. Raises BundleError or DeviceError."""
+    config = with_device(config, bundle.manifest)
+    loaded: dict[int, Graphs] = {}
+
+    def graphs_for(threads: int) -> Graphs:
+        if threads not in loaded:
+            loaded[threads] = open_graphs(bundle, replace(config, threads=threads))
+        return loaded[threads]
+
+    def open_trial(plan: Plan) -> Trial:
+        graphs = graphs_for(plan.threads)
+        return Trial(bundle.manifest, config, plan, lambda each: make_engine(each, graphs))
+
+    plan, origin = _choose(bundle, config, budget, open_trial)
+    config = replace(config, threads=plan.threads)
+    return PlannedModel(plan, origin, config, graphs_for(plan.threads))
+
+
+def _choose(
+    bundle: Bundle, config: EngineConfig, budget: CpuBudget, open_trial: Callable[[Plan], Measured]
+) -> tuple[Plan, Origin]:
+    if config.device != "cpu":
+        return Plan(1, budget.threads or budget.cpus), Origin.ONLY
+    if budget.given_plan is not None:
+        return budget.given_plan, Origin.GIVEN
+    default, plans = default_plan(budget.cpus), candidate_plans(budget.cpus)
+    if len(plans) == 1:
+        return default, Origin.ONLY
+    file = MeasurementFile(bundle, budget.cpus)
+    if kept := file.read():
+        return best_plan(default, kept, budget.serves_http), Origin.KEPT
+    num_bytes = sum((bundle.folder / name).stat().st_size for name in bundle.manifest.files)
+    if not budget.can_measure or num_bytes > MAX_MEASURED_BYTES:
+        return unmeasured_plan(budget), Origin.DEFAULT
+    measurements = measure_plans(plans, open_trial)
+    if _num_rounds(measurements) >= MIN_ROUNDS:
+        file.write(measurements)
+    return best_plan(default, measurements, budget.serves_http), Origin.MEASURED
+
+
+_ROWS_PER_CPU = 16
+_SOURCE_TOKENS, _NEW_TOKENS, _SHORTLIST_TOKENS = 24, 32, 2048
+_MIN_STEPS = 2
+
+
+class Trial:
+    """Engines of one plan with sample requests. The engines share nothing but graphs."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        config: EngineConfig,
+        plan: Plan,
+        make_engine: Callable[[EngineConfig], Steps],
+    ) -> None:
+        self._rows = _ROWS_PER_CPU * plan.threads
+        config = replace(
+            config,
+            slots=self._rows,
+            threads=plan.threads,
+            max_waiting=None,
+            prefix_cache_bytes=0,
+            encoder_cache_bytes=0,
+            speculation=False,  # a step is one token of each row
+        )
+        self._single = make_engine(config)
+        self._engines = [make_engine(config) for _ in range(plan.engines)]
+        self._only_encodes = manifest.task.only_encodes
+        self._requests = SampleRequests(manifest)
+
+    def measure(self) -> Round:
+        step_seconds = self._step_seconds(self._single, 1, _SECONDS_OF_SINGLE_STEPS)
+        for engine in self._engines:
+            self._fill(engine, self._rows)
+        with ThreadPoolExecutor(len(self._engines)) as threads:
+            at_load = threads.map(self._step_seconds_at_load, self._engines)
+            return Round(sum(self._rows / seconds for seconds in at_load), step_seconds)
+
+    def _step_seconds_at_load(self, engine: Steps) -> float:
+        return self._step_seconds(engine, self._rows, _SECONDS_AT_LOAD)
+
+    def _step_seconds(self, engine: Steps, num_rows: int, seconds: float) -> float:
+        """Return the mean seconds of a step; an encoder's step encodes `num_rows` requests."""
+        self._fill(engine, num_rows)
+        started, num_steps = time.perf_counter(), 0
+        while num_steps < _MIN_STEPS or time.perf_counter() - started < seconds:
+            self._step(engine)
+            num_steps += 1
+        return (time.perf_counter() - started) / num_steps
+
+    def _fill(self, engine: Steps, num_rows: int) -> None:
+        """Submit requests until `num_rows` have a row, or wait if the engine only encodes."""
+        stats = engine.stats()
+        for _ in range(num_rows - stats.num_rows - stats.num_waiting):
+            engine.submit(next(self._requests))
+        while not self._only_encodes and engine.stats().num_waiting:
+            self._step(engine)
+
+    def _step(self, engine: Steps) -> None:
+        """Run a step, and submit a request for each one that has ended."""
+        for event in engine.step():
+            if isinstance(event, FailedEvent):
+                raise event.error
+            if is_final(event):
+                engine.submit(next(self._requests))
+
+
+class SampleRequests:
+    """Requests of plausible size, with tokens that any model has. Threads may share them."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        limits, tokens = manifest.limits, manifest.tokens
+        # Half of the positions are for the prompt, the other half for the output.
+        room = (limits.max_target_tokens - len(tokens.prompt_prefix) - 1) // 2
+        self._has_source = "encode" in manifest.graphs
+        longest, self._vocab_size = room, manifest.vocab_size
+        if self._has_source:
+            longest = max_source_tokens(manifest)
+            self._vocab_size = manifest.source_vocab_size or manifest.vocab_size
+        self._num_tokens = max(1, min(_SOURCE_TOKENS, longest))
+        self._num_new = max(1, min(_NEW_TOKENS, room))
+        shortlist = np.arange(min(_SHORTLIST_TOKENS, manifest.vocab_size))
+        self._shortlist = shortlist if manifest.has_shortlist else None
+        self._numbers = count()
+        self._lock = threading.Lock()
+
+    def __next__(self) -> GenerationRequest:
+        with self._lock:
+            number = next(self._numbers)
+        ids = tuple((7 * number + 3 * i) % self._vocab_size for i in range(self._num_tokens))
+        return GenerationRequest(
+            str(number),
+            ids if self._has_source else None,
+            () if self._has_source else ids,
+            max_new_tokens=self._num_new,
+            ignore_eos=True,
+            shortlist=self._shortlist,
+        )
