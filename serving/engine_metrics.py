@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
-from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.decoding import EnginePort
 from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
 from serving.usage import Part, current_account
 

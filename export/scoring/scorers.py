@@ -28,7 +28,7 @@ from serving.pipelines.decoding import resolve
 from serving.pipelines.loading import opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.planning import Planner
+from serving.pipelines.translation.requests import Planner
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer

@@ -16,8 +16,7 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.planning import Planner
-from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.requests import Planner, TranslationRequests
 from serving.request import GenerationRequest
 
 SENTENCES = """\

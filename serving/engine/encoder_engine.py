@@ -23,9 +23,8 @@ from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Encoder
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
-from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.scheduling.fair_queue import JobSize, encode_groups, encode_span
 from serving.engine.scheduling.scheduler import EventQueue
-from serving.engine.scheduling.waiting_time import encode_groups, encode_span
 from serving.request import Event, FinishReason, GenerationRequest, Vector
 
 

@@ -20,8 +20,7 @@ from serving.pipelines.completion_requests import (
     Prompt,
     PromptReader,
 )
-from serving.pipelines.decoding import Decoding, Structure
-from serving.pipelines.engine_port import EnginePort, raise_failure
+from serving.pipelines.decoding import Decoding, EnginePort, Structure, raise_failure
 from serving.pipelines.jobs import (
     CompletionDelta,
     CompletionJob,

@@ -16,7 +16,7 @@ from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.engine_port import EnginePort, raise_failure
+from serving.pipelines.decoding import EnginePort, raise_failure
 from serving.pipelines.jobs import (
     DetokenizeJob,
     EncodeJob,

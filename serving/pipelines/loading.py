@@ -32,9 +32,9 @@ from serving.errors import BundleError
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.decoding import EnginePort
 from serving.pipelines.decoding import default_problems as default_problems
 from serving.pipelines.encoding import EncodingPipeline
-from serving.pipelines.engine_port import EnginePort
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.markup.protection import KnownWords

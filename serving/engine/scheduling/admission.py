@@ -24,8 +24,8 @@ from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Runner
+from serving.engine.scheduling.fair_queue import encode_groups, encode_span
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
-from serving.engine.scheduling.waiting_time import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
 from serving.parameters import TokenIds

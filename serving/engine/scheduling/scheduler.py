@@ -18,9 +18,14 @@ from collections.abc import Callable, Iterable, Sequence
 from serving.bundle.manifest import Manifest
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import Deadlines, JobQueues, JobSize
+from serving.engine.scheduling.fair_queue import (
+    Deadlines,
+    JobQueues,
+    JobSize,
+    Throughput,
+    encode_span,
+)
 from serving.engine.scheduling.validation import EncodingRules, RequestRules
-from serving.engine.scheduling.waiting_time import Throughput, encode_span
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
 from serving.request import Event, FinishedEvent, GenerationRequest
 

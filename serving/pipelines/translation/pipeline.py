@@ -14,7 +14,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolved_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.engine_port import EnginePort, successful_end
+from serving.pipelines.decoding import EnginePort, successful_end
 from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
@@ -26,16 +26,20 @@ from serving.pipelines.jobs import (
     unsupported,
 )
 from serving.pipelines.translation.job import (
+    MessageJob,
     PairScore,
     ScoreJob,
     Translation,
     TranslationDelta,
     TranslationJob,
 )
-from serving.pipelines.translation.message_jobs import MessageJob
-from serving.pipelines.translation.planning import Planner, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
-from serving.pipelines.translation.requests import TranslationRequests, with_alternative_prefixes
+from serving.pipelines.translation.requests import (
+    Planner,
+    TranslationPlan,
+    TranslationRequests,
+    with_alternative_prefixes,
+)
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair

@@ -10,7 +10,7 @@ import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
-from serving.pipelines.engine_port import ranked_hypotheses, successful_end
+from serving.pipelines.decoding import ranked_hypotheses, successful_end
 from serving.pipelines.translation.job import (
     AlignedWords,
     PairScore,
@@ -18,7 +18,7 @@ from serving.pipelines.translation.job import (
     SentenceAttention,
     TranslationJob,
 )
-from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
 from serving.request import (
     AttentionQuery,

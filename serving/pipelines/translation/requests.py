@@ -1,33 +1,103 @@
-"""Builds the engine's requests of translation jobs, each once and whole, without an engine.
+"""The segments of a translation job, and the requests to the engine for them.
 
 The service, the offline commands and the bench build them here, so that what is measured is what
 is served.
 """
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import Limits, Manifest, Tokens
+from serving.errors import RequestError, TooLarge
 from serving.parameters import ProcessorParams, TokenIds
 from serving.pipelines.decoding import (
     MAX_LENGTH_FACTOR,
     MAX_NEW_TOKENS,
     request_arguments,
     sampling_with_own_seed,
+    successful_end,
 )
-from serving.pipelines.engine_port import successful_end
+from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
-from serving.pipelines.translation.planning import TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
-from serving.request import MAX_LOGPROBS, Event, GenerationRequest, TokenEvent
+from serving.request import MAX_LOGPROBS, Constraint, Event, GenerationRequest, TokenEvent
+from serving.text.languages import primary_language
+from serving.text.markup.protection import KnownWords, Protection
+from serving.text.markup.segments import MarkedReader, MarkedSegment
 from serving.text.plain_text import tokenizing
+from serving.text.sentences import TextLayout, has_wrapped_lines, split_text
 from serving.text.shortlist import Shortlist
+from serving.text.terms import Beginnings
 from serving.text.tokenizer import Tokenizer
 
 # A stop token would end the request without being reported, and those after it with it.
 _BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a text that is translated by itself, mostly a sentence.
+
+    place: its number among the segments of its own text, from 0.
+    terms: where terms of the glossary occur in it.
+    prefixes: what its translations begin with; each is a request of its own.
+    beginning: what comes next, where that is known in part.
+    marks: what stands among its words; None where nothing can.
+    """
+
+    text: str
+    source_ids: TokenIds
+    place: int = 0
+    terms: tuple[FoundTerm, ...] = ()
+    prefixes: tuple[TokenIds, ...] = ((),)
+    beginning: Constraint | None = None
+    marks: MarkedSegment | None = None
+
+    @property
+    def needs_attention(self) -> bool:
+        """Return whether the words of its translation must be aligned with its own."""
+        return bool(self.terms) or (self.marks is not None and self.marks.needs_origins)
+
+
+@dataclass(frozen=True, slots=True)
+class TranslationPlan:
+    """The segments of all texts of a job, and how texts are made of them again.
+
+    frame: what the job's languages put around each segment.
+    layouts: one of each text.
+    segments: those of all texts in one row.
+    """
+
+    frame: LanguageFrame
+    layouts: tuple[TextLayout, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def has_terms(self) -> bool:
+        return any(segment.terms for segment in self.segments)
+
+    @property
+    def first_segments(self) -> list[int]:
+        """Return the number of the first segment of each text that has any."""
+        return [number for number, segment in enumerate(self.segments) if segment.place == 0]
+
+    def with_changes(self, changes: dict[int, dict[str, Any]]) -> "TranslationPlan":
+        """Return the plan with other values for some fields of some segments.
+
+        changes: by the number of a segment, values by the names of its fields.
+        """
+        segments = list(self.segments)
+        for number, own in changes.items():
+            segments[number] = replace(segments[number], **own)
+        return replace(self, segments=tuple(segments))
+
+    def prefixed_segments(self) -> Iterator[tuple[Segment, TokenIds]]:
+        """Yield each segment with each of its prefixes: every pair becomes a request."""
+        return ((segment, prefix) for segment in self.segments for prefix in segment.prefixes)
 
 
 class TranslationRequests:
@@ -170,3 +240,146 @@ def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:
     [*_, last] = (event for event in events if isinstance(event, TokenEvent))
     ids = [token.token_id for token in last.top]
     return [token_id for token_id in ids if tokenizer.token_bytes(token_id).strip()]
+
+
+# A translation may need this many times the tokens of its source, and must still fit the target.
+_MOST_GROWTH = 1.5
+_LAST_WORD = re.compile(r"\s?(?<!\S)\S+$")  # tried once a word, not once a character
+
+
+class Planner:
+    """Cuts texts into segments that the model can take, and reads what must be in each.
+
+    max_segments: of one job; None for any number.
+    known_words: of the source, if that is known.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        tokens: Tokens,
+        tokenizers: TokenizerPair,
+        max_segments: int | None = None,
+        known_words: KnownWords | None = None,
+    ) -> None:
+        self._limits = limits
+        self._tokens = tokens
+        self._tokenizers = tokenizers
+        self._source, self._target = tokenizers.source, tokenizers.target
+        self._is_lossless = tokenizers.source.is_lossless
+        self._beginnings = Beginnings(tokenizers.target)
+        self._max_segments = max_segments
+        self._known_words = known_words
+
+    def plan(self, job: TranslationJob) -> TranslationPlan:
+        """Return the plan of a job whose languages are the model's own codes.
+
+        Raises TooLarge for too many segments, RequestError for a prefix or a glossary's term that
+        the target's vocabulary cannot write.
+        """
+        frame = self.frame(job.source, job.target)
+        glossary = Glossary(job.glossary, self._target)
+        layouts, marks = self._layouts(job, frame, glossary)
+        self.check_number([text for layout in layouts for text in layout.segments], "sentences")
+        segments = self._segments(frame, layouts, glossary)
+        segments = tuple(map(_marked, segments, marks)) if marks else segments
+        prefix = self._prefix(job)
+        plan = TranslationPlan(frame, layouts, segments)
+        return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
+
+    def frame(self, source: str, target: str) -> LanguageFrame:
+        """Return what a pair of languages adds around a text, by the model's codes."""
+        return LanguageFrame.between(self._tokens, source, target)
+
+    def check_number(self, parts: Sequence[object], name: str) -> None:
+        if self._max_segments is not None and len(parts) > self._max_segments:
+            message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
+            raise TooLarge("text", parts[0], message)
+
+    def _layouts(
+        self, job: TranslationJob, frame: LanguageFrame, glossary: Glossary
+    ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
+        """Return a layout of each text, and of all segments what stands among their words, if
+        texts of this job may have any.
+        """
+        fits = partial(self._fits, self._max_segment_tokens(frame))
+        language = primary_language(job.source)
+        if not (job.has_marks or any(has_wrapped_lines(text, language) for text in job.texts)):
+            return tuple(split_text(text, language, fits) for text in job.texts), []
+        target = primary_language(job.target)
+        protection = Protection(
+            job.placeholder_pattern,
+            job.protection,
+            language,
+            target,
+            self._known_words,
+            glossary.spans,
+        )
+        reader = MarkedReader(job.markup, protection, job.splitting, fits)
+        marked = [reader.layout(text) for text in job.texts]
+        segments = [segment for layout in marked for segment in layout.segments]
+        return tuple(layout.plain for layout in marked), segments
+
+    def _segments(
+        self, frame: LanguageFrame, layouts: Sequence[TextLayout], glossary: Glossary
+    ) -> tuple[Segment, ...]:
+        texts = [text for layout in layouts for text in layout.segments]
+        places = [place for layout in layouts for place in range(len(layout.segments))]
+        sources = self._tokenizers.encode_sources(texts, frame)
+        return tuple(map(Segment, texts, sources, places, map(glossary.found, texts)))
+
+    def _prefix(self, job: TranslationJob) -> dict[str, Any]:
+        """Return what a text's first segment has of the prefix that its translation begins with."""
+        words, begun = _last_word_apart(job)
+        if not (self._target.can_write(words) or job.replaces_unknown):
+            raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
+        fields: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
+        if begun:
+            fields["beginning"] = self._beginning(job.target_prefix, begun, not words)
+        return fields
+
+    def _beginning(self, prefix: str, begun: str, begins_text: bool) -> Constraint:
+        """Constrain what comes next to the word that the prefix ends with, as the vocabulary
+        writes it; where it has the whole words only, to one that begins so.
+        """
+        if self._target.can_write(begun):
+            begun = self._written(begun)
+        elif not self._beginnings.has_token(begun, begins_text):
+            raise RequestError("target_prefix", prefix, NOT_WRITABLE)
+        return self._beginnings.constraint(begun, begins_text)
+
+    def _written(self, begun: str) -> str:
+        """Return the text as the target's tokenizer normalises it."""
+        if self._target.is_lossless:
+            return begun
+        space = " " if begun[0].isspace() else ""
+        return space + self._target.decode(self._target.encode(begun.lstrip()))
+
+    def _fits(self, max_tokens: int, segment: str) -> bool:
+        """Check the length of a segment. Where a token holds at least a byte of the text, short
+        segments need no counting.
+        """
+        if self._is_lossless and len(segment.encode()) <= max_tokens:
+            return True
+        return len(self._source.encode(segment)) <= max_tokens
+
+    def _max_segment_tokens(self, frame: LanguageFrame) -> int:
+        longest = int((self._limits.max_target_tokens - frame.num_given) / _MOST_GROWTH)
+        if self._limits.max_source_tokens is not None:
+            longest = min(longest, self._limits.max_source_tokens - frame.num_around)
+        return max(1, longest)
+
+
+def _marked(segment: Segment, marks: MarkedSegment) -> Segment:
+    return replace(segment, marks=marks)
+
+
+def _last_word_apart(job: TranslationJob) -> tuple[str, str]:
+    """Cut a prefix in two: whole words, and the last one, with the space before it, if it may have
+    been typed half: if no space follows, and nobody asks what could come right after it.
+    """
+    prefix = job.target_prefix.lstrip()
+    last = _LAST_WORD.search(prefix)
+    if last is None or job.alternatives_at_prefix:
+        return prefix.rstrip(), ""
+    return prefix[: last.start()], last.group()

@@ -5,10 +5,10 @@ sentences of a text are sent in order.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.pipelines.engine_port import ranked_hypotheses, successful_end
+from serving.pipelines.decoding import ranked_hypotheses, successful_end
 from serving.pipelines.translation.job import TranslationDelta
-from serving.pipelines.translation.planning import Segment, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer
+from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer

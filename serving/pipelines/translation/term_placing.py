@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
 from serving.errors import DeadlineExceeded
-from serving.pipelines.engine_port import EnginePort, ranked_hypotheses, successful_end
+from serving.pipelines.decoding import EnginePort, ranked_hypotheses, successful_end
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
-from serving.pipelines.translation.planning import Segment, TranslationPlan
+from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.term_candidates import (
     AlignedTranslation,
     CandidateRequests,

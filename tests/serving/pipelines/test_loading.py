@@ -15,7 +15,7 @@ from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.machine import instruction_sets
 from serving.errors import BundleError, TooLarge
 from serving.pipelines import loading
-from serving.pipelines.engine_port import EnginePort
+from serving.pipelines.decoding import EnginePort
 from serving.pipelines.loading import LoadedModel, fingerprint_of, load_model
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline

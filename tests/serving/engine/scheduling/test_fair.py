@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import FairQueue, JobQueues, JobSize
+from serving.engine.scheduling.fair_queue import Backlog, FairQueue, JobQueues, JobSize, Throughput
 from serving.engine.scheduling.validation import RequestRules
-from serving.engine.scheduling.waiting_time import Backlog, Throughput
 from serving.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
-from serving.engine.scheduling.waiting_time import MOST_PADDING, encode_groups, encode_span
+from serving.engine.scheduling.fair_queue import MOST_PADDING, encode_groups, encode_span
 from serving.request import GenerationRequest
 
 
