@@ -17,13 +17,13 @@ from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
 from serving.bundle.opening import Bundle
 from serving.engine.attention_map import keep_source
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation
+from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Encoder
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
-from serving.engine.scheduling.fair_queue import JobSize, encode_groups, encode_span
+from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
 from serving.request import Event, FinishReason, GenerationRequest, Vector
 

@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -256,9 +256,6 @@ def cache_folder() -> Path:
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant" / "plans"
 
 
-MakeEngine = Callable[[EngineConfig, Graphs], Steps]
-
-
 @dataclass(frozen=True)
 class PlannedModel:
     """A plan, how it was chosen, and the configuration and graphs of its engines."""
@@ -273,7 +270,10 @@ class PlannedModel:
 
 
 def plan_model(
-    bundle: Bundle, config: EngineConfig, budget: CpuBudget, make_engine: MakeEngine
+    bundle: Bundle,
+    config: EngineConfig,
+    budget: CpuBudget,
+    make_engine: Callable[[EngineConfig, Graphs], Steps],
 ) -> PlannedModel:
     """Choose a plan and load its graphs. Raises BundleError or DeviceError."""
     config = with_device(config, bundle.manifest)
@@ -349,12 +349,10 @@ class Trial:
         step_seconds = self._step_seconds(self._single, 1, _SECONDS_OF_SINGLE_STEPS)
         for engine in self._engines:
             self._fill(engine, self._rows)
+        at_load = partial(self._step_seconds, num_rows=self._rows, seconds=_SECONDS_AT_LOAD)
         with ThreadPoolExecutor(len(self._engines)) as threads:
-            at_load = threads.map(self._step_seconds_at_load, self._engines)
-            return Round(sum(self._rows / seconds for seconds in at_load), step_seconds)
-
-    def _step_seconds_at_load(self, engine: Steps) -> float:
-        return self._step_seconds(engine, self._rows, _SECONDS_AT_LOAD)
+            throughput = sum(self._rows / each for each in threads.map(at_load, self._engines))
+        return Round(throughput, step_seconds)
 
     def _step_seconds(self, engine: Steps, num_rows: int, seconds: float) -> float:
         """Return the mean seconds of a step; an encoder's step encodes `num_rows` requests."""
@@ -399,11 +397,9 @@ class SampleRequests:
         shortlist = np.arange(min(_SHORTLIST_TOKENS, manifest.vocab_size))
         self._shortlist = shortlist if manifest.has_shortlist else None
         self._numbers = count()
-        self._lock = threading.Lock()
 
     def __next__(self) -> GenerationRequest:
-        with self._lock:
-            number = next(self._numbers)
+        number = next(self._numbers)
         ids = tuple((7 * number + 3 * i) % self._vocab_size for i in range(self._num_tokens))
         return GenerationRequest(
             str(number),

@@ -19,12 +19,11 @@ from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.attention_map import keep_prompt, keep_source
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation
+from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.runner import Runner
-from serving.engine.scheduling.fair_queue import encode_groups, encode_span
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache

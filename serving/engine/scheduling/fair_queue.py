@@ -11,48 +11,13 @@ job fills takes long, and a small job would wait for it at every token.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count
 
 from serving.engine.generation import Generation
-
-ENCODE_STEP = 4
-# With more padding, a second run is faster. For encoders whose linear layers skip padding, 32 gains
-# 16 to 25 % and 64 up to 4 % more; recurrent encoders lose 5 % with 32, and 13 % with 64.
-MOST_PADDING = 32
-
-
-def encode_span(generation: Generation) -> int:
-    """Return the padded length of a source that is encoded alone: a multiple of 4, then of larger
-    steps, at most an eighth too long from 16 on.
-    """
-    length = generation.num_source_tokens
-    step = max(ENCODE_STEP, 1 << max(length - 1, 0).bit_length() >> 4)
-    return -(-length // step) * step
-
-
-def encode_groups(generations: list[Generation], most_tokens: int) -> Iterator[list[Generation]]:
-    """Split generations into batches. A batch is padded to the span of its longest source, which is
-    the last one, and has at most `most_tokens` tokens.
-    """
-    group: list[Generation] = []
-    for generation in sorted(generations, key=encode_span):
-        if group and not _joins(generation, group, most_tokens):
-            yield group
-            group = []
-        group.append(generation)
-    if group:
-        yield group
-
-
-def _joins(generation: Generation, group: list[Generation], most_tokens: int) -> bool:
-    """Return whether a longer source can be encoded with the group with little padding."""
-    span = encode_span(generation)
-    padding = len(group) * (span - encode_span(group[-1]))
-    return padding <= MOST_PADDING and (len(group) + 1) * span <= most_tokens
 
 
 @dataclass(slots=True)

@@ -17,14 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from serving.bundle.manifest import Manifest
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import (
-    Deadlines,
-    JobQueues,
-    JobSize,
-    Throughput,
-    encode_span,
-)
+from serving.engine.generation import Generation, encode_span
+from serving.engine.scheduling.fair_queue import Deadlines, JobQueues, JobSize, Throughput
 from serving.engine.scheduling.validation import EncodingRules, RequestRules
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
 from serving.request import Event, FinishedEvent, GenerationRequest

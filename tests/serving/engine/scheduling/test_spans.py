@@ -5,8 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import MOST_PADDING, encode_groups, encode_span
+from serving.engine.generation import MOST_PADDING, Generation, encode_groups, encode_span
 from serving.request import GenerationRequest
 
 
