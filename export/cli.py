@@ -13,8 +13,8 @@ import click
 from models.command_errors import fail
 
 if TYPE_CHECKING:
-    from export.bundling.exporting import Verify
     from export.bundling.parity import AnyParity
+    from export.bundling.writer import Verify
     from models.storage.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
@@ -142,7 +142,7 @@ def export_model(
 
     precision: by default what keeps the weights of a quantised source, else ``of_floats``.
     """
-    from export.bundling.exporting import export_checkpoint
+    from export.bundling.writer import export_checkpoint
     from models.storage.checkpoint import CheckpointError
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError

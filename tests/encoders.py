@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from models.architectures.registry import graph_builder, parse_config
 from models.conventions import Conventions
 from models.storage.checkpoint import load_checkpoint, save_checkpoint

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import decode
+from export.bundling.writer import export_checkpoint
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding.beam_search import BeamRules, beam_search

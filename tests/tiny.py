@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from export.bundling.exporting import export_checkpoint
-from export.graph.weights import Weights
+from export.bundling.writer import export_checkpoint
+from export.graph.model import Weights
 from models.architectures.registry import ARCHITECTURES, config_class, graph_builder, parse_config
 from models.configs.encoder import EncoderConfig
 from models.storage.checkpoint import Checkpoint, load_checkpoint, save_checkpoint

@@ -1,4 +1,5 @@
-"""Writes the bundle's model card: the checkpoint's own, and what the export did to the model."""
+"""Export a checkpoint to a bundle: build the graphs, write the files and the model card, verify, and
+put the folder in place."""
 
 import contextlib
 import hashlib
@@ -6,20 +7,24 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from tqdm import tqdm
 
 from export.bundling.parity import AnyParity
-from export.graph.model import ExportedModel
-from export.graph.writer import Array, in_memory
+from export.graph.blocks import NO_OUTLIERS
+from export.graph.choice import with_select
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import Array, Store, in_memory
 from models import conventions
-from models.architectures.registry import AnyConfig
+from models.architectures.registry import AnyConfig, graph_builder
 from models.configs.base import LanguageModelConfig
+from models.configs.decoder_only import DecoderOnlyConfig
 from models.configs.encoder import EmbeddingHead, EncoderConfig
 from models.conventions import Conventions
 from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
@@ -237,3 +242,73 @@ def _replace(new: Path, old: Path) -> None:
         shutil.rmtree(retired)
     else:
         new.rename(old)
+
+
+Verify = Callable[[Checkpoint, Bundle], AnyParity]
+
+
+def build_model(
+    checkpoint: Checkpoint,
+    precision: Precision,
+    store: Store = in_memory,
+    outliers: Mapping[str, Array] | None = NO_OUTLIERS,
+) -> ExportedModel:
+    """Build the graphs and states of a checkpoint, one weight after the other put into ``store``.
+    Raises CheckpointError with all its problems.
+
+    outliers: as `export.graph.model` has them.
+    """
+    arrays = checkpoint.weights
+    with tqdm(total=len(arrays), desc="weights", leave=False, disable=None) as bar:
+        weights = Weights(arrays, checkpoint.quantised, store, bar.update, outliers)
+        build = graph_builder(checkpoint.config.architecture)
+        model: ExportedModel = build(checkpoint.config, weights, precision)
+    weights.finish(checkpoint.folder)
+    return model
+
+
+def export_checkpoint(
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    name: str | None = None,
+    verify: Verify | None = None,
+) -> AnyParity | None:
+    """Write a bundle of the checkpoint to ``folder``, whole or not at all.
+
+    ``verify`` compares the written bundle with the checkpoint; what it finds goes into the card.
+    """
+    with atomic_folder(folder) as temporary:
+        writer, bundle = _write(checkpoint, temporary, precision, name)
+        parity = verify(checkpoint, bundle) if verify else None
+        writer.write_card(temporary, parity)
+    return parity
+
+
+def _write(
+    checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
+) -> tuple[BundleWriter, Bundle]:
+    """Language models in int8 are written twice: first to run and tell of their outliers."""
+    if precision is not Precision.INT8 or not isinstance(checkpoint.config, DecoderOnlyConfig):
+        return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
+    from export.bundling.running import (
+        outliers_of,  # needs ONNX Runtime, as nothing else here does
+    )
+
+    with tempfile.TemporaryDirectory(dir=folder) as inner:
+        _, bundle = _write_with(None, checkpoint, Path(inner), precision, name)
+        found = outliers_of(bundle)
+    return _write_with(found, checkpoint, folder, precision, name)
+
+
+def _write_with(
+    outliers: Mapping[str, Array] | None,
+    checkpoint: Checkpoint,
+    folder: Path,
+    precision: Precision,
+    name: str | None,
+) -> tuple[BundleWriter, Bundle]:
+    with contextlib.closing(WeightFile(folder)) as file:
+        model = with_select(build_model(checkpoint, precision, file.store, outliers), precision)
+    writer = BundleWriter(checkpoint, model, precision, name or checkpoint.name)
+    return writer, writer.write(folder)

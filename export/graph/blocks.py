@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from export.graph.value import Value
-from export.graph.writer import Array, GraphWriter
+from export.graph.writer import Array, GraphWriter, Value
 
 NO_OUTLIERS: Mapping[str, Array] = {}
 OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs

@@ -1,10 +1,18 @@
-"""What an architecture's `build` returns, and what it is built for: device and type of floats."""
+"""The exported model that an architecture's `build` returns, its target (device and float type), and
+the weights of a checkpoint that it is built of."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
-from export.graph.writer import GraphWriter
+import numpy as np
+
+from export.graph.blocks import NO_OUTLIERS
+from export.graph.quantise import Channels
+from export.graph.writer import Array, GraphWriter, Store, in_memory
+from models.storage.checkpoint import CheckpointError
+from models.storage.quantised import Quantised
 from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 
@@ -57,3 +65,70 @@ TARGETS = {
     Precision.INT8: ON_CPU,
     Precision.INT4: ON_CPU,
 }
+
+
+class Weights:
+    """Checked access to fp32 arrays by state-dict name.
+
+    quantised: how the source holds some of them in int8.
+    outliers: inputs of matrices that int8 leaves in fp32; None: graphs put out how large inputs
+    are, for `export.bundling.running`.
+    store: where graphs keep what they make of weights.
+    report: called when a weight is taken for the first time.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        quantised: Mapping[str, Quantised] | None = None,
+        store: Store = in_memory,
+        report: Callable[[], object] = bool,
+        outliers: Mapping[str, Array] | None = NO_OUTLIERS,
+    ) -> None:
+        self._arrays, self._quantised, self.store = arrays, quantised or {}, store
+        self._report, self.outliers = report, outliers
+        self._taken: set[str] = set()
+        self._problems: dict[str, str] = {}
+
+    def take(self, name: str, *shape: int) -> Array:
+        """Return the weight ``name``, which must have ``shape`` and finite values."""
+        if name not in self._taken:
+            self._report()
+        self._taken.add(name)
+        array = self._arrays.get(name)
+        if array is None:
+            self._problems[name] = f"{name}: missing"
+        elif array.shape != shape:
+            found, expected = list(array.shape), list(shape)
+            self._problems[name] = f"{name}: has shape {found}, expected {expected}"
+        elif not np.isfinite(array).all():
+            self._problems[name] = f"{name}: holds values that are not finite"
+        else:
+            return array
+        return np.zeros(shape, np.float32)
+
+    @property
+    def are_quantised(self) -> bool:
+        """Whether the source holds any in int8, so that the model computes as it was quantised
+        there.
+        """
+        return bool(self._quantised)
+
+    def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
+        """Return how the source quantised the weights ``names``, side by side; None if it did not.
+        They have one input, whose rows it clipped alike. sizes: output channels of each.
+        """
+        found = [self._quantised.get(name) for name in names]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        scales = [np.full(size, q.scale, np.float32) for q, size in zip(known, sizes, strict=True)]
+        ranges = [each.input_range for each in known if each.input_range is not None]
+        return Channels(np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None)
+
+    def finish(self, folder: Path) -> None:
+        """Raise CheckpointError if anything taken was wrong or anything given was not used."""
+        unused = sorted(self._arrays.keys() - self._taken)
+        problems = [*self._problems.values(), *(f"{name}: not expected" for name in unused)]
+        if problems:
+            raise CheckpointError(folder, problems)

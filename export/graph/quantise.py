@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.value import Value
-from export.graph.writer import Array, GraphWriter
+from export.graph.writer import Array, GraphWriter, Value
 
 LEVELS = 127  # symmetric: -127..127
 ZERO_POINT = 128  # of the unsigned activations, which the fast kernels want

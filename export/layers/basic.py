@@ -13,11 +13,9 @@ import numpy as np
 
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
-from export.graph.model import TARGETS
+from export.graph.model import TARGETS, Weights
 from export.graph.quantise import Channels, RowQuantiser
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import Array, GraphWriter
+from export.graph.writer import Array, GraphWriter, Value
 from models.layers.equations import activated
 from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 

@@ -8,12 +8,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from export.graph.value import Value, element_type
-from export.layers.attention import Heads
+from export.graph.writer import Value, element_type
+from export.layers.attention import Heads, is_real, positions_from_zero
 from export.layers.basic import HeadLayout, Layers, head_layout
 from export.layers.memory import CrossAttention, ReadFloats
 from export.layers.positions import AddedPositions
-from export.layers.ragged import is_real, positions_from_zero
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.base import TranslationModelConfig

@@ -9,13 +9,11 @@ from functools import partial
 from itertools import chain
 from typing import Generic, TypeVar
 
-from export.graph.model import TARGETS, ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
+from export.graph.model import TARGETS, ExportedModel, Weights
+from export.graph.writer import GraphWriter, Value
 from export.layers.attention import Heads, self_attention
-from export.layers.attention_outputs import AttentionOutputs, DecoderAttentionWeights
 from export.layers.basic import Layers
+from export.layers.memory import AttentionOutputs, DecoderAttentionWeights
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.decoder_only import DecoderOnlyConfig
 from serving.bundle.manifest import (

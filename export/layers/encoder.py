@@ -8,13 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import AttentionOutputs
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import GraphWriter, Value
+from export.layers.attention import LOWEST, context_of, is_real
 from export.layers.basic import Layers
-from export.layers.ragged import LOWEST, context_of, is_real
+from export.layers.memory import AttentionOutputs
 from models.configs.encoder import EmbeddingHead, EncoderConfig
 from serving.bundle.manifest import EMBEDDING, ENCODE_ATTENTION, LOGITS, SOURCE, Limits, Precision
 

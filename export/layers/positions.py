@@ -7,10 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from export.graph.value import Value
-from export.graph.writer import Array
+from export.graph.writer import Array, Value
+from export.layers.attention import positions_from_one
 from export.layers.basic import PAIRS, Layers
-from export.layers.ragged import positions_from_one
 from models.configs.transformer import (
     BaseTransformerConfig,
     Learned,

@@ -11,10 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from export.graph.value import Value
-from export.graph.writer import Array
+from export.graph.writer import Array, Value
+from export.layers.attention import is_real
 from export.layers.basic import Layers
-from export.layers.ragged import is_real
 from models.configs.recurrent import RecurrentConfig
 from models.layers.equations import CELLS, READOUTS
 from serving.bundle.manifest import StateKind, StateSpec

@@ -5,12 +5,10 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TypeVar
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import AttentionOutputs
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
+from export.layers.memory import AttentionOutputs
 from export.layers.recurrent import RecurrentLayers
 from export.layers.tape import Tape, Window
 from export.layers.vocabulary import recurrent_vocabulary

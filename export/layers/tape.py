@@ -4,9 +4,8 @@ or a window of the last ones. Both are read by additive attention.
 Each row reads and writes at its own length.
 """
 
-from export.graph.value import Value
-from export.layers.basic import Layers
-from export.layers.ragged import (
+from export.graph.writer import Value
+from export.layers.attention import (
     LOWEST,
     additive_scores,
     context_of,
@@ -15,6 +14,7 @@ from export.layers.ragged import (
     positions_from_zero,
     softmax_within,
 )
+from export.layers.basic import Layers
 from serving.bundle.manifest import LENGTH, StateKind
 
 POSITIONS_PER_STEP = 4  # MatMul adds up positions by fours: their number must not change the sums

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TypeVar
 
-from export.graph.value import Value
-from export.layers.attention import Heads, encoder_attention
-from export.layers.attention_outputs import encoder_attention_weights
+from export.graph.writer import Value
+from export.layers.attention import Heads, SourceTokens, encoder_attention
 from export.layers.basic import Layers, feed_forward, head_layout
-from export.layers.memory import CrossAttention, FloatMemory, Int8Memory
+from export.layers.memory import CrossAttention, FloatMemory, Int8Memory, encoder_attention_weights
 from export.layers.positions import positions_of
-from export.layers.ragged import SourceTokens
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig

@@ -8,12 +8,10 @@ from abc import ABC, abstractmethod
 from itertools import chain
 from typing import Generic, TypeVar
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
-from export.layers.attention_outputs import AttentionOutputs
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
+from export.layers.memory import AttentionOutputs
 from models.configs.base import TranslationModelConfig
 from serving.bundle.manifest import (
     ENCODE_ATTENTION,

@@ -13,8 +13,7 @@ import numpy as np
 
 from export.graph.choice import filled_up
 from export.graph.quantise import ZERO_POINT, Channels, quantise_rows
-from export.graph.value import Value
-from export.graph.writer import Array
+from export.graph.writer import Array, Value
 from export.layers.basic import Layers
 from models.configs.base import HasWords, LanguageModelConfig, TranslationModelConfig
 from models.configs.recurrent import RecurrentConfig, RecurrentLanguageModelConfig

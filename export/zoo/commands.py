@@ -100,8 +100,7 @@ def zoo(
       attendant zoo --data DATA --only evaluate --only measure
       attendant zoo --table                              after results files came from elsewhere
     """
-    from export.zoo.family import Family, Settings
-    from export.zoo.recipes import Recipe, data_problems, find_recipes
+    from export.zoo.family import Family, Recipe, Settings, data_problems, find_recipes
     from export.zoo.results import read_all
     from export.zoo.stages import chosen
     from export.zoo.table import readme_problems

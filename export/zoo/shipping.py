@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.scoring.reports import held_out
 from export.scoring.scorers import prose_scorer, translator
 from export.zoo.pictures import (

@@ -70,7 +70,7 @@ def module_class(architecture: str) -> Callable[[AnyConfig], Any]:
 
 def graph_builder(architecture: str) -> Callable[..., Any]:
     """Return the function that writes an architecture's graphs: of a configuration,
-    `export.graph.weights.Weights` and a precision it makes an `export.graph.model.ExportedModel`.
+    `export.graph.model.Weights` and a precision it makes an `export.graph.model.ExportedModel`.
     """
     folder, _ = ARCHITECTURES[architecture].split(":")
     found: Callable[..., Any] = import_module(f"{folder}.graph").build

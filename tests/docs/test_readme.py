@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from export.bundling.exporting import build_model
+from export.bundling.writer import build_model
 from models.architectures.registry import ARCHITECTURES, config_class
 from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
 from models.configs.problems import Sections, sections_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.bundling.exporting import export_checkpoint
-from export.graph.weights import Weights
+from export.bundling.writer import export_checkpoint
+from export.graph.model import Weights
 from models.arrays import Array, Arrays
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision

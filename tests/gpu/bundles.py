@@ -11,8 +11,8 @@ from zlib import crc32
 import numpy as np
 
 from export.bundling.writer import BundleWriter, WeightFile
-from export.graph.select import with_select
-from export.graph.weights import Weights
+from export.graph.choice import with_select
+from export.graph.model import Weights
 from export.graph.writer import Array
 from models.architectures.registry import graph_builder, parse_config
 from models.conventions import own_conventions

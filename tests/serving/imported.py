@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from models.conventions import LanguageIds
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint

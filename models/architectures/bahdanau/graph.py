@@ -1,8 +1,8 @@
 """Graphs of RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
-from export.graph.value import Value
+from export.graph.writer import Value
+from export.layers.attention import additive_scores, context_of, one_hot_of_largest, ragged_softmax
 from export.layers.basic import Layers
-from export.layers.ragged import additive_scores, context_of, one_hot_of_largest, ragged_softmax
 from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary

@@ -1,6 +1,6 @@
 """Graphs of the RNN encoder-decoder (Cho et al. 2014): `encode` writes the projected context."""
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph

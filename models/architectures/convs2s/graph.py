@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.convolutions import (
     HALF_VARIANCE,

@@ -1,10 +1,9 @@
 """Graphs of the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
-from export.graph.value import Value
-from export.layers.attention import Heads
+from export.graph.writer import Value
+from export.layers.attention import Heads, positions_from_one
 from export.layers.basic import feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
-from export.layers.ragged import positions_from_one
 from models.architectures.gpt2.config import GPT2Config
 
 

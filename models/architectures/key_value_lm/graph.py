@@ -1,7 +1,6 @@
 """Graphs of the language model that attends to a window of its last outputs."""
 
-from export.graph.model import ExportedModel
-from export.graph.weights import Weights
+from export.graph.model import ExportedModel, Weights
 from export.layers.basic import Layers
 from export.layers.recurrent_language_model import AttentiveReadout, recurrent_language_model
 from export.layers.tape import Window

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph

@@ -11,18 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import Array
-from export.layers.basic import Layers
-from export.layers.ragged import (
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import Array, Value
+from export.layers.attention import (
     additive_scores,
     context_of,
     is_real,
     positions_from_zero,
     ragged_softmax,
 )
+from export.layers.basic import Layers
 from export.layers.tape import Tape
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary

@@ -7,10 +7,8 @@ from itertools import chain
 
 import numpy as np
 
-from export.graph.value import Value
-from export.graph.writer import Array
-from export.layers.basic import Layers
-from export.layers.ragged import (
+from export.graph.writer import Array, Value
+from export.layers.attention import (
     additive_scores,
     context_of,
     is_real,
@@ -19,6 +17,7 @@ from export.layers.ragged import (
     positions_from_zero,
     softmax_within,
 )
+from export.layers.basic import Layers
 from export.layers.recurrent import (
     RecurrentLayers,
     State,

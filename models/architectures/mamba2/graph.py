@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
-from export.graph.writer import GraphWriter
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import GraphWriter, Value
+from export.layers.attention import is_real
 from export.layers.basic import Layers
-from export.layers.ragged import is_real
 from export.layers.vocabulary import VocabularyGraph
 from models.architectures.mamba2.config import Mamba2Config
 from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec

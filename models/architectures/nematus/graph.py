@@ -6,9 +6,9 @@ Equations are those of `models.architectures.nematus.module`.
 from collections.abc import Sequence
 from itertools import chain
 
-from export.graph.value import Value
+from export.graph.writer import Value
+from export.layers.attention import additive_scores, context_of, is_real, ragged_softmax
 from export.layers.basic import Layers
-from export.layers.ragged import additive_scores, context_of, is_real, ragged_softmax
 from export.layers.recurrent import State, cell_states, read_states, reverse_rows, write_states
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary

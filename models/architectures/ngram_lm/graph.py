@@ -1,8 +1,7 @@
 """Graphs of the N-gram RNN: parts of earlier outputs are kept until they are read."""
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.recurrent_language_model import Readout, recurrent_language_model
 from models.architectures.ngram_lm.config import NgramLMConfig

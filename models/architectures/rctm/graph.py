@@ -7,9 +7,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from export.graph.value import Value
+from export.graph.writer import Value
+from export.layers.attention import is_real
 from export.layers.basic import Layers
-from export.layers.ragged import is_real
 from export.layers.recurrent import advance, cell_states, cell_step
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import recurrent_vocabulary

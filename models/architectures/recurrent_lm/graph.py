@@ -1,8 +1,7 @@
 """Graphs of the recurrent language model, with attention to all earlier outputs or without."""
 
-from export.graph.model import ExportedModel
-from export.graph.value import Value
-from export.graph.weights import Weights
+from export.graph.model import ExportedModel, Weights
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.recurrent_language_model import (
     AttentiveReadout,

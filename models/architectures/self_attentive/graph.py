@@ -1,9 +1,9 @@
 """Graphs of the structured self-attentive sentence embedding, with its hops."""
 
-from export.graph.value import Value
-from export.layers.attention_outputs import AttentionOutputs
+from export.graph.writer import Value
+from export.layers.attention import is_real, softmax_within
 from export.layers.encoder import EncoderGraph
-from export.layers.ragged import is_real, softmax_within
+from export.layers.memory import AttentionOutputs
 from export.layers.recurrent import RecurrentLayers
 from models.architectures.self_attentive.config import SelfAttentiveConfig
 from serving.bundle.manifest import AttentionKind

@@ -4,7 +4,7 @@ decoder.
 
 from itertools import chain
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.recurrent import RecurrentLayers, reverse_rows
 from export.layers.translator import TranslatorGraph

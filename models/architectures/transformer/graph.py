@@ -2,10 +2,10 @@
 own.
 """
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.attention import self_attention
-from export.layers.attention_outputs import DecoderAttentionWeights
 from export.layers.basic import Layers
+from export.layers.memory import DecoderAttentionWeights
 from export.layers.transformer import BaseTransformerGraph
 from models.architectures.transformer.config import TransformerConfig
 from serving.bundle.manifest import AttentionKind, StateKind

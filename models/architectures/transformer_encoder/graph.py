@@ -1,12 +1,11 @@
 """Graphs of the Transformer's encoder alone."""
 
-from export.graph.value import Value
-from export.layers.attention import Heads, encoder_attention
-from export.layers.attention_outputs import encoder_attention_weights
+from export.graph.writer import Value
+from export.layers.attention import Heads, SourceTokens, encoder_attention
 from export.layers.basic import feed_forward, head_layout
 from export.layers.encoder import EncoderGraph, pool
+from export.layers.memory import encoder_attention_weights
 from export.layers.positions import AddedPositions, RelativePositions
-from export.layers.ragged import SourceTokens
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.layers.position_tables import relative_buckets
 from serving.bundle.manifest import SOURCE, AttentionKind

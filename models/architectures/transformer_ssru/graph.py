@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from export.graph.value import Value
+from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.transformer import BaseTransformerGraph
 from models.architectures.transformer_ssru.config import TransformerSSRUConfig

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from export.bundling import running
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
+from export.bundling.writer import export_checkpoint
 from export.graph.blocks import NO_OUTLIERS
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision

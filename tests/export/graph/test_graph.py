@@ -3,8 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from export.graph.value import Value
-from export.graph.writer import GraphWriter
+from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
 from serving.bundle.manifest import Precision
 from tests.export.sessions import session_of

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from export.graph.quantise import RowQuantiser, quantise_channels
-from export.graph.value import Value
-from export.graph.writer import GraphWriter
+from export.graph.writer import GraphWriter, Value
 from tests.export.sessions import session_of
 
 ROUNDING = 1.0001  # of fp32, which divides and multiplies by the ranges

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from export.graph.select import select_graph
+from export.graph.choice import select_graph
 from serving.arrays import Array
 from serving.parameters import SamplingParams
 from tests.export.sessions import session_of

@@ -5,8 +5,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from export.graph.value import Value
-from export.graph.writer import GraphWriter
+from export.graph.writer import GraphWriter, Value
 from tests.export.sessions import session_of
 
 X = np.random.default_rng(0).uniform(0.5, 2, (2, 4, 3)).astype(np.float32)

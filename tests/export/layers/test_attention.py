@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.exporting import build_model
 from export.bundling.running import Rows
-from export.bundling.writer import WEIGHTS_FILE, WeightFile
+from export.bundling.writer import WEIGHTS_FILE, WeightFile, build_model
 from export.layers.basic import head_layout
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, WANTS_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.scoring.commands import evaluate
 from export.scoring.scorers import translator
 from models.storage.checkpoint import load_checkpoint

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from click.testing import CliRunner, Result
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.zoo.commands import ship
 from export.zoo.shipping import completed
 from models.storage.checkpoint import load_checkpoint, save_checkpoint

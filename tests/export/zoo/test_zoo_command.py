@@ -12,8 +12,7 @@ from click.testing import CliRunner, Result
 from export.scoring.scorers import translator
 from export.zoo import stages
 from export.zoo.commands import STAGE_NAMES, zoo
-from export.zoo.family import Family, Settings
-from export.zoo.recipes import find_recipes
+from export.zoo.family import Family, Settings, find_recipes
 from export.zoo.results import read_results
 from export.zoo.stages import STAGES
 from export.zoo.table import block

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from loadtest.bench.compare_engines import PEERS
 from loadtest.bench.compare_inputs import read_inputs

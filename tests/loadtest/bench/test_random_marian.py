@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from loadtest.bench.peers import random_marian
 from loadtest.bench.workload import build_workload

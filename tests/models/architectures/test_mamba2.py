@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.exporting import build_model
 from export.bundling.running import Rows
+from export.bundling.writer import build_model
 from models.architectures.mamba2.config import Mamba2Config
 from models.architectures.registry import ModelConfigError
 from models.batch import LanguageBatch

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from export.bundling.exporting import build_model
+from export.bundling.writer import build_model
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch
 from models.decoding import naive

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from export.graph.select import select_graph
+from export.graph.choice import select_graph
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     GraphSpec,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.graph.model import ExportedModel
 from models.architectures.bahdanau import graph
 from serving.bundle.manifest import Precision

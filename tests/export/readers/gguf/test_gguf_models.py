@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
+from export.bundling.writer import export_checkpoint
 from export.cli import export
 from export.readers.gguf import read
 from export.readers.gguf_container import kept_bits

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.gguf import read
 from models.decoding.forced import teacher_forced_log_probabilities
 from models.loading import load_module

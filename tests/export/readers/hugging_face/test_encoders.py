@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.storage.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision

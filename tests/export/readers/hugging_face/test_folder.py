@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import looks_like, read
 from models.storage.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from transformers import PreTrainedModel
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
+from export.bundling.writer import export_checkpoint
 from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision

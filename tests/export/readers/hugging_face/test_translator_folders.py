@@ -14,7 +14,7 @@ import transformers
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.cli import export
 from export.readers.common.tokenizers import piece_ids
 from export.readers.hugging_face.tokenizers import read_tokenizers

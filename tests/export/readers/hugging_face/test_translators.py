@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision, Tokens
 from serving.bundle.opening import Bundle, open_bundle

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import decode
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

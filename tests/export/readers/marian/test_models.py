@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows, decode
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.conventions import LanguageIds
 from models.loading import load_module

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.exporting import export_checkpoint
 from export.bundling.running import Rows, decode
+from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.decoding.beam_search import BeamRules, beam_search
 from models.decoding.greedy import translate_batch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision
 from tests.export.readers.hugging_face.language_models import random_model, save

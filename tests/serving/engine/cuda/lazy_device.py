@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from export.graph.select import select_graph
+from export.graph.choice import select_graph
 from serving.arrays import Array
 from serving.engine.cuda.device_exchange import DeviceExchange
 from serving.engine.cuda.memory import DevicePool

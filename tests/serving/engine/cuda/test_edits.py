@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export.graph.select import select_graph
+from export.graph.choice import select_graph
 from serving.arrays import Array
 from serving.engine.cuda.token_selector import EDITS, edits_of, write_edits
 from serving.engine.decoding.logits_processors import Processors

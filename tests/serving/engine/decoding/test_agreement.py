@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from export.bundling.exporting import export_checkpoint
+from export.bundling.writer import export_checkpoint
 from models.decoding.beam_search import BeamRules, beam_search
 from models.loading import load_module
 from serving.bundle.manifest import Precision
