@@ -72,7 +72,7 @@ def train(
 
         from models.storage.checkpoint import load_checkpoint
         from models.training.config import read_config
-        from models.training.stopping import Stopped
+        from models.training.state import Stopped
         from models.training.trainer import Trainer
 
         if threads:
@@ -129,7 +129,7 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
       attendant average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
         -o build/averaged --share 0.4 --share 0.6
     """
-    from models.storage.averaging import average_checkpoints
+    from models.storage.checkpoint import average_checkpoints
 
     if len(checkpoints) < 2:
         raise click.UsageError("name two checkpoints at least")
@@ -242,8 +242,7 @@ def plot_gradients(
     if output.suffix.lower() not in PICTURES:
         raise click.UsageError(f"-o {output}: the name must end with one of {', '.join(PICTURES)}")
     with reported_errors("the picture"):
-        from models.evaluation.gradients import Amount, measure
-        from models.evaluation.reach_picture import draw
+        from models.evaluation.gradients import Amount, draw, measure
         from models.storage.checkpoint import load_checkpoint
 
         opened = [load_checkpoint(path) for path in checkpoints]

@@ -16,8 +16,7 @@ from export.bundling.parity import Agreement, LogpError, Parity, Quality
 from export.bundling.running import Ids, Rows, decode
 from export.graph.writer import Array
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.forced import teacher_forced_log_probabilities
-from models.decoding.greedy import continue_batch, translate_all
+from models.decoding.greedy import continue_batch, teacher_forced_log_probabilities, translate_all
 from models.loading import load_module
 from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Manifest, Task, Tokens
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 from export.bundling.parity import VectorError, VectorParity
 from export.bundling.running import TEXTS_AT_ONCE, TextGraph
 from models.configs.encoder import EncoderConfig
+from models.data.batching import framed
 from models.data.corpus import read_text
-from models.data.labels import framed
-from models.evaluation.vectors import vectors_of
+from models.evaluation.scores import vectors_of
 from models.loading import load_encoder
 
 ROWS = 16  # compared side by side

@@ -12,7 +12,7 @@ from export.graph.blocks import NO_OUTLIERS
 from export.graph.quantise import Channels
 from export.graph.writer import Array, GraphWriter, Store, in_memory
 from models.storage.checkpoint import CheckpointError
-from models.storage.quantised import Quantised
+from models.storage.safetensors import Quantised
 from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 

@@ -22,7 +22,7 @@ from gguf.quants import dequantize
 from export.readers.common.files import Cursor, MalformedFile
 from models.arrays import Array
 from models.storage.checkpoint import CheckpointError
-from models.storage.stored import Stored
+from models.storage.safetensors import Stored
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

@@ -13,7 +13,7 @@ import numpy as np
 from export.readers.common.files import Cursor, MalformedFile
 from models.arrays import Array
 from models.storage.files import open_archive
-from models.storage.stored import Stored
+from models.storage.safetensors import Stored
 
 OPTIONS = "special:model.yml"  # the options as YAML, among the arrays
 MOST_DIMENSIONS = 8

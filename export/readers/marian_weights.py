@@ -36,7 +36,7 @@ from export.readers.marian_options import has_trained_positions
 from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
 from models.configs.transformer import BaseTransformerConfig
-from models.storage.quantised import Quantised
+from models.storage.safetensors import Quantised
 
 LEVELS = 127  # of int8: Marian clips what it multiplies to -127..127
 NEVER = -300.0  # added to the score of the token that stands for the zero vector: e^-300 is 0

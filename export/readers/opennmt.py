@@ -20,7 +20,7 @@ from export.readers.common.unpickling import Record
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.conventions import Conventions
 from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
-from models.storage.stored import in_safetensors
+from models.storage.safetensors import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
 

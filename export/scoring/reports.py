@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from export.scoring.scorers import prose_scorer, score_labels, translator
-from models.data.corpus import Pair, read_documents, read_pairs
-from models.data.labels import LabelResult
-from models.data.prose import ProseScore, table
+from models.data.batching import LabelResult
+from models.data.corpus import Pair, ProseScore, read_documents, read_pairs, table
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 

@@ -14,9 +14,8 @@ from tqdm import tqdm
 from export.bundling.running import TEXTS_AT_ONCE, Ids, Rows, TextGraph
 from export.bundling.writer import tokens_of
 from models.configs.encoder import EncoderConfig
-from models.data.corpus import Pair
-from models.data.labels import LabelResult, framed, numbers_of, tally
-from models.data.prose import Nats, ProseScore, Reader, Window
+from models.data.batching import LabelResult, framed, numbers_of, tally
+from models.data.corpus import Nats, Pair, ProseScore, Reader, Window
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
 from models.storage.checkpoint import Checkpoint, load_checkpoint
 from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
@@ -60,7 +59,7 @@ def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
 
 
 def _checkpoint_labels(folder: Path, pairs: Sequence[Pair]) -> LabelResult:
-    from models.evaluation.vectors import vectors_of
+    from models.evaluation.scores import vectors_of
     from models.loading import load_encoder
 
     checkpoint = load_checkpoint(folder)
@@ -133,7 +132,7 @@ def _read_windows(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> N
 
 
 def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
-    from models.decoding.forced import nats
+    from models.decoding.greedy import nats
     from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)
@@ -201,7 +200,7 @@ async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> li
 
 
 def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
-    from models.decoding.translation import translate, translate_by_beams
+    from models.decoding.greedy import translate, translate_by_beams
     from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)

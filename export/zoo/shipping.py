@@ -20,10 +20,10 @@ from export.zoo.pictures import (
     draw_by_length,
     has_alignment,
 )
-from models.data import prose
+from models.data import corpus
 from models.data.corpus import Pair, read_pairs
-from models.evaluation.everyday import Everyday, read_everyday
-from models.evaluation.everyday import table as everyday_table
+from models.evaluation.scores import Everyday, read_everyday
+from models.evaluation.scores import table as everyday_table
 from models.storage.checkpoint import (
     CARD_FILE,
     CURVE_FILE,
@@ -122,7 +122,7 @@ def of_prose(bundles: Bundles, recipe: Path, data: Path) -> Found:
     int8 = scores["int8"]
     others = {name: asdict(each) for name, each in scores.items() if each is not int8}
     quality = asdict(int8) | others
-    return Found(quality, f"{prose.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}")
+    return Found(quality, f"{corpus.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}")
 
 
 def _on_everyday(everyday: Sequence[Everyday], translations: Sequence[str]) -> str:

@@ -1,11 +1,21 @@
 """Reads training text: parallel sentences (TSV) and prose (plain text), gzipped or not."""
 
 import gzip
+import math
 import random
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from models.conventions import AddedTokens
+from models.data.tokenizer import encode_all
 
 CHAPTER = re.compile(r"^(?=(?:CHAPTER|Chapter) )", re.MULTILINE)
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
@@ -102,3 +112,156 @@ def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str
 def _unwrap(text: str) -> str:
     paragraphs = (" ".join(p.split()) for p in PARAGRAPH_BREAK.split(text))
     return "\n".join(p for p in paragraphs if p)
+
+
+MOST_READ = 1024  # tokens; models that can read more are scored so
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens in the order of the text; the first `num_known` are only read."""
+
+    token_ids: list[int]
+    num_known: int
+
+
+# Of alike windows: minus the log-probabilities of what is not known [windows, tokens].
+Nats = Callable[[Sequence[Window]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class DocumentScore:
+    """bits: that all of its tokens take."""
+
+    bytes: int
+    bits: float
+
+
+@dataclass(frozen=True)
+class ProseScore:
+    """window, stride: in tokens. by_document: in the order in which they were given."""
+
+    documents: int
+    bytes: int
+    tokens: int
+    bits_per_byte: float
+    perplexity: float
+    window: int
+    stride: int
+    by_document: tuple[DocumentScore, ...]
+
+    def as_sentence(self) -> str:
+        return (
+            f"{self.documents} documents, {self.bytes:,} bytes, {self.tokens:,} tokens;"
+            f" windows of {self.window} tokens that advance by {self.stride}."
+        )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Shows texts as a language model sees them. most_read: tokens, its prefix included."""
+
+    tokenizer: Tokenizer
+    added: AddedTokens
+    most_read: int
+
+    def score(self, documents: list[str], nats: Nats) -> ProseScore:
+        """Score the documents, which hold some text, by what `nats` says of windows of them."""
+        prefix, end = self.added.prompt_prefix, self.added.stop[:1]
+        texts = [[*ids, *end] for ids in encode_all(self.tokenizer, documents)]
+        stream = [token for text in texts for token in text]
+        window = min(self.most_read, MOST_READ) - len(prefix) + 1  # the last one is not read
+        stride = max(1, window // 2)
+        num_unseen = 0 if prefix else 1
+        cut = windows(stream, window, stride, num_unseen)
+        parts = [nats(list(alike)).ravel() for _, alike in groupby(cut, key=_shape)]
+        costs = np.concatenate([np.zeros(num_unseen), *parts]) / math.log(2)
+        ends = list(accumulate(map(len, texts)))[:-1]
+        sizes = [len(document.encode()) for document in documents]
+        total, tokens, num_bytes = costs.sum(), len(stream) - num_unseen, sum(sizes)
+        return ProseScore(
+            documents=len(documents),
+            bytes=num_bytes,
+            tokens=tokens,
+            bits_per_byte=round(total / num_bytes, 4),
+            perplexity=round(2 ** (total / tokens), 3),
+            window=window,
+            stride=stride,
+            by_document=tuple(
+                DocumentScore(size, round(float(bits.sum()), 1))
+                for size, bits in zip(sizes, np.split(costs, ends), strict=True)
+            ),
+        )
+
+
+def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[Window]:
+    """Cut a stream so that each token is predicted once, but for the first `num_unseen`."""
+    found = [Window(stream[:length], num_unseen)]
+    end = length
+    while end < len(stream):
+        known, end = end, min(end + stride, len(stream))
+        start = max(0, end - length)
+        found.append(Window(stream[start:end], known - start))
+    return found
+
+
+def table(scores: dict[str, ProseScore]) -> str:
+    """Write a Markdown table of scores by name."""
+    rows = ["| | bits per byte | perplexity per token |", "|---|---:|---:|"]
+    rows += [f"| {n} | {s.bits_per_byte:.3f} | {s.perplexity:.2f} |" for n, s in scores.items()]
+    return "\n".join(rows)
+
+
+def _shape(window: Window) -> tuple[int, int]:
+    return len(window.token_ids), window.num_known
+
+
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+
+
+FEWEST = 5  # times in any writing: of names that were seen less often most come out as others
+
+
+FEWEST_SMALL = 2  # times in small letters: a word, if a rare one, is no name
+
+
+MOST_COPIED = 1000  # times: a name that is seen more often comes out as it should
+
+
+COPIED = 0.85  # of the times that a name is seen: it has no other form in the target
+
+
+ENDS = ".!?…:"  # of sentences: the word after one has a capital in any case
+
+
+def known_words(pairs: Iterable[Pair]) -> list[str]:
+    """Return the words of sources that occur often enough, as they are mostly written, in order;
+    of names those that targets write otherwise, or that are very frequent.
+
+    What begins a sentence has a capital in any case, and says nothing of how a word is written.
+    """
+    written: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    copied: Counter[str] = Counter()
+    for pair in pairs:
+        targets = set(WORD.findall(pair.target))
+        for match in WORD.finditer(pair.source):
+            word, before = match.group(), pair.source[: match.start()].rstrip()
+            written[word] += 1
+            within[word] += bool(before) and before[-1] not in ENDS
+            copied[word.lower()] += word in targets
+    counts: Counter[str] = Counter()
+    usual: dict[str, str] = {}
+    for word, count in written.items():
+        small = word.lower()
+        counts[small] += count
+        best = usual.setdefault(small, word)
+        usual[small] = max(word, best, key=lambda each: (within[each], each == small))
+
+    def is_known(small: str) -> bool:
+        is_name = usual[small] != small and counts[small] < MOST_COPIED
+        if is_name and copied[small] >= COPIED * counts[small]:
+            return False
+        return counts[small] >= FEWEST or written[small] >= FEWEST_SMALL
+
+    return sorted(usual[small] for small in counts if is_known(small))

@@ -7,12 +7,18 @@ from the seed and the word, so that a run that goes on sees what it would have s
 
 import json
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 from tokenizers import Tokenizer
+
+from models.batch import TranslationBatch
+from models.data.batching import ParallelData
+from models.data.corpus import Pair
 
 NUM_VARIANTS = 16  # of each word: enough to differ, few enough to be remembered
 REMEMBERED = 2**18
@@ -48,3 +54,28 @@ class Segmenter:
             _, place = min(kept)
             symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
         return tuple(self._ids[symbol] for symbol in symbols)
+
+
+@dataclass(frozen=True)
+class VaryingData(ParallelData):
+    """Plans batches by the usual lengths; the sources in them are cut anew, as `segmenter` draws.
+
+    texts: of every example. most_tokens: of a source, which no cut may reach.
+    """
+
+    texts: Sequence[Pair]
+    segmenter: Segmenter
+    most_tokens: int
+
+    def batch(self, indices: np.ndarray) -> TranslationBatch:
+        """Draw by which examples are together."""
+        rng = np.random.default_rng(indices)
+        sources = [self._cut(int(i), rng) for i in indices]
+        targets = [self.targets[i] for i in indices]
+        return ParallelData(sources, targets, self.repeats, self.tokens).batch(
+            np.arange(len(indices))
+        )
+
+    def _cut(self, index: int, rng: np.random.Generator) -> list[int]:
+        source = self.segmenter.encode(self.texts[index].source, rng)
+        return source if len(source) < self.most_tokens else self.sources[index]

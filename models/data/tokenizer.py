@@ -9,16 +9,16 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 BEYOND = "<beyond the vocabulary>"
 UNKNOWN = "<unk>"  # of tokenizers that are not of ours
 APOSTROPHE = "['\u2019]"
-WORD = r"[\p{L}\p{M}]"
+LETTER = r"[\p{L}\p{M}]"
 ELIDED = "l|d|j|m|t|s|n|c|qu|jusqu|lorsqu|puisqu|quoiqu|presqu|quelqu"
 CONTRACTED = "s|t|re|ve|m|ll|d"
 # A space belongs to what follows it. An elided word keeps its apostrophe, as in "l'" before "eau".
 PIECES = "|".join(
     (
-        f" ?(?i:aujourd{APOSTROPHE}hui)(?!{WORD})",
-        f" ?(?i:{ELIDED}){APOSTROPHE}(?={WORD})",
-        f"{APOSTROPHE}(?i:{CONTRACTED})(?!{WORD})",
-        f" ?{WORD}+",
+        f" ?(?i:aujourd{APOSTROPHE}hui)(?!{LETTER})",
+        f" ?(?i:{ELIDED}){APOSTROPHE}(?={LETTER})",
+        f"{APOSTROPHE}(?i:{CONTRACTED})(?!{LETTER})",
+        f" ?{LETTER}+",
         r" ?\p{N}",
         r" ?[^\s\p{L}\p{M}\p{N}]+",
         r"\s+(?!\S)",

@@ -3,15 +3,38 @@ peer. Rows of one batch start together and the batch ends when its longest row h
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
+from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
-from models.batch import device_of
-from models.contract import GenerativeModel, LanguageModel, S, Translator
+from models.batch import LanguageBatch, TranslationBatch, device_of
+from models.contract import AnyModel, GenerativeModel, LanguageModel, S, State, Translator
 from models.conventions import AddedTokens, own_conventions
-from models.decoding.beginning import encode_rows
+from models.data.batching import pad_rows
+from models.data.corpus import Window
+from models.data.tokenizer import encode_all
+
+
+def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int]) -> S:
+    """Begin one text: of a translator after reading a source's ids, all of them."""
+    if isinstance(model, LanguageModel):
+        return model.empty_state()
+    return encode_rows(model, [source])
+
+
+def encode_rows(model: Translator[S], sources: Sequence[Sequence[int]]) -> S:
+    """Read sources of any lengths, side by side."""
+    device = device_of(model)
+    lengths = torch.tensor([len(source) for source in sources], device=device)
+    return model.encode(pad_rows(sources, model.config.pad_id).to(device), lengths)
 
 
 def translate_batch(
@@ -79,3 +102,202 @@ def _continue(
             break
     rows = torch.cat(columns, 1).tolist() if columns else [[] for _ in given]
     return [list(takewhile(lambda token: token not in stop, row)) for row in rows]
+
+
+@torch.inference_mode()
+def greedy(
+    model: AnyModel, source: list[int] | None, prompt: list[int], max_new_tokens: int
+) -> list[int]:
+    """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
+
+    Ends before </s> or after `max_new_tokens`.
+    """
+    eos_id, device = model.config.eos_id, device_of(model)
+    target = [model.config.bos_id, *prompt]
+    for _ in range(max_new_tokens):
+        ids = torch.tensor([target], device=device)
+        if source is None:
+            hidden = model(LanguageBatch(ids, ids))
+        else:
+            source_ids = torch.tensor([[*source, eos_id]], device=device)
+            lengths = torch.tensor([len(source) + 1], device=device)
+            hidden = model(TranslationBatch(ids, ids, source_ids, lengths))
+        token = int(model.project(hidden[0, -1]).argmax())
+        if token == eos_id:
+            break
+        target.append(token)
+    return target[1 + len(prompt) :]
+
+
+def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+    """Translate each text greedily, in order."""
+    sources = encode_all(tokenizer, texts)
+    rows = translate_all(model, sources, model.config.max_target_tokens - 1, batch_size=64)
+    return tokenizer.decode_batch(rows)
+
+
+def translate_by_beams(
+    model: Translator, tokenizer: Tokenizer, texts: list[str], num_beams: int
+) -> list[str]:
+    """Find the best hypothesis for each text, in order."""
+    config = model.config
+    rules = BeamRules(num_beams, config.max_target_tokens - 1)
+    sources = [ids[: config.max_source_tokens - 1] for ids in encode_all(tokenizer, texts)]
+    bar = tqdm(sources, desc="beam search", unit="text", leave=False, disable=None)
+    return tokenizer.decode_batch([beam_search(model, ids, [], rules)[0].token_ids for ids in bar])
+
+
+WINDOWS_AT_ONCE = 8
+
+
+@torch.inference_mode()
+def teacher_forced_log_probabilities(
+    model: AnyModel, source: Sequence[int], target: Sequence[int]
+) -> Tensor:
+    """Compute log p of every vocabulary entry after each id of a target: [target, vocabulary].
+
+    Source, of a translator, and target are complete, with <s> and </s>.
+    """
+    ids = torch.tensor([target], device=device_of(model))
+    hidden, _ = model.read(ids, first_state(model, source))
+    return model.project(hidden)[0].float().log_softmax(-1)
+
+
+@torch.inference_mode()
+def nats(
+    model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Compute minus the log-probabilities of what `windows`, all alike, do not know:
+    [windows, tokens].
+    """
+    parts, first = [], max(len(prefix) - 1, 0)
+    for start in range(0, len(windows), WINDOWS_AT_ONCE):
+        some = windows[start : start + WINDOWS_AT_ONCE]
+        rows = [[*prefix, *each.token_ids] for each in some]
+        ids = torch.tensor(rows, device=device_of(model))
+        labels, num_known = ids[:, first + 1 :], some[0].num_known - (not prefix)
+        hidden, _ = model.read(ids[:, :-1], model.empty_state())
+        logits = model.project(hidden[:, first + num_known :].flatten(0, 1)).float()
+        wanted = labels[:, num_known:]
+        lost = cross_entropy(logits, wanted.flatten(), reduction="none")
+        parts.append(lost.view_as(wanted).double().cpu().numpy())
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class BeamRules:
+    """length_penalty: n tokens, </s> included, with log-probability s score s / n**length_penalty:
+        Wu et al. 2016, equation 14, with a plain power of the length and no coverage.
+    early_stopping: True stops when `num_enough` have ended; False when no live beam's score so far
+        is better than the worst of them; "never" when none can become better.
+    patience: num_beams times this many are enough (Kasai et al. 2024).
+    """
+
+    num_beams: int
+    max_new_tokens: int
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    patience: float = 1.0
+
+    @property
+    def num_enough(self) -> int:
+        return max(round(self.num_beams * self.patience), 1)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text that has ended. token_ids: generated, </s> included where it came."""
+
+    token_ids: list[int]
+    score: float
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Continues one row of logits and state. logprob: of all `token_ids` together."""
+
+    row: int
+    token_ids: list[int]
+    logprob: float
+
+
+class Pool:
+    """Keeps the best of the hypotheses that have ended, best first."""
+
+    def __init__(self, rules: BeamRules) -> None:
+        self._rules = rules
+        self.hypotheses: list[Hypothesis] = []
+
+    def add(self, ended: list[Beam]) -> None:
+        for beam in ended:
+            score = self._score(beam.logprob, len(beam.token_ids))
+            self.hypotheses.append(Hypothesis(beam.token_ids, score))
+        self.hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+        del self.hypotheses[self._rules.num_enough :]
+
+    def is_final(self, best_live: Beam) -> bool:
+        """Return whether the search may stop, given the likeliest beam that goes on."""
+        rules = self._rules
+        if len(self.hypotheses) < rules.num_enough:
+            return False
+        length = len(best_live.token_ids)
+        if rules.early_stopping == "never" and rules.length_penalty > 0:
+            length = rules.max_new_tokens
+        bound = self._score(best_live.logprob, length)
+        return rules.early_stopping is True or bound <= self.hypotheses[-1].score
+
+    def _score(self, logprob: float, length: int) -> float:
+        return logprob / length**self._rules.length_penalty
+
+
+@torch.inference_mode()
+def beam_search(
+    model: AnyModel, source: list[int] | None, prompt: list[int], rules: BeamRules
+) -> list[Hypothesis]:
+    """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
+
+    Returns the best `rules.num_enough` hypotheses, best first. Scores leave the prompt out.
+    """
+    eos_id, device = model.config.eos_id, device_of(model)
+    state: State = first_state(model, [*(source or ()), eos_id])
+    given = torch.tensor([[model.config.bos_id, *prompt]], device=device)
+    hidden, state = model.read(given, state)
+    return _search(model, hidden[:, -1], state, rules)
+
+
+def _search(
+    model: GenerativeModel[S], hidden: Tensor, state: S, rules: BeamRules
+) -> list[Hypothesis]:
+    """Go on from what predicts the first token, hidden [1, dim]."""
+
+    def has_ended(beam: Beam) -> bool:
+        at_end = beam.token_ids[-1] == model.config.eos_id
+        return at_end or len(beam.token_ids) == rules.max_new_tokens
+
+    live, pool = [Beam(0, [], 0.0)], Pool(rules)
+    while True:
+        logp = model.project(hidden).float().log_softmax(-1)
+        candidates = _expand(live, logp, rules.num_beams)
+        pool.add([beam for beam in candidates[: rules.num_beams] if has_ended(beam)])
+        live = [beam for beam in candidates if not has_ended(beam)][: rules.num_beams]
+        if not live or pool.is_final(live[0]):
+            return pool.hypotheses
+        rows, ids = ([each.row for each in live], [each.token_ids[-1] for each in live])
+        state = state.select(torch.tensor(rows, device=logp.device))
+        hidden, state = model.step(torch.tensor(ids, device=logp.device), state)
+
+
+def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
+    """Extend every beam by one token, likeliest first; logp [beams, vocabulary].
+
+    No more than num_beams + 1 tokens of one beam can matter: those that go on, and </s>.
+    """
+    values, ids = logp.topk(min(num_beams + 1, logp.shape[1]))
+    candidates = [
+        Beam(row, [*beam.token_ids, token_id], beam.logprob + logprob)
+        for row, (beam, *columns) in enumerate(
+            zip(live, values.tolist(), ids.tolist(), strict=True)
+        )
+        for logprob, token_id in zip(*columns, strict=True)
+    ]
+    return sorted(candidates, key=lambda beam: -beam.logprob)

@@ -5,14 +5,17 @@ at each (Bengio et al. 1994); attention is one step from anything. A translator'
 count as one text: the first token of the target follows the source's </s>.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib import colormaps, rc_context
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -156,3 +159,34 @@ def _spread(size: int, number: int, text: Path) -> list[int]:
     if size < 1:
         raise ValueError(f"{text} holds too little text")
     return sorted({int(each) for each in np.linspace(0, size - 1, number)})
+
+
+# Letters stay letters, and the same figures give the same file.
+STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "attendant"}
+UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+FAINTEST = 1e-6  # of what is drawn
+LINES = ("-", "--", ":")
+
+
+def draw(reaches: Sequence[Reach], path: Path) -> None:
+    """Write a picture in the format of the path's suffix. Raises OSError."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.5, 4.5))
+        axes = figure.add_subplot()
+        for i, reach in enumerate(reaches):
+            colour = colormaps["turbo"]((i + 0.5) / len(reaches))
+            style: Any = {"color": colour, "linestyle": LINES[i % len(LINES)]}
+            axes.plot(range(len(reach.norms)), reach.norms, label=reach.name, **style)
+        axes.set(
+            xlabel="tokens between the one read last and another",
+            ylabel="gradient of the next token's loss, the nearest = 1",
+            yscale="log",
+        )
+        norms = [norm for reach in reaches for norm in reach.norms if norm]
+        axes.set_ylim(max(FAINTEST, min(norms) / 2), 2 * max(norms))
+        axes.grid(alpha=0.3)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        suffix = path.suffix.lower()
+        figure.savefig(
+            path, format=suffix[1:], dpi=150, bbox_inches="tight", metadata=UNDATED.get(suffix)
+        )

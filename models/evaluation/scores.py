@@ -1,12 +1,20 @@
 """Scores translations per origin of the test sentences."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
+import torch
 from sacrebleu.metrics import BLEU, CHRF
+from tokenizers import Tokenizer
 
-from models.data.corpus import Pair
-from models.evaluation.keeping import share_kept
+from models.arrays import Array
+from models.batch import device_of
+from models.contract import Encoder
+from models.data.corpus import Pair, read_pairs
 
 Translate = Callable[[list[str]], list[str]]
 
@@ -86,3 +94,144 @@ def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
 def evaluate(pairs: list[Pair], translate: Translate) -> TestResult:
     """Translate the sources of `pairs` and score the result."""
     return score(pairs, translate([p.source for p in pairs]))
+
+
+THOUSANDS = re.compile(r"(?<=\d)[\s.,](?=\d{3}(?!\d))")
+NUMBER = re.compile(r"\d+")
+CODE = re.compile(r"(?:https?://|www\.)[^\s,]*\w|\S+@\S+\w|\w*[a-z]+_\w+(?:\(\))?")
+EMOJI = re.compile(r"[\U0001f300-\U0001faff\u2600-\u27bf]")
+NAME = re.compile(r"[A-Z][a-z]+")
+UNDERSTOOD = 50.0  # chrF of a shouted sentence from which it counts as translated
+
+
+def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None:
+    """Compute how many percent of the sentences with something to keep, keep all of it."""
+    found = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
+    judged = [each for each in found if each is not None]
+    return 100 * sum(judged) / len(judged) if judged else None
+
+
+def keeps(pair: Pair, hypothesis: str) -> bool | None:
+    """Tell whether a translation carries over what it must; None where there is nothing."""
+    if is_shouted(pair.source):
+        score = CHRF().sentence_score(hypothesis.lower(), [pair.target.lower()]).score
+        return is_shouted(hypothesis) and score >= UNDERSTOOD
+    copied = copied_strings(pair)
+    numbers = numbers_of(pair.target) if NUMBER.search(pair.source) else []
+    if not copied and not numbers:
+        return None
+    return all(each in hypothesis for each in copied) and numbers_of(hypothesis) == numbers
+
+
+def copied_strings(pair: Pair) -> set[str]:
+    """Find addresses, code, emoji and names that both sides have."""
+    names = NAME.findall(pair.source[1:])  # the first letter is large in any case
+    candidates = [*CODE.findall(pair.source), *EMOJI.findall(pair.source), *names]
+    return {each for each in candidates if each in pair.target}
+
+
+def numbers_of(text: str) -> list[str]:
+    """Find all numbers in order of size, however their thousands are marked."""
+    return sorted(NUMBER.findall(THOUSANDS.sub("", text)))
+
+
+def is_shouted(text: str) -> bool:
+    return text.isupper() and sum(map(str.isalpha, text)) > 2
+
+
+@dataclass(frozen=True)
+class Everyday:
+    """Is a sentence; each of its facts is a tuple of words, one of which says it."""
+
+    pair: Pair
+    facts: tuple[tuple[str, ...], ...]
+
+    def is_said_by(self, translation: str) -> bool:
+        """Tell whether a translation says every fact, in any case."""
+        said = translation.lower()
+        return all(any(word in said for word in words) for words in self.facts)
+
+
+def read_everyday(path: Path) -> list[Everyday]:
+    """Read pairs and facts. Raises OSError, and ValueError where lines do not belong together."""
+    pairs = read_pairs(path)
+    lines = path.with_name(f"{path.stem}-facts.txt").read_text(encoding="utf-8").splitlines()
+    if len(pairs) != len(lines):
+        raise ValueError(f"{path} has {len(pairs)} sentences, and facts of {len(lines)}")
+    facts = [tuple(tuple(fact.split(",")) for fact in line.split(";")) for line in lines]
+    return [Everyday(pair, each) for pair, each in zip(pairs, facts, strict=True)]
+
+
+def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
+    """Write a Markdown table of all translations."""
+    rows = ["| | sentence | translation | every fact |", "|---|---|---|---|"]
+    for each, translation in zip(sentences, translations, strict=True):
+        shown = translation.replace("|", "\\|")
+        is_said = "yes" if each.is_said_by(translation) else "no"
+        rows.append(f"| {each.pair.origin} | {each.pair.source} | {shown} | {is_said} |")
+    return "\n".join(rows)
+
+
+@torch.inference_mode()
+def vectors_of(
+    model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+) -> list[Array]:
+    """Compute embeddings or logits of texts, complete with their special tokens.
+
+    types: each token's segment.
+    """
+    device = device_of(model)
+    found = []
+    for ids, segments in zip(rows, types, strict=True):
+        lengths = torch.tensor([len(ids)], device=device)
+        given = (torch.tensor([each], device=device) for each in (ids, segments))
+        source, source_types = given
+        hidden = model.encode(source, lengths, source_types)
+        found.append(model.project(hidden)[0].float().cpu().numpy())
+    return found
+
+
+matplotlib.use("Agg")
+
+
+INCHES = (0.42, 0.32)  # a token's column, a hop's row
+MARGINS = (1.5, 1.1)
+DOTS_PER_INCH = 90
+
+
+def draw_hops(
+    model: Encoder, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], path: Path
+) -> bool:
+    """Draw one picture for each text, complete with its special tokens, below the other; a row for
+    each hop, a column for each token. Returns whether the model has any hops.
+    """
+    weights = [hops_of(model, row) for row in rows]
+    found = [(row, hops) for row, hops in zip(rows, weights, strict=True) if hops is not None]
+    if not found:
+        return False
+    width = MARGINS[0] + INCHES[0] * max(map(len, rows))
+    height = sum(MARGINS[1] + INCHES[1] * len(hops) for _, hops in found)
+    figure, axes = plt.subplots(len(found), 1, figsize=(width, height), squeeze=False)
+    for [axis], (row, hops) in zip(axes, found, strict=True):
+        axis.imshow(hops, cmap="Greys", vmin=0, aspect="auto")
+        tokens = [_written(tokenizer, token_id) for token_id in row]
+        axis.set_xticks(range(len(row)), tokens, rotation=60, ha="right", fontsize=8)
+        axis.set_yticks(range(len(hops)), [f"hop {n + 1}" for n in range(len(hops))], fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    plt.close(figure)
+    return True
+
+
+@torch.inference_mode()
+def hops_of(model: Encoder, row: Sequence[int]) -> Array | None:
+    """Compute the weights [hops, tokens] of one text; None of a model without hops."""
+    device = device_of(model)
+    ids, lengths = torch.tensor([row], device=device), torch.tensor([len(row)], device=device)
+    weights = model.hops(ids, lengths)
+    return None if weights is None else weights[0].float().cpu().numpy()
+
+
+def _written(tokenizer: Tokenizer, token_id: int) -> str:
+    """Write a token as it stands in a text; a special one by its name."""
+    return tokenizer.decode([token_id]).strip() or tokenizer.id_to_token(token_id) or "?"

@@ -8,17 +8,91 @@ positions and recurrent encoders, and what would not pay for scales: short rows,
 convolutions.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from models.arrays import Array
-from models.storage.stored import FLOATS, LEVELS, Stored, in_safetensors
+from models.storage.files import check_safetensors
+
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+LEVELS = "I8"  # of weights that are stored with scales
+TYPES = FLOATS | {LEVELS: "|i1"}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Is one tensor. `read` gives it as fp32; `kind` is its type in the file."""
+
+    kind: str
+    shape: tuple[int, ...]
+    read: Callable[[], Array]
+
+
+def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
+    """Find the tensors of one file; what the library finds wrong with it is a problem."""
+    try:
+        check_safetensors(path)
+        with safe_open(path, "np"):  # checks that the header fits the file
+            pass
+        mapped = np.memmap(path, np.uint8, "c")  # torch wants to be able to write
+        (length,) = np.frombuffer(mapped, "<u8", 1)
+        header: dict[str, Any] = json.loads(bytes(mapped[8 : 8 + int(length)]))
+    except FileNotFoundError:
+        problems.append(f"{path.name} is missing")
+        return {}
+    except (SafetensorError, OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        problems.append(f"{path.name} cannot be read: {reason or error}")
+        return {}
+    header.pop("__metadata__", None)
+    start = 8 + int(length)
+    return {name: _mapped(mapped, start, entry) for name, entry in header.items()}
+
+
+def _mapped(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
+    kind, shape = entry["dtype"], tuple(entry["shape"])
+    offset = start + entry["data_offsets"][0]
+
+    def read() -> Array:
+        raw = np.frombuffer(mapped, TYPES[kind], prod(shape), offset).reshape(shape)
+        return as_float32(raw)
+
+    return Stored(kind, shape, read)
+
+
+def as_float32(raw: Array) -> Array:
+    """Widen floats of any size; uint16 are bfloat16, the upper half of an fp32."""
+    if raw.dtype == np.uint16:
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    return raw.astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Has levels of -127..127; the weight is level * scale.
+    input_range: what is multiplied by the weight was clipped to +-input_range when the model was
+    tuned for int8; None where each row has its own range.
+    """
+
+    scale: float
+    input_range: float | None = None
+
+    def of_input_times(self, factor: float) -> "Quantised":
+        """Suit an input that is larger by `factor`, and a weight that is smaller by it."""
+        wider = None if self.input_range is None else self.input_range * factor
+        return Quantised(self.scale / factor, wider)
+
 
 MOST_LEVEL = 127
 SMALLEST_RANGE = 1e-12  # keeps a row of zeros from dividing by zero
@@ -37,7 +111,7 @@ class Storage(StrEnum):
     INT8 = "int8"
 
 
-TYPES = {
+STORAGE_TYPES = {
     Storage.FP32: np.dtype(np.float32),
     Storage.FP16: np.dtype(np.float16),
     Storage.BF16: np.dtype(ml_dtypes.bfloat16),
@@ -52,7 +126,7 @@ def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) ->
         if storage is Storage.INT8 and is_matrix(name, weight):
             arrays[name], arrays[name + SCALE] = quantised(weight)
         else:
-            arrays[name] = np.ascontiguousarray(weight, dtype=TYPES[storage])
+            arrays[name] = np.ascontiguousarray(weight, dtype=STORAGE_TYPES[storage])
     save_file(arrays, path)
     path.chmod(0o644)  # safetensors leaves it to its owner alone
 

@@ -22,7 +22,7 @@ from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from models.architectures.registry import ModelConfig, ModelConfigError
 from models.configs.base import ArchitectureConfig
 from models.configs.recurrent import RecurrentLanguageModelConfig
-from models.data.making.augmenting import Kind
+from models.data.augmenting import Kind
 
 
 class Section(BaseModel):

@@ -7,19 +7,119 @@ gradients end where a window begins.
 
 import importlib.util
 import shutil
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from models.architectures.transformer.config import TransformerConfig
-from models.batch import Batch, FollowingBatch
+from models.batch import IGNORED_LABEL, Batch, FollowingBatch, Tensors
 from models.configs.base import ArchitectureConfig
 from models.configs.decoder_only import DecoderOnlyConfig
 from models.contract import AnyModel
+from models.data.batching import Dataset
 from models.layers.recurrent_language_model import RecurrentLanguageModel, RecurrentState
-from models.training.arithmetic import Arithmetic
-from models.training.loading import TrainingBatch
-from models.training.loss import SmoothedCrossEntropy
-from models.training.optimizer import Optimizer
+from models.training.optimizer import Arithmetic, Optimizer
+
+BUILT_AHEAD = 4
+
+
+@dataclass(frozen=True)
+class TrainingBatch(Tensors):
+    """Holds a batch, and what its loss is taken of: found before it is on a device, whose answer to
+    where labels are real would have to be waited for.
+
+    places: of the tokens to predict among all positions [batch * target]. labels: of these.
+    """
+
+    batch: Batch
+    places: Tensor
+    labels: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.labels)
+
+
+def training_batch(batch: Batch) -> TrainingBatch:
+    labels = batch.labels.flatten()
+    places = (labels != IGNORED_LABEL).nonzero()[:, 0]
+    return TrainingBatch(batch, places, labels[places])
+
+
+class Loader:
+    """Loads batches of a dataset onto a device."""
+
+    def __init__(self, data: Dataset, device: torch.device, *, builds_ahead: bool) -> None:
+        self._data, self._device, self._builds_ahead = data, device, builds_ahead
+
+    def batches(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
+        """Yield them in their order. Close it: a thread may be at work."""
+        built = self._ahead(epoch) if self._builds_ahead else map(self._build, epoch)
+        for each in built:
+            yield each.to(self._device)
+
+    def _build(self, indices: np.ndarray) -> TrainingBatch:
+        made = training_batch(self._data.batch(indices))
+        return made.pinned() if self._device.type == "cuda" else made
+
+    def _ahead(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
+        with ThreadPoolExecutor(1, "batches") as pool:
+            waiting: deque[Future[TrainingBatch]] = deque()
+            for indices in epoch:
+                waiting.append(pool.submit(self._build, indices))
+                if len(waiting) > BUILT_AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+
+ROWS_PER_SLICE = 64
+NUMBERS_PER_SLICE_ON_GPU = 2**26
+
+
+class SmoothedCrossEntropy(torch.autograd.Function):
+    """Averages -sum_v q(v) log p(v) over tokens, q = (1 - smoothing) onehot + smoothing / V."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        """Take logits [tokens, vocab] in any float type, labels [tokens] -> scalar in fp32."""
+        gradient = torch.empty_like(logits)
+        total = torch.zeros((), device=logits.device)
+        size = rows_per_slice(logits)
+        for start in range(0, len(labels), size):
+            rows = slice(start, start + size)
+            total += _slice_loss(logits[rows], labels[rows], smoothing, gradient[rows])
+        ctx.save_for_backward(gradient)
+        ctx.scale = 1.0 / max(1, len(labels))
+        return total * ctx.scale
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(upstream[0] * ctx.scale), None, None
+
+
+def rows_per_slice(logits: Tensor) -> int:
+    return max(NUMBERS_PER_SLICE_ON_GPU // logits.shape[1], 1) if logits.is_cuda else ROWS_PER_SLICE
+
+
+def _slice_loss(logits: Tensor, labels: Tensor, smoothing: float, gradient: Tensor) -> Tensor:
+    """Sum the losses of some rows; writes d loss / d logits = p - q into `gradient`."""
+    log_p = logits.float().log_softmax(-1)
+    mine = labels[:, None]
+    at_label = log_p.gather(1, mine)
+    p = log_p.exp()
+    p.sub_(smoothing / logits.shape[1])
+    p.scatter_add_(1, mine, torch.full_like(at_label, smoothing - 1.0))
+    gradient.copy_(p)
+    return -((1.0 - smoothing) * at_label.sum() + smoothing * log_p.mean(-1).sum())
+
 
 COMPILERS = ("cc", "gcc", "clang")
 

@@ -1,11 +1,166 @@
 """Joins optimizers and a learning-rate schedule, to be saved without pickling."""
 
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import torch
 from torch import Tensor, nn
 
 from models.layers.roles import ParameterRole, Role, parameter_roles
 from models.training.config import OptimizerConfig
-from models.training.muon import Muon
+
+BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # two of x86, two of ARM
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Has the type of matrix `products`, and a `reason` why it is that, for the log."""
+
+    device: torch.device
+    products: torch.dtype
+    reason: str
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.products]
+
+    @property
+    def has_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def autocast(self) -> torch.autocast | nullcontext:
+        """Open a block in which matrix products are in that type."""
+        if self.products == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.products)
+
+    @property
+    def place(self) -> str:
+        if self.has_gpu:
+            return torch.cuda.get_device_name(self.device)
+        return f"CPU, {torch.get_num_threads()} threads"
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.place}: {self.reason}"
+
+
+def choose_arithmetic(precision: Literal["fp32", "bf16"]) -> Arithmetic:
+    """Choose a GPU where there is one, and bf16 where wanted and the device multiplies in it."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if precision == "fp32":
+        return Arithmetic(device, torch.float32, "the recipe wants it")
+    if _gpu_multiplies_bf16() if device.type == "cuda" else _cpu_multiplies_bf16():
+        return Arithmetic(device, torch.bfloat16, "there are instructions for it")
+    return Arithmetic(device, torch.float32, "there are no instructions for bf16")
+
+
+def _gpu_multiplies_bf16() -> bool:
+    return torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _cpu_multiplies_bf16() -> bool:
+    """Tell, as bf16 is emulated without instructions: a recurrent model trains 20 times slower.
+
+    The processor must have them and oneDNN, which multiplies for torch, use them; it says that it
+    does on any AVX-512, and that it does not where ONEDNN_MAX_CPU_ISA forbids.
+    """
+    capabilities = torch.cpu.get_capabilities()
+    has_instructions = any(capabilities.get(name, False) for name in BF16_INSTRUCTIONS)
+    return (
+        has_instructions
+        and torch.backends.mkldnn.is_available()
+        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+MOMENTUM = 0.95
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+NUM_ITERATIONS = 5
+SMALLEST_NORM = 1e-7
+
+
+class Muon(torch.optim.Optimizer):
+    """Makes momentum after Nesterov orthogonal, with decoupled weight decay.
+
+    An update is as large as AdamW's would be (Liu et al. 2025, 2.2), so that both can share their
+    learning rate and decay. products: the type that matrices are made orthogonal in. Of a group
+    with `num_blocks` every parameter holds so many matrices below each other, each made orthogonal
+    by itself: gates have nothing to do with each other.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: float,
+        weight_decay: float,
+        products: torch.dtype,
+    ) -> None:
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "num_blocks": 1})
+        self.products = products
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        assert closure is None, "gradients are made before"
+        for group in self.param_groups:
+            ready = [matrix for matrix in group["params"] if matrix.grad is not None]
+            for matrices in stacks(ready):
+                self._update(matrices, group["lr"], group["weight_decay"], group["num_blocks"])
+
+    def _update(
+        self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float, num_blocks: int
+    ) -> None:
+        """Update those of one shape."""
+        gradients = [matrix.grad for matrix in matrices]
+        momenta = [self._momentum(matrix) for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        ahead = [block for each in ahead for block in each.chunk(num_blocks)]
+        joined = ahead[0] if len(ahead) == 1 else torch.stack(ahead)
+        made = orthogonalise(joined.to(self.products))
+        directions = [made] if len(ahead) == 1 else made.unbind()
+        torch._foreach_mul_(matrices, 1 - lr * weight_decay)
+        blocks = [block for matrix in matrices for block in matrix.chunk(num_blocks)]
+        for block, direction in zip(blocks, directions, strict=True):
+            block.add_(direction, alpha=-lr * 0.2 * math.sqrt(max(block.shape)))
+
+    def _momentum(self, matrix: nn.Parameter) -> Tensor:
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(matrix.grad)
+        momentum: Tensor = state["momentum_buffer"]
+        return momentum
+
+
+def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Group those that are updated together: on a GPU all of one shape, on a CPU each alone."""
+    found: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
+    for number, matrix in enumerate(matrices):
+        found[matrix.shape if matrix.is_cuda else number].append(matrix)
+    return list(found.values())
+
+
+def orthogonalise(matrix: Tensor) -> Tensor:
+    """Find U V^T of the singular value decomposition U S V^T: singular values of about 1.
+
+    Newton and Schulz's iteration, to the fifth power, in the type of `matrix` [rows, columns] or
+    [matrices, rows, columns].
+    """
+    a, b, c = COEFFICIENTS
+    is_tall = matrix.shape[-2] > matrix.shape[-1]
+    is_one = matrix.dim() == 2
+    add_product = torch.addmm if is_one else torch.baddbmm
+    x = matrix.mT if is_tall else matrix  # the smaller of the two products
+    norm = x.norm() if is_one else x.norm(dim=(-2, -1), keepdim=True)
+    x = x / norm.clamp(min=SMALLEST_NORM)
+    for _ in range(NUM_ITERATIONS):
+        square = x @ x.mT
+        x = add_product(x, add_product(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if is_tall else x
 
 
 def learning_rate_scale(progress: float, warmup: float) -> float:
@@ -86,3 +241,36 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
     if use_muon:
         return others, matrices
     return [*others, *matrices], []
+
+
+class Average:
+    """Averages a module's parameters over about the last `share` of all steps so far."""
+
+    def __init__(self, module: nn.Module, share: float) -> None:
+        self._share = share
+        self._names = [name for name, _ in module.named_parameters()]
+        self._weights = [parameter.data for parameter in module.parameters()]
+        self._means = [weight.clone() for weight in self._weights]
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Take in the weights after `step` steps."""
+        torch._foreach_lerp_(self._means, self._weights, 1.0 / max(1.0, self._share * step))
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Open a block in which the module has the averaged weights."""
+        trained = [weight.clone() for weight in self._weights]
+        torch._foreach_copy_(self._weights, self._means)
+        try:
+            yield
+        finally:
+            torch._foreach_copy_(self._weights, trained)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        return dict(zip(self._names, self._means, strict=True))
+
+    def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `state_tensors` gave."""
+        for name, mean in zip(self._names, self._means, strict=True):
+            mean.copy_(tensors[name])  # from whatever device

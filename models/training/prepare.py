@@ -12,15 +12,19 @@ from models.architectures.registry import AnyConfig
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.configs.encoder import EncoderConfig
 from models.conventions import own_conventions
-from models.data.batching import Dataset, LabelData, ParallelData, ProseData
-from models.data.carrying import CarriedProse
-from models.data.corpus import Pair, hold_out, read_documents, read_pairs
-from models.data.labels import framed, numbers_of
-from models.data.making.augmenting import UNREAL, augmented
-from models.data.segmenting import Segmenter
+from models.data.augmenting import UNREAL, augmented
+from models.data.batching import (
+    CarriedProse,
+    Dataset,
+    LabelData,
+    ParallelData,
+    ProseData,
+    framed,
+    numbers_of,
+)
+from models.data.corpus import Pair, hold_out, known_words, read_documents, read_pairs
+from models.data.segmenting import Segmenter, VaryingData
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
-from models.data.varying import VaryingData
-from models.data.words import known_words
 from models.training.config import RunConfig, TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from

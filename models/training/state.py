@@ -7,12 +7,19 @@ in a validation), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end
 import json
 import os
 import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from models.architectures.registry import AnyConfig
+from models.storage.checkpoint import Checkpoint
 
 
 @dataclass
@@ -120,3 +127,73 @@ class RunFolder:
 
 def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(Exception):
+    """Says that the run was asked to stop and has saved where it is."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+class Brake:
+    """Remembers that a signal came until it is safe to stop."""
+
+    def __init__(self) -> None:
+        self._pulled_by: int | None = None
+        self._is_safe = False
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Let SIGTERM and Ctrl-C pull it; a second one does what it did before."""
+        self._before = {number: signal.signal(number, self._pull) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            self._restore()
+
+    @contextmanager
+    def safe(self) -> Iterator[None]:
+        """Open a block that may be left in the middle. Raises Stopped."""
+        self.check()
+        self._is_safe = True
+        try:
+            yield
+        finally:
+            self._is_safe = False
+
+    def check(self) -> None:
+        """Raises Stopped if it was pulled."""
+        if self._pulled_by is not None:
+            raise Stopped(self._pulled_by)
+
+    def _pull(self, number: int, frame: FrameType | None) -> None:
+        self._pulled_by = number
+        self._restore()
+        if self._is_safe:
+            self.check()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+MAY_DIFFER = {"dropout", "source_languages", "target_languages"}  # no weights are of these
+
+
+def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> None:
+    """Put the tokenizer where the run looks for its own. Raises ValueError for another model."""
+    mine, other = (each.model_dump(exclude=MAY_DIFFER) for each in (model, start.config))
+    differences = [
+        f"{name} is {other.get(name)}, in the recipe {mine.get(name)}"
+        for name in {**other, **mine}
+        if other.get(name) != mine.get(name)
+    ]
+    if differences:
+        raise ValueError(f"{start.folder}: this is another model: {'; '.join(differences)}")
+    files.tokenizer.write_text(start.tokenizer, encoding="utf-8")

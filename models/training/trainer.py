@@ -16,18 +16,18 @@ from models.data.corpus import read_pairs
 from models.loading import build, put_weights
 from models.storage.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
 from models.storage.safetensors import Storage
-from models.training.arithmetic import Arithmetic, choose_arithmetic
-from models.training.averaging import Average
-from models.training.card import write_card
 from models.training.config import TrainingConfig
-from models.training.learning import Learner, compile_where_it_pays
-from models.training.loading import Loader, TrainingBatch
-from models.training.optimizer import Optimizer, learning_rate_scale
+from models.training.learning import Learner, Loader, TrainingBatch, compile_where_it_pays
+from models.training.optimizer import (
+    Arithmetic,
+    Average,
+    Optimizer,
+    choose_arithmetic,
+    learning_rate_scale,
+)
 from models.training.prepare import prepare
-from models.training.start import take_tokenizer
-from models.training.state import Resumables, RunFolder
-from models.training.stopping import Brake, Stopped
-from models.training.validation import Validation, draw_curve, validate
+from models.training.state import Brake, Resumables, RunFolder, Stopped, take_tokenizer
+from models.training.validation import Validation, draw_curve, validate, write_card
 
 
 class Trainer:

@@ -1,11 +1,13 @@
 """Validates: loss per token over held-out data, BLEU of greedy translations, the curve."""
 
-from dataclasses import dataclass
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 from sacrebleu import corpus_bleu
@@ -13,12 +15,24 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from models.batch import IGNORED_LABEL, device_of
-from models.contract import AnyModel, Translator
-from models.data.batching import Dataset
-from models.data.corpus import Pair
+from models.configs.base import LanguageModelConfig
+from models.configs.encoder import EncoderConfig
+from models.contract import AnyModel, Encoder, LanguageModel, Translator
+from models.conventions import own_conventions
+from models.data.batching import Dataset, tally
+from models.data.corpus import Pair, Reader, table
 from models.data.tokenizer import encode_all
-from models.decoding.greedy import translate_all
+from models.decoding.greedy import nats, translate, translate_all
+from models.evaluation.scores import TestResult, draw_hops, evaluate, vectors_of
+from models.loading import load_encoder, load_module
+from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
+from models.training.config import TrainingConfig
 from models.training.learning import Carry
+from models.training.optimizer import Arithmetic
+from models.training.prepare import Prepared, label_data
+from models.training.state import RunFolder
+
+matplotlib.use("Agg")
 
 
 @dataclass(frozen=True)
@@ -78,3 +92,119 @@ def draw_curve(rows: list[dict], path: Path, title: str) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+HOPS_FILE = "hops.png"
+LONGEST_SHOWN, MOST_SHOWN = 30, 4  # tokens of a sentence, sentences
+
+
+def write_card(
+    config: TrainingConfig,
+    prepared: Prepared,
+    test: list[Pair],
+    run: RunFolder,
+    arithmetic: Arithmetic,
+) -> None:
+    """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
+    checkpoint = load_checkpoint(run.checkpoint)
+    load = load_encoder if isinstance(config.model, EncoderConfig) else load_module
+    module: Any = load(checkpoint).to(arithmetic.device)
+    if isinstance(config.model, EncoderConfig):
+        quality, scores = _label_quality(module, prepared, test, run)
+    elif isinstance(config.model, LanguageModelConfig):
+        quality, scores = _language_model_quality(module, prepared)
+    else:
+        result = evaluate(test, lambda texts: translate(module, prepared.tokenizer, texts))
+        quality, scores = result.as_json(), _translation_scores(result)
+    (run.checkpoint / QUALITY_FILE).write_text(json.dumps(quality, indent=2) + "\n")
+    shutil.copyfile(run.curve, run.checkpoint / run.curve.name)
+    size = sum(parameter.numel() for parameter in module.parameters())
+    text = _card(config, scores, run.rows(), size, arithmetic)
+    (run.checkpoint / "README.md").write_text(text, encoding="utf-8")
+
+
+def _translation_scores(result: TestResult) -> str:
+    return (
+        f"Greedy decoding, sentence by sentence, scored per source:\n\n{result.as_table()}\n\n"
+        f"{result.signatures}"
+    )
+
+
+def _label_quality(
+    module: Encoder, prepared: Prepared, test: list[Pair], run: RunFolder
+) -> tuple[dict, str]:
+    """Measure how many test sentences are given the label of their origin; draw hops, if any, of
+    one sentence of each label.
+    """
+    data = label_data(module.config, prepared.tokenizer, test)
+    logits = vectors_of(module, data.rows, [[0] * len(row) for row in data.rows])
+    found = tally(module.config.labels, data.labels, [int(each.argmax()) for each in logits])
+    firsts = {label: row for row, label in zip(data.rows[::-1], data.labels[::-1], strict=True)}
+    shown = [row for _, row in sorted(firsts.items()) if len(row) <= LONGEST_SHOWN][:MOST_SHOWN]
+    has_hops = draw_hops(module, prepared.tokenizer, shown, run.checkpoint / HOPS_FILE)
+    picture = f"\n\n![what each hop looks at]({HOPS_FILE})" if has_hops else ""
+    return found.as_json(), found.as_markdown() + picture
+
+
+def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
+    """Measure bits per byte and perplexity of the documents that were held out."""
+    config = module.config
+    conventions = own_conventions(config)
+    reader = Reader(prepared.tokenizer, conventions, config.context_length)
+    found = reader.score(
+        prepared.held_out, lambda windows: nats(module, windows, conventions.prompt_prefix)
+    )
+    scores = f"The held-out documents: {found.as_sentence()}\n\n{table({'torch, fp32': found})}"
+    return asdict(found), scores
+
+
+def _card(
+    config: TrainingConfig,
+    scores: str,
+    rows: list[dict],
+    num_parameters: int,
+    arithmetic: Arithmetic,
+) -> str:
+    card, last = config.card, rows[-1]
+    shown = _shown(config.model.model_dump(exclude={"architecture", "task", "imported"}))
+    run, optimizer = config.run, config.optimizer
+    unit = "text" if isinstance(config.model, EncoderConfig) else "token"
+    return f"""# {card.title or config.name}
+
+{card.about.strip()}
+
+{num_parameters / 1e6:.1f} M parameters, stored in fp16:
+{", ".join(shown)}.
+
+## Data
+
+{card.data.strip()}
+
+## Quality
+
+{scores}
+
+## Training
+
+`attendant train models/recipes/{config.name}.toml`: {last["step"]:,} steps of up to
+{run.tokens_per_batch:,} tokens in {last["minutes"]:.0f} minutes ({arithmetic.name} on
+{arithmetic.place}), {optimizer.name}, learning rate {optimizer.learning_rate:g}, label
+smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nats a {unit}.
+
+{card.training.strip()}
+
+![loss curve](curve.png)
+
+## Licence
+
+{card.licence.strip()}
+"""
+
+
+def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield what has a value that a reader can take in, those of sections by their full names."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _shown(value, f"{name}.")
+        elif isinstance(value, int | float | str):
+            yield f"{prefix}{name} {value}"

@@ -39,7 +39,7 @@ def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
 
 
 def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
-    from models.decoding.forced import teacher_forced_log_probabilities
+    from models.decoding.greedy import teacher_forced_log_probabilities
     from models.loading import load_module
     from models.storage.checkpoint import load_checkpoint
 

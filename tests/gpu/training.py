@@ -11,11 +11,9 @@ import torch
 from models.architectures.registry import parse_config
 from models.data.batching import ParallelData, ProseData
 from models.loading import build
-from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig
-from models.training.learning import Learner, can_compile, compile_where_it_pays
-from models.training.loading import Loader
-from models.training.optimizer import Optimizer
+from models.training.learning import Learner, Loader, can_compile, compile_where_it_pays
+from models.training.optimizer import Arithmetic, Optimizer
 from tests.gpu.figures.shapes import SHAPES
 from tests.gpu.findings import Aim, Finding, none_of
 from tests.gpu.parts import Place

@@ -12,7 +12,7 @@ from models.architectures.registry import AnyConfig, ModelConfigError, parse_con
 from models.arrays import Arrays
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
-from models.storage.stored import Stored
+from models.storage.safetensors import Stored
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one

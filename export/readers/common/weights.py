@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from models.arrays import Array
-from models.storage.stored import FLOATS, Stored
+from models.storage.safetensors import FLOATS, Stored
 
 WeightReader = Callable[[], Array]  # reads a weight when it is needed
 Shape = tuple[int, ...]

@@ -24,7 +24,7 @@ from models.arrays import Arrays
 from models.conventions import Conventions
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from models.storage.files import read_file
-from models.storage.stored import Stored, in_safetensors
+from models.storage.safetensors import Stored, in_safetensors
 
 CONFIG_FILE = "config.json"
 BASE_MODEL = "Model"

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from export.bundling.running import Rows
-from models.decoding.forced import teacher_forced_log_probabilities
+from models.decoding.greedy import teacher_forced_log_probabilities
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Precision

@@ -12,7 +12,7 @@ from models.architectures.luong.config import LuongConfig
 from models.architectures.luong.module import Luong
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.decoding import naive
+from models.decoding import greedy
 from models.decoding.greedy import translate_batch
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
@@ -212,7 +212,7 @@ def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
     module = fresh(attention={"kind": "local-p", "window": 2}, num_layers=3)
     sources = [torch.randint(3, 30, (n,)).tolist() for n in (1, 5, 9)]
     assert translate_batch(module, sources, 12) == [
-        naive.greedy(module, source, [], 12) for source in sources
+        greedy.greedy(module, source, [], 12) for source in sources
     ]
 
 

@@ -13,9 +13,8 @@ from torch import nn
 from export.bundling.writer import build_model
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch
-from models.decoding import naive
-from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.greedy import continue_batch
+from models.decoding import greedy
+from models.decoding.greedy import BeamRules, beam_search, continue_batch
 from models.loading import build
 from models.storage.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision, StateKind
@@ -136,7 +135,7 @@ def test_the_batched_loop_equals_one_prompt_at_a_time(name: str) -> None:
     module = fresh(name, seed=3)
     prompts = random_ids(3, 4).tolist()
     assert continue_batch(module, prompts, 10) == [
-        naive.greedy(module, None, prompt, 10) for prompt in prompts
+        greedy.greedy(module, None, prompt, 10) for prompt in prompts
     ]
 
 
@@ -145,7 +144,7 @@ def test_one_beam_is_greedy(name: str) -> None:
     """Beam search takes rows of every tensor of the state."""
     module, prompt = fresh(name, seed=4), random_ids(1, 4)[0].tolist()
     [best] = beam_search(module, None, prompt, BeamRules(1, 8))
-    expected = naive.greedy(module, None, prompt, 8)
+    expected = greedy.greedy(module, None, prompt, 8)
     assert best.token_ids[: len(expected)] == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from export.bundling.running import TextGraph
 from export.bundling.verify import TextVerifier
-from models.evaluation.vectors import vectors_of
+from models.evaluation.scores import vectors_of
 from models.loading import load_encoder
 from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision

@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from models.data.augmenting import KINDS, augmented, mistype, titled, without_apostrophes
+from models.data.augmenting import MISTAKES as NOISES
 from models.data.corpus import Pair, read_pairs
-from models.data.making.augmenting import KINDS, augmented
-from models.data.making.made import TRAINING, made_pair
-from models.data.making.names import NAME, rename
-from models.data.making.noise import KINDS as NOISES
-from models.data.making.noise import mistype, titled, without_apostrophes
-from models.data.making.phrases import drawn_phrase, phrases
-from models.data.making.values import replace_values
+from models.data.synthetic import (
+    NAME,
+    TRAINING,
+    drawn_phrase,
+    made_pair,
+    phrases,
+    rename,
+    replace_values,
+)
 
 EVERYDAY = Path(__file__).parents[2] / "data/everyday.tsv"
 PAIRS = [

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from models.conventions import Conventions
-from models.data.prose import DocumentScore, Reader, Window, windows
-from models.decoding.forced import nats, teacher_forced_log_probabilities
+from models.data.corpus import DocumentScore, Reader, Window, windows
+from models.decoding.greedy import nats, teacher_forced_log_probabilities
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from tests.tiny import byte_tokenizer, tiny_checkpoint

@@ -1,7 +1,6 @@
 """The words that a translator knows: frequent ones, and rare ones that are no names."""
 
-from models.data.corpus import Pair
-from models.data.words import MOST_COPIED, known_words
+from models.data.corpus import MOST_COPIED, Pair, known_words
 
 
 def known(texts: list[str], target: str = "") -> set[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from models.evaluation.everyday import read_everyday, table
+from models.evaluation.scores import read_everyday, table
 
 PATH = Path(__file__).parents[2] / "data" / "everyday.tsv"
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from models.data.corpus import Pair, read_pairs
-from models.evaluation.keeping import keeps, share_kept
-from models.evaluation.scores import score
+from models.evaluation.scores import keeps, score, share_kept
 
 SETS = sorted((Path(__file__).parents[2] / "data" / "made").glob("*.tsv"))
 

@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from models.cli import average
-from models.storage.averaging import average_checkpoints
-from models.storage.checkpoint import CheckpointError, load_checkpoint
+from models.storage.checkpoint import CheckpointError, average_checkpoints, load_checkpoint
 from tests.tiny import tiny_checkpoint
 
 

@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models.cli import train
-from models.training.arithmetic import Arithmetic, choose_arithmetic
 from models.training.config import OptimizerConfig, read_config
-from models.training.muon import Muon, orthogonalise
-from models.training.optimizer import Optimizer
+from models.training.optimizer import Arithmetic, Muon, Optimizer, choose_arithmetic, orthogonalise
 from models.training.trainer import Trainer
 from tests.models.training.toy_run import write_config, write_data
 

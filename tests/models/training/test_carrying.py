@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch
-from models.data.carrying import CarriedProse
+from models.data.batching import CarriedProse
 from models.loading import build
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import ConfigError, read_config

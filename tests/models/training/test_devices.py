@@ -16,15 +16,18 @@ from models.batch import IGNORED_LABEL, Batch
 from models.configs.base import LanguageModelConfig
 from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair
-from models.decoding import naive
-from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.forced import teacher_forced_log_probabilities
-from models.decoding.greedy import continue_batch, translate_all
+from models.decoding import greedy
+from models.decoding.greedy import (
+    BeamRules,
+    beam_search,
+    continue_batch,
+    teacher_forced_log_probabilities,
+    translate_all,
+)
 from models.loading import build
-from models.training.arithmetic import Arithmetic
 from models.training.config import OptimizerConfig, TrainingConfig, read_config
-from models.training.loss import SmoothedCrossEntropy
-from models.training.optimizer import Optimizer
+from models.training.learning import SmoothedCrossEntropy
+from models.training.optimizer import Arithmetic, Optimizer
 from models.training.trainer import Trainer
 from models.training.validation import validate
 from tests.devices.other_device import other_device
@@ -120,7 +123,7 @@ def look(module: nn.Module, data: Dataset) -> dict[str, Any]:
         "dev loss": validation.loss,
         "bleu": validation.bleu,
         "greedy": decode(module, ids, 6),
-        "naive": naive.greedy(module, source, prompt, 4),
+        "naive": greedy.greedy(module, source, prompt, 4),
         "beams": [each.token_ids for each in beams],
         "log p": teacher_forced_log_probabilities(module, ids[0], ids[1]).mean().item(),
     }

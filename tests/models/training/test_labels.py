@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.data.batching import LabelData
+from models.data.batching import LabelData, LabelResult, LabelScore, tally
 from models.data.corpus import Pair
-from models.data.labels import LabelResult, LabelScore, tally
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import read_config
 from models.training.prepare import label_data

@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from models.cli import train
-from models.data.varying import VaryingData
+from models.data.segmenting import VaryingData
 from models.storage.checkpoint import load_checkpoint
 from models.training.config import read_config
 from models.training.prepare import prepare

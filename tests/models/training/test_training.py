@@ -10,13 +10,12 @@ from torch.nn.functional import cross_entropy
 
 from models.cli import bench_torch, train
 from models.data.batching import ParallelData
-from models.data.varying import VaryingData
+from models.data.segmenting import VaryingData
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
-from models.training.averaging import Average
 from models.training.config import TrainingConfig, read_config
-from models.training.loss import SmoothedCrossEntropy
-from models.training.optimizer import learning_rate_scale
+from models.training.learning import SmoothedCrossEntropy
+from models.training.optimizer import Average, learning_rate_scale
 from models.training.prepare import prepare
 from models.training.trainer import Trainer
 from models.training.validation import Validation

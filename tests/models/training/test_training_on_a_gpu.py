@@ -15,14 +15,19 @@ from models.architectures.registry import parse_config
 from models.data.batching import ParallelData
 from models.layers.attention import Attention
 from models.loading import build
-from models.training import learning, loss, muon
-from models.training.arithmetic import Arithmetic
+from models.training import learning, optimizer
 from models.training.config import OptimizerConfig
-from models.training.learning import Learner, compile_where_it_pays, is_transformer
-from models.training.loading import BUILT_AHEAD, Loader, TrainingBatch, training_batch
-from models.training.loss import SmoothedCrossEntropy
-from models.training.muon import Muon, orthogonalise, stacks
-from models.training.optimizer import Optimizer
+from models.training.learning import (
+    BUILT_AHEAD,
+    Learner,
+    Loader,
+    SmoothedCrossEntropy,
+    TrainingBatch,
+    compile_where_it_pays,
+    is_transformer,
+    training_batch,
+)
+from models.training.optimizer import Arithmetic, Muon, Optimizer, orthogonalise, stacks
 from tests.models.training.test_devices import FP32, examples
 from tests.tiny import CONFIGS, LIKE_GEMMA
 
@@ -84,7 +89,7 @@ def test_the_loss_is_the_same_in_slices_of_any_size(
     logits, labels = torch.randn(150, 37, requires_grad=True), torch.randint(0, 37, (150,))
     expected = SmoothedCrossEntropy.apply(logits, labels, 0.1)
     (gradient,) = torch.autograd.grad(expected, logits)
-    monkeypatch.setattr(loss, "rows_per_slice", lambda logits: size)
+    monkeypatch.setattr(learning, "rows_per_slice", lambda logits: size)
     found = SmoothedCrossEntropy.apply(logits, labels, 0.1)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, logits)[0], gradient)
@@ -110,7 +115,7 @@ def test_muon_over_stacks_updates_as_matrix_by_matrix(monkeypatch: pytest.Monkey
             two.grad = one.grad.clone()
         optimizers[0].step()
         with monkeypatch.context() as patch:
-            patch.setattr(muon, "stacks", by_shape)
+            patch.setattr(optimizer, "stacks", by_shape)
             optimizers[1].step()
     torch.testing.assert_close(sides[1], sides[0], rtol=1e-4, atol=1e-6)
     state = optimizers[1].state_dict()["state"]

@@ -16,7 +16,7 @@ from export.readers.common.weights import (
     times,
 )
 from models.arrays import Array
-from models.storage.stored import Stored
+from models.storage.safetensors import Stored
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 VECTOR = np.arange(2, dtype=np.float32)

@@ -15,7 +15,7 @@ from export.cli import export
 from export.readers.gguf import read
 from export.readers.gguf_container import kept_bits
 from export.readers.reading import read_model
-from models.decoding.forced import teacher_forced_log_probabilities
+from models.decoding.greedy import teacher_forced_log_probabilities
 from models.loading import load_module
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision

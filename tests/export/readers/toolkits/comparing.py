@@ -9,8 +9,7 @@ import torch
 from export.bundling.running import Rows, decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
-from models.decoding.beam_search import BeamRules, beam_search
-from models.decoding.greedy import translate_batch
+from models.decoding.greedy import BeamRules, beam_search, translate_batch
 from models.loading import load_module
 from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from models.contract import AnyModel
-from models.decoding.forced import teacher_forced_log_probabilities
-from models.decoding.naive import greedy
+from models.decoding.greedy import greedy, teacher_forced_log_probabilities
 from models.loading import load_module
 from models.storage.checkpoint import load_checkpoint
 from serving.api.application import create_app

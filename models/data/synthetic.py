@@ -4,8 +4,58 @@ A frame is a sentence in both languages with slots, a slot's filler what each la
 """
 
 import random
+import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+
+NAME = re.compile(r"\b[A-Z][a-zà-ÿ]{2,}\b")
+MOST_NAMES = 3  # in a text: more are a list of authors or companies
+
+
+def listed(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+ONSETS = listed("b b d d f g h j k l l m m n n p r r s s t t v w y z br ch fr kh sh st th tr")
+VOWELS = listed("a a a a e e e i i i o o o u u ai ei ia io ou")
+CODAS = ("",) * 8 + listed("l n r s k m t ck ll nd nn rd rt st tz")
+ENDINGS = listed("a a e i o an ek en er ez in is on ov son sky")
+
+
+def invented_name(rng: random.Random, begins_with_vowel: bool) -> str:
+    """Make a name of one or two syllables and an ending."""
+    syllables = [
+        rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
+        for _ in range(rng.choice((1, 1, 2)))
+    ]
+    if begins_with_vowel:
+        syllables.insert(0, rng.choice("AEIOU"))
+    return "".join([*syllables, rng.choice(ONSETS), rng.choice(ENDINGS)]).capitalize()
+
+
+def rename(source: str, target: str, rng: random.Random) -> tuple[str, str] | None:
+    """Put other names for all that both sides have; None where they share none, or many.
+
+    A name that begins with a vowel gets one that does, for French elides words before it.
+    """
+    shared = {*NAME.findall(source)} & {*NAME.findall(target)}
+    if not 0 < len(shared) <= MOST_NAMES:
+        return None
+    names = {name: _instead_of(name, rng) for name in sorted(shared)}
+
+    def other(match: re.Match[str]) -> str:
+        return names.get(match.group(), match.group())
+
+    return NAME.sub(other, source), NAME.sub(other, target)
+
+
+def _instead_of(name: str, rng: random.Random) -> str:
+    """Make one name, or now and then a first and a last one."""
+    first = invented_name(rng, name[0] in "AEIOU")
+    return f"{first} {invented_name(rng, rng.random() < 0.2)}" if rng.random() < 0.3 else first
+
 
 Filler = tuple[str, str]  # in the source and in the target
 
@@ -17,10 +67,6 @@ class Frames(NamedTuple):
     first_names: tuple[str, ...]
     last_names: tuple[str, ...]
     words: tuple[str, ...]
-
-
-def listed(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
 
 
 TRAINING = Frames(
@@ -180,3 +226,56 @@ SLOTS: dict[str, Callable[[Frames, random.Random], Filler]] = {
     "version": _version,
     "emoji": _emoji,
 }
+
+
+NUMBER = re.compile(r"\d+")
+LIMITS = (12, 31, 59, 99)  # months and hours, days, minutes, and what has two digits
+FEWEST = 2  # 0 and 1 decide whether a noun is plural
+
+
+def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, str] | None:
+    """Give the pair other numbers; None if the two sides do not have the same."""
+    numbers = NUMBER.findall(source)
+    if not numbers or sorted(numbers) != sorted(NUMBER.findall(target)):
+        return None
+    others = {number: _another(number, rng) for number in sorted(set(numbers))}
+    source, target = (NUMBER.sub(lambda m: others[m[0]], each) for each in (source, target))
+    return source, target
+
+
+def _another(number: str, rng: random.Random) -> str:
+    """Draw as many digits, and of the same kind: no 13th month comes of a 5th."""
+    value = int(number)
+    if value < FEWEST:
+        return number
+    if len(number) > 2:
+        first = rng.choice("123456789") if number[0] != "0" else "0"
+        return first + "".join(rng.choices("0123456789", k=len(number) - 1))
+    limit = next(limit for limit in LIMITS if value <= limit)
+    fewest = 10 if len(number) == 2 and number[0] != "0" else FEWEST
+    return str(rng.randint(min(fewest, limit), min(limit, 10 ** len(number) - 1))).zfill(
+        len(number)
+    )
+
+
+PHRASES = Path(__file__).with_name("phrases-en-fr.tsv")
+MARKS = " .!?"
+
+
+@cache
+def phrases() -> list[tuple[str, str]]:
+    """Read all phrases, in English and in French."""
+    lines = PHRASES.read_text(encoding="utf-8").splitlines()
+    return [(source, target) for source, target in (line.split("\t") for line in lines)]
+
+
+def drawn_phrase(rng: random.Random) -> tuple[str, str]:
+    """Draw a phrase as it is written, without capitals and marks, or before another one."""
+    source, target = rng.choice(phrases())
+    manner = rng.random()
+    if manner < 0.2:
+        return source.lower().rstrip(MARKS), target
+    if manner < 0.4 and source[-1] in MARKS:
+        after = rng.choice([each for each in phrases() if each[0][-1] in MARKS])
+        return f"{source} {after[0]}", f"{target} {after[1]}"
+    return source, target
