@@ -40,7 +40,7 @@ manifests := $(addsuffix /bundle.json,$(bundles))
 # A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
 pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
-exporters := $(shell find export models/architectures models/configs models/storage serving/bundle -name "*.py")
+exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
 .PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis audit clean
 .SECONDEXPANSION:

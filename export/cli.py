@@ -15,7 +15,7 @@ from models.command_errors import fail
 if TYPE_CHECKING:
     from export.bundling.parity import AnyParity
     from export.bundling.writer import Verify
-    from models.storage.checkpoint import Checkpoint
+    from models.checkpoint import Checkpoint
     from serving.bundle.opening import Bundle
 
 
@@ -143,7 +143,7 @@ def export_model(
     precision: by default what keeps the weights of a quantised source, else ``of_floats``.
     """
     from export.bundling.writer import export_checkpoint
-    from models.storage.checkpoint import CheckpointError
+    from models.checkpoint import CheckpointError
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError
 

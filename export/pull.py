@@ -12,7 +12,7 @@ from export.cli import comparison_of, export_model, tidy_end
 from models.command_errors import fail
 
 if TYPE_CHECKING:
-    from models.storage.checkpoint import Checkpoint
+    from models.checkpoint import Checkpoint
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _read(name: str, source: Path) -> "Checkpoint":
     """Add the licence to the card of a model of the catalogue, where it is known."""
     from export.downloads import CATALOGUE
     from export.readers.reading import read_model
-    from models.storage.checkpoint import CARD_FILE
+    from models.checkpoint import CARD_FILE
 
     checkpoint = read_model(source)
     if name not in CATALOGUE:

@@ -70,7 +70,7 @@ def train(
     with reported_errors("training"):
         import torch
 
-        from models.storage.checkpoint import load_checkpoint
+        from models.checkpoint import load_checkpoint
         from models.training.config import read_config
         from models.training.state import Stopped
         from models.training.trainer import Trainer
@@ -129,7 +129,7 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
       attendant average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
         -o build/averaged --share 0.4 --share 0.6
     """
-    from models.storage.checkpoint import average_checkpoints
+    from models.checkpoint import average_checkpoints
 
     if len(checkpoints) < 2:
         raise click.UsageError("name two checkpoints at least")
@@ -171,8 +171,8 @@ def bench_torch(
     with reported_errors("the torch loop"):
         import torch
 
-        from models.evaluation.torch_bench import measure
-        from models.storage.checkpoint import load_checkpoint
+        from models.checkpoint import load_checkpoint
+        from models.torch_bench import measure
 
         if threads:
             torch.set_num_threads(threads)
@@ -242,8 +242,8 @@ def plot_gradients(
     if output.suffix.lower() not in PICTURES:
         raise click.UsageError(f"-o {output}: the name must end with one of {', '.join(PICTURES)}")
     with reported_errors("the picture"):
-        from models.evaluation.gradients import Amount, draw, measure
-        from models.storage.checkpoint import load_checkpoint
+        from models.checkpoint import load_checkpoint
+        from models.gradients import Amount, draw, measure
 
         opened = [load_checkpoint(path) for path in checkpoints]
         if len({checkpoint.config.task for checkpoint in opened}) > 1:

@@ -12,8 +12,12 @@ from typing import Any, Generic, Self, TypeVar
 from torch import Tensor, nn
 
 from models.batch import LabelBatch, LanguageBatch, Tensors, TranslationBatch
-from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
-from models.configs.encoder import EncoderConfig
+from models.configs.base import (
+    ArchitectureConfig,
+    EncoderConfig,
+    LanguageModelConfig,
+    TranslationModelConfig,
+)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from models.configs.base import ArchitectureConfig, LanguageModelConfig
-from models.configs.encoder import EncoderConfig
+from models.configs.base import ArchitectureConfig, EncoderConfig, LanguageModelConfig
 
 
 class AddedTokens(Protocol):

@@ -3,8 +3,8 @@
 import torch
 
 from models.architectures.registry import AnyConfig, module_class
+from models.checkpoint import Checkpoint, CheckpointError
 from models.contract import AnyModel, Encoder
-from models.storage.checkpoint import Checkpoint, CheckpointError
 
 
 def build(config: AnyConfig) -> AnyModel | Encoder:

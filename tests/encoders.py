@@ -6,8 +6,8 @@ from typing import Any
 
 from export.bundling.writer import export_checkpoint
 from models.architectures.registry import graph_builder, parse_config
+from models.checkpoint import load_checkpoint, save_checkpoint
 from models.conventions import Conventions
-from models.storage.checkpoint import load_checkpoint, save_checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import RandomWeights, byte_tokenizer
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from models.architectures.registry import config_class
+from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig
-from models.storage.checkpoint import Checkpoint
 from tests.tiny import tiny_checkpoint
 
 EOS_ID = 2

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from export.bundling.writer import export_checkpoint
-from models.storage.checkpoint import load_checkpoint
+from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint
 

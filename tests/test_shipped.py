@@ -11,11 +11,11 @@ import pytest
 
 from export.bundling.running import decode
 from export.bundling.writer import export_checkpoint
+from models.checkpoint import Checkpoint, load_checkpoint
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.greedy import BeamRules, beam_search, continue_batch, translate_all
+from models.decoding import BeamRules, beam_search, continue_batch, translate_all
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint, load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig

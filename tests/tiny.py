@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from export.bundling.writer import export_checkpoint
 from export.graph.model import Weights
 from models.architectures.registry import ARCHITECTURES, config_class, graph_builder, parse_config
-from models.configs.encoder import EncoderConfig
-from models.storage.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from models.configs.base import EncoderConfig
 from serving.bundle.manifest import Precision
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")

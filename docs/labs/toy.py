@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from models.architectures.registry import parse_config
 from models.batch import TranslationBatch
+from models.checkpoint import save_checkpoint
 from models.configs.base import SpecialTokens
 from models.contract import AnyModel, Translator
 from models.data.batching import ParallelData
-from models.decoding.greedy import translate_all
+from models.decoding import translate_all
 from models.loading import build
-from models.storage.checkpoint import save_checkpoint
 
 Pair = tuple[str, str]
 Task = Callable[[random.Random], Pair]

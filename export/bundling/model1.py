@@ -9,8 +9,8 @@ import numpy as np
 from tqdm import tqdm
 
 from export.graph.writer import Array
+from models.checkpoint import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
 from models.data.corpus import Pair
-from models.storage.checkpoint import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
 from serving.text.tokenizer import Tokenizer
 
 BATCH = 4096  # texts encoded at once

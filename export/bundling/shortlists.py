@@ -18,9 +18,9 @@ from export.bundling.model1 import (
     tokenizers_of,
 )
 from export.graph.writer import Array
+from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.data.corpus import Pair, read_pairs
-from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import SHORTLIST_FILE
 from serving.text.tokenizer import Tokenizer
 

@@ -15,24 +15,24 @@ import numpy as np
 from export.bundling.parity import Agreement, LogpError, Parity, Quality
 from export.bundling.running import Ids, Rows, decode
 from export.graph.writer import Array
+from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.greedy import continue_batch, teacher_forced_log_probabilities, translate_all
+from models.decoding import continue_batch, teacher_forced_log_probabilities, translate_all
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 
 if TYPE_CHECKING:
-    from models.evaluation.scores import TestResult
+    from models.scores import TestResult
 from export.bundling.parity import VectorError, VectorParity
 from export.bundling.running import TEXTS_AT_ONCE, TextGraph
-from models.configs.encoder import EncoderConfig
-from models.data.batching import framed
+from models.configs.base import EncoderConfig
 from models.data.corpus import read_text
-from models.evaluation.scores import vectors_of
+from models.decoding import vectors_of
 from models.loading import load_encoder
+from models.scores import framed
 
 ROWS = 16  # compared side by side
 FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary of comparisons
@@ -117,7 +117,7 @@ class Verifier:
 
     def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
         from models.data.corpus import read_pairs
-        from models.evaluation.scores import score
+        from models.scores import score
 
         pairs = _spread(read_pairs(path), num_texts, path)
         sources, targets = ([p.source for p in pairs], [p.target for p in pairs])

@@ -1,5 +1,6 @@
-"""Export a checkpoint to a bundle: build the graphs, write the files and the model card, verify, and
-put the folder in place."""
+"""Export a checkpoint to a bundle: build the graphs, write the files and the model card, and verify
+the bundle before it is put in place.
+"""
 
 import contextlib
 import hashlib
@@ -23,11 +24,10 @@ from export.graph.model import ExportedModel, Weights
 from export.graph.writer import Array, Store, in_memory
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
-from models.configs.base import LanguageModelConfig
-from models.configs.decoder_only import DecoderOnlyConfig
-from models.configs.encoder import EmbeddingHead, EncoderConfig
+from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
+from models.configs.base import EmbeddingHead, EncoderConfig, LanguageModelConfig
+from models.configs.transformer import DecoderOnlyConfig
 from models.conventions import Conventions
-from models.storage.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,

@@ -1,5 +1,6 @@
-"""The exported model that an architecture's `build` returns, its target (device and float type), and
-the weights of a checkpoint that it is built of."""
+"""The exported model that the `build` of an architecture returns, its target (device and type of
+floats), and the weights of a checkpoint that it is built of.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ import numpy as np
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.quantise import Channels
 from export.graph.writer import Array, GraphWriter, Store, in_memory
-from models.storage.checkpoint import CheckpointError
-from models.storage.safetensors import Quantised
+from models.checkpoint import CheckpointError
+from models.safetensors import Quantised
 from serving.bundle.manifest import AttentionShape, Limits, Precision, StateSpec
 
 

@@ -15,7 +15,7 @@ from export.layers.attention import Heads, self_attention
 from export.layers.basic import Layers
 from export.layers.memory import AttentionOutputs, DecoderAttentionWeights
 from export.layers.vocabulary import VocabularyGraph
-from models.configs.decoder_only import DecoderOnlyConfig
+from models.configs.transformer import DecoderOnlyConfig
 from serving.bundle.manifest import (
     POSITIONS,
     STEP_ATTENTION,

@@ -13,7 +13,7 @@ from export.graph.writer import GraphWriter, Value
 from export.layers.attention import LOWEST, context_of, is_real
 from export.layers.basic import Layers
 from export.layers.memory import AttentionOutputs
-from models.configs.encoder import EmbeddingHead, EncoderConfig
+from models.configs.base import EmbeddingHead, EncoderConfig
 from serving.bundle.manifest import EMBEDDING, ENCODE_ATTENTION, LOGITS, SOURCE, Limits, Precision
 
 Config = TypeVar("Config", bound=EncoderConfig)

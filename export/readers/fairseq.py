@@ -14,9 +14,9 @@ from export.readers.common.toolkits import TorchModel
 from export.readers.common.unpickling import Record
 from export.readers.fairseq_convolutional import FairseqConvolutional
 from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
+from models.checkpoint import Checkpoint
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint
-from models.storage.files import read_text
+from models.files import read_text
 
 __all__ = ["NAMES", "read"]
 

@@ -22,7 +22,7 @@ from export.readers.common.weights import (
 )
 from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
 from models.architectures.fconv.config import FConvConfig
-from models.arrays import Array
+from models.safetensors import Array
 
 OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (dim, kernel, 2)
 NEEDLESS = (r"decoder\.version", r".*\._linearized_weight")

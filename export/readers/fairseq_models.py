@@ -28,7 +28,7 @@ from export.readers.common.weights import (
     read_weights,
 )
 from models.architectures.luong.config import LuongConfig
-from models.arrays import Array
+from models.safetensors import Array
 
 FIRST_POSITION = 2  # positions count on from the padding's id, which is 1
 SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"

@@ -40,8 +40,8 @@ from export.readers.gguf_metadata import (
     unpermuted,
 )
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
-from models.arrays import Arrays
-from models.storage.checkpoint import Checkpoint, CheckpointError
+from models.checkpoint import Checkpoint, CheckpointError
+from models.safetensors import Arrays
 
 SUFFIX = ".gguf"
 

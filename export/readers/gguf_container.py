@@ -20,9 +20,8 @@ from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
 from export.readers.common.files import Cursor, MalformedFile
-from models.arrays import Array
-from models.storage.checkpoint import CheckpointError
-from models.storage.safetensors import Stored
+from models.checkpoint import CheckpointError
+from models.safetensors import Array, Stored
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

@@ -15,8 +15,8 @@ from export.readers.common.options import Options
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.weights import Change, Held, Names
 from export.readers.gguf_container import Tensor
-from models.arrays import Array
 from models.conventions import Conventions
+from models.safetensors import Array
 
 MOST_POSITIONS = 2**20
 # Tokens that llama.cpp ends generation at, wherever a vocabulary has them (src/llama-vocab.cpp).

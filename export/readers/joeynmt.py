@@ -15,9 +15,9 @@ from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
-from models.storage.files import read_text
+from models.files import read_text
 
 CONFIG = "config.yaml"
 ENDING = ".ckpt"

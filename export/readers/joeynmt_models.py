@@ -23,7 +23,7 @@ from export.readers.common.weights import (
     WeightReader,
     read_weights,
 )
-from models.arrays import Array
+from models.safetensors import Array
 
 SOURCE, TARGET = "src_embed.lut.weight", "trg_embed.lut.weight"
 OUTPUT = "decoder.output_layer.weight"

@@ -40,10 +40,10 @@ from export.readers.marian_weights import (
     TransformerWeights,
     embedding_names,
 )
-from models.arrays import Arrays
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
-from models.storage.files import read_text
+from models.files import read_text
+from models.safetensors import Arrays
 
 VOCABULARIES = (".spm", ".yml", ".yaml", ".json", ".txt", ".vocab")
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from export.readers.common.files import Cursor, MalformedFile
-from models.arrays import Array
-from models.storage.files import open_archive
-from models.storage.safetensors import Stored
+from models.files import open_archive
+from models.safetensors import Array, Stored
 
 OPTIONS = "special:model.yml"  # the options as YAML, among the arrays
 MOST_DIMENSIONS = 8

@@ -24,8 +24,8 @@ from export.readers.common.weights import (
 from export.readers.marian_files import OPTIONS
 from export.readers.marian_weights import ALPHA, MarianWeights
 from models.architectures.nematus.config import NematusConfig
-from models.arrays import Array
 from models.layers.equations import CELLS
+from models.safetensors import Array
 
 LSTM_ORDER = (1, 0, 2, 3)  # of theirs: forget, input, new, output
 Entries = dict[Any, str | Entry]

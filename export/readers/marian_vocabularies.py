@@ -13,9 +13,9 @@ from safetensors.numpy import save
 from export.readers.common import tokenizers
 from export.readers.common.pieces import Order, TokenizerError
 from export.readers.common.tokenizers import from_sentencepiece, piece_ids
-from models.arrays import Array
 from models.conventions import LanguageIds
-from models.storage.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
+from models.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
+from models.safetensors import Array
 
 EOS, UNKNOWN = "</s>", "<unk>"
 LOADER: Any = getattr(

@@ -33,10 +33,9 @@ from export.readers.common.weights import (
 )
 from export.readers.marian_files import OPTIONS, Item
 from export.readers.marian_options import has_trained_positions
-from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
 from models.configs.transformer import BaseTransformerConfig
-from models.storage.safetensors import Quantised
+from models.safetensors import Array, Quantised
 
 LEVELS = 127  # of int8: Marian clips what it multiplies to -127..127
 NEVER = -300.0  # added to the score of the token that stands for the zero vector: e^-300 is 0

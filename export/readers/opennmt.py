@@ -18,9 +18,9 @@ from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.toolkits import TorchModel
 from export.readers.common.unpickling import Record
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
-from models.storage.safetensors import in_safetensors
+from models.safetensors import in_safetensors
 
 __all__ = ["NAMES", "read", "shards"]
 

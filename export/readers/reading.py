@@ -10,8 +10,8 @@ from export.readers import fairseq, gguf, joeynmt, marian, opennmt, sockeye
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.hugging_face import families
-from models.storage import checkpoint
-from models.storage.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
+from models import checkpoint
+from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
 
 class Format(NamedTuple):

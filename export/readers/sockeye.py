@@ -27,10 +27,10 @@ from export.readers.common.weights import (
     WeightReader,
     read_weights,
 )
-from models.arrays import Array
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
-from models.storage.files import read_json
+from models.files import read_json
+from models.safetensors import Array
 
 CONFIG, PARAMETERS = "config", "params.best"
 VOCABULARIES = {"source": "vocab.src.0.json", "target": "vocab.trg.0.json"}

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from export.scoring.scorers import prose_scorer, score_labels, translator
-from models.data.batching import LabelResult
+from models.checkpoint import load_checkpoint
 from models.data.corpus import Pair, ProseScore, read_documents, read_pairs, table
-from models.storage.checkpoint import load_checkpoint
+from models.scores import LabelResult
 from serving.bundle.opening import open_bundle
 
 if TYPE_CHECKING:
-    from models.evaluation.scores import TestResult
+    from models.scores import TestResult
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _against(others: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _score_translations(models: Sequence[Path], question: Test) -> TranslationReport:
-    from models.evaluation.scores import evaluate
+    from models.scores import evaluate
 
     if question.recipe or not question.tests:
         raise ValueError("a model that translates is scored on --test, sentences and references")

@@ -13,11 +13,11 @@ from tqdm import tqdm
 
 from export.bundling.running import TEXTS_AT_ONCE, Ids, Rows, TextGraph
 from export.bundling.writer import tokens_of
-from models.configs.encoder import EncoderConfig
-from models.data.batching import LabelResult, framed, numbers_of, tally
+from models.checkpoint import Checkpoint, load_checkpoint
+from models.configs.base import EncoderConfig
 from models.data.corpus import Nats, Pair, ProseScore, Reader, Window
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
-from models.storage.checkpoint import Checkpoint, load_checkpoint
+from models.scores import LabelResult, framed, label_numbers, tally
 from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -33,7 +33,7 @@ from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from models.evaluation.scores import Translate
+    from models.scores import Translate
 
 
 def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
@@ -48,7 +48,7 @@ def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
 def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
     manifest = bundle.manifest
     assert manifest.encoder is not None  # its task is to classify
-    wanted = numbers_of(pairs, manifest.encoder.labels)
+    wanted = label_numbers(pairs, manifest.encoder.labels)
     ids = encode_all(load_tokenizer(bundle.folder / TOKENIZER_FILE), [p.source for p in pairs])
     rows = framed(ids, manifest.tokens, manifest.limits.max_source_tokens or 0)
     parts = [rows[start : start + TEXTS_AT_ONCE] for start in range(0, len(rows), TEXTS_AT_ONCE)]
@@ -59,13 +59,13 @@ def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
 
 
 def _checkpoint_labels(folder: Path, pairs: Sequence[Pair]) -> LabelResult:
-    from models.evaluation.scores import vectors_of
+    from models.decoding import vectors_of
     from models.loading import load_encoder
 
     checkpoint = load_checkpoint(folder)
     config = checkpoint.config
     assert isinstance(config, EncoderConfig)
-    wanted = numbers_of(pairs, config.labels)
+    wanted = label_numbers(pairs, config.labels)
     ids = encode_all(read_tokenizer(checkpoint.tokenizer), [pair.source for pair in pairs])
     rows = framed(ids, checkpoint.conventions, config.max_source_tokens)
     logits = vectors_of(load_encoder(checkpoint), rows, _first_segments(rows))
@@ -132,7 +132,7 @@ def _read_windows(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> N
 
 
 def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
-    from models.decoding.greedy import nats
+    from models.decoding import nats
     from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)
@@ -200,7 +200,7 @@ async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> li
 
 
 def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
-    from models.decoding.greedy import translate, translate_by_beams
+    from models.decoding import translate, translate_by_beams
     from models.loading import load_module
 
     checkpoint = load_checkpoint(folder)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from export.zoo.family import Family
     from export.zoo.stages import Stage
 from models.command_errors import reported_errors
-from models.storage.safetensors import Storage
+from models.safetensors import Storage
 
 STAGE_NAMES = ("train", "evaluate", "measure")
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -134,7 +134,7 @@ def _stop_at(problems: Sequence[str]) -> None:
 def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> list[str]:
     """All that is left to do, under one bar; the problems of families that could not go on."""
     from export.zoo.results import OutOfTime, ZooError
-    from models.storage.checkpoint import CheckpointError
+    from models.checkpoint import CheckpointError
     from serving.errors import AttendantError
 
     problems = []

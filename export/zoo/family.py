@@ -18,10 +18,9 @@ from export.scoring.reports import held_out
 from export.zoo.processes import attendant
 from export.zoo.results import Bundle, Look, OutOfTime, Results, Training, ZooError, read_results
 from models.architectures.registry import AnyConfig
-from models.configs.base import LanguageModelConfig
-from models.configs.encoder import EncoderConfig
+from models.checkpoint import WEIGHTS_FILE, load_checkpoint
+from models.configs.base import EncoderConfig, LanguageModelConfig
 from models.data.corpus import Pair, read_documents, read_pairs
-from models.storage.checkpoint import WEIGHTS_FILE, load_checkpoint
 from models.training.config import ConfigError, TrainingConfig, read_config
 from serving.bundle.manifest import MANIFEST_FILE, Precision
 from serving.bundle.opening import open_bundle

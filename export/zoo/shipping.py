@@ -20,11 +20,7 @@ from export.zoo.pictures import (
     draw_by_length,
     has_alignment,
 )
-from models.data import corpus
-from models.data.corpus import Pair, read_pairs
-from models.evaluation.scores import Everyday, read_everyday
-from models.evaluation.scores import table as everyday_table
-from models.storage.checkpoint import (
+from models.checkpoint import (
     CARD_FILE,
     CURVE_FILE,
     QUALITY_FILE,
@@ -32,7 +28,11 @@ from models.storage.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from models.storage.safetensors import Storage
+from models.data import corpus
+from models.data.corpus import Pair, read_pairs
+from models.safetensors import Storage
+from models.scores import Everyday, read_everyday
+from models.scores import table as everyday_table
 from serving.bundle.manifest import Precision
 
 QUALITY = re.compile(r"^## Quality\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -79,7 +79,7 @@ class Found:
 
 def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
     """Raises ConfigError, OSError and ValueError."""
-    from models.evaluation.scores import score
+    from models.scores import score
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
     texts = [pair.source for pair in [*pairs, *(each.pair for each in everyday)]]

@@ -25,7 +25,11 @@ PIECES = "|".join(
         r"\s+",
     )
 )
-SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]  # ids 0, 1, 2: models.configs.base.SpecialTokens
+SPECIAL_TOKENS = [
+    "<pad>",
+    "<s>",
+    "</s>",
+]  # ids 0, 1, 2: models.configs.base.SpecialTokens
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:

@@ -11,8 +11,7 @@ from torch.nn.functional import glu
 from models.batch import length_mask
 from models.configs.base import HasWords
 from models.contract import State, Translator
-from models.layers.dropout import Dropout
-from models.layers.vocabulary import Vocabulary
+from models.layers.basic import Dropout, Vocabulary
 
 HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each (3.4)
 

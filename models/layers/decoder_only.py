@@ -10,11 +10,10 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from models.configs.decoder_only import DecoderOnlyConfig
+from models.configs.transformer import DecoderOnlyConfig
 from models.contract import LanguageModel, State
 from models.layers.attention import Attention, Past, append, causal_mask
-from models.layers.dropout import Dropout
-from models.layers.vocabulary import Vocabulary
+from models.layers.basic import Dropout, Vocabulary
 
 Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, head_dim]
 

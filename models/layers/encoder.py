@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, relu, tanh
 
 from models.batch import length_mask
-from models.configs.encoder import Dense, EmbeddingHead, LabelHead
-from models.layers.dropout import Dropout
+from models.configs.base import Dense, EmbeddingHead, LabelHead
+from models.layers.basic import Dropout
 
 SQUASHING: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,

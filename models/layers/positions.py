@@ -7,11 +7,15 @@ rotated (Su et al. 2021).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from models.layers.position_tables import linear_slopes, relative_buckets, rotations, sinusoids
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Positions(nn.Module):

@@ -14,10 +14,9 @@ from torch.nn.functional import linear
 
 from models.configs.recurrent import RecurrentConfig
 from models.contract import S, Translator
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout, Vocabulary
 from models.layers.equations import CELLS, READOUTS, CellKind
 from models.layers.roles import Blocks, initialise_blocks
-from models.layers.vocabulary import Vocabulary
 
 SOFTNESS = 0.25  # scores of fresh weights then have a standard deviation of a third to a half
 

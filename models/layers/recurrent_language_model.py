@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.contract import LanguageModel, State
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout, Vocabulary
 from models.layers.recurrent import CellStates, Recurrent, initialise
-from models.layers.vocabulary import Vocabulary
 
 POSITIONS_AT_ONCE = 16
 

@@ -21,8 +21,7 @@ from models.configs.transformer import (
 )
 from models.contract import State, Translator
 from models.layers.attention import Attention, KeysValues, Past, causal_mask
-from models.layers.dropout import Dropout
-from models.layers.feed_forward import FeedForward
+from models.layers.basic import Dropout, FeedForward, Vocabulary
 from models.layers.positions import (
     LearnedPositions,
     LinearPositions,
@@ -31,7 +30,6 @@ from models.layers.positions import (
     SinusoidalPositions,
 )
 from models.layers.recurrent import initialise
-from models.layers.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from models.architectures.transformer.config import TransformerConfig
 from models.batch import IGNORED_LABEL, Batch, FollowingBatch, Tensors
 from models.configs.base import ArchitectureConfig
-from models.configs.decoder_only import DecoderOnlyConfig
+from models.configs.transformer import DecoderOnlyConfig
 from models.contract import AnyModel
 from models.data.batching import Dataset
 from models.layers.recurrent_language_model import RecurrentLanguageModel, RecurrentState

@@ -9,22 +9,18 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from models.architectures.registry import AnyConfig
-from models.configs.base import LanguageModelConfig, TranslationModelConfig
-from models.configs.encoder import EncoderConfig
+from models.configs.base import (
+    EncoderConfig,
+    LanguageModelConfig,
+    TranslationModelConfig,
+)
 from models.conventions import own_conventions
 from models.data.augmenting import UNREAL, augmented
-from models.data.batching import (
-    CarriedProse,
-    Dataset,
-    LabelData,
-    ParallelData,
-    ProseData,
-    framed,
-    numbers_of,
-)
+from models.data.batching import CarriedProse, Dataset, LabelData, ParallelData, ProseData
+from models.data.bpe_dropout import Segmenter, VaryingData
 from models.data.corpus import Pair, hold_out, known_words, read_documents, read_pairs
-from models.data.segmenting import Segmenter, VaryingData
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
+from models.scores import framed, label_numbers
 from models.training.config import RunConfig, TrainingConfig
 
 TOKENIZER_SAMPLE = 200_000  # texts that the tokenizer is learned from
@@ -160,7 +156,7 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
     assert isinstance(model, EncoderConfig)
     if not model.labels:
         raise ValueError('an encoder learns to label texts: model.head needs kind = "labels"')
-    labels = numbers_of(pairs, model.labels)
+    labels = label_numbers(pairs, model.labels)
     ids = encode_all(tokenizer, [pair.source for pair in pairs])
     rows = framed(ids, own_conventions(model), model.max_source_tokens)
     return LabelData(rows, labels, np.ones(len(pairs)), model)

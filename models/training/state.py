@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from models.architectures.registry import AnyConfig
-from models.storage.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint
 
 
 @dataclass

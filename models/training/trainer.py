@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
+from models.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.loading import build, put_weights
-from models.storage.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
-from models.storage.safetensors import Storage
+from models.safetensors import Storage
 from models.training.config import TrainingConfig
 from models.training.learning import Learner, Loader, TrainingBatch, compile_where_it_pays
 from models.training.optimizer import (

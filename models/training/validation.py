@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,17 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from models.batch import IGNORED_LABEL, device_of
-from models.configs.base import LanguageModelConfig
-from models.configs.encoder import EncoderConfig
+from models.checkpoint import QUALITY_FILE, load_checkpoint
+from models.configs.base import EncoderConfig, LanguageModelConfig
 from models.contract import AnyModel, Encoder, LanguageModel, Translator
 from models.conventions import own_conventions
-from models.data.batching import Dataset, tally
+from models.data.batching import Dataset
 from models.data.corpus import Pair, Reader, table
 from models.data.tokenizer import encode_all
-from models.decoding.greedy import nats, translate, translate_all
-from models.evaluation.scores import TestResult, draw_hops, evaluate, vectors_of
+from models.decoding import nats, translate, translate_all, vectors_of
 from models.loading import load_encoder, load_module
-from models.storage.checkpoint import QUALITY_FILE, load_checkpoint
+from models.safetensors import Array
+from models.scores import TestResult, evaluate, tally
 from models.training.config import TrainingConfig
 from models.training.learning import Carry
 from models.training.optimizer import Arithmetic
@@ -208,3 +208,50 @@ def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _shown(value, f"{name}.")
         elif isinstance(value, int | float | str):
             yield f"{prefix}{name} {value}"
+
+
+INCHES = (0.42, 0.32)  # a token's column, a hop's row
+
+
+MARGINS = (1.5, 1.1)
+
+
+DOTS_PER_INCH = 90
+
+
+def draw_hops(
+    model: Encoder, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], path: Path
+) -> bool:
+    """Draw one picture for each text, complete with its special tokens, below the other; a row for
+    each hop, a column for each token. Returns whether the model has any hops.
+    """
+    weights = [hops_of(model, row) for row in rows]
+    found = [(row, hops) for row, hops in zip(rows, weights, strict=True) if hops is not None]
+    if not found:
+        return False
+    width = MARGINS[0] + INCHES[0] * max(map(len, rows))
+    height = sum(MARGINS[1] + INCHES[1] * len(hops) for _, hops in found)
+    figure, axes = plt.subplots(len(found), 1, figsize=(width, height), squeeze=False)
+    for [axis], (row, hops) in zip(axes, found, strict=True):
+        axis.imshow(hops, cmap="Greys", vmin=0, aspect="auto")
+        tokens = [_written(tokenizer, token_id) for token_id in row]
+        axis.set_xticks(range(len(row)), tokens, rotation=60, ha="right", fontsize=8)
+        axis.set_yticks(range(len(hops)), [f"hop {n + 1}" for n in range(len(hops))], fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+    plt.close(figure)
+    return True
+
+
+@torch.inference_mode()
+def hops_of(model: Encoder, row: Sequence[int]) -> Array | None:
+    """Compute the weights [hops, tokens] of one text; None of a model without hops."""
+    device = device_of(model)
+    ids, lengths = torch.tensor([row], device=device), torch.tensor([len(row)], device=device)
+    weights = model.hops(ids, lengths)
+    return None if weights is None else weights[0].float().cpu().numpy()
+
+
+def _written(tokenizer: Tokenizer, token_id: int) -> str:
+    """Write a token as it stands in a text; a special one by its name."""
+    return tokenizer.decode([token_id]).strip() or tokenizer.id_to_token(token_id) or "?"

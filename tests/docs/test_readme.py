@@ -8,9 +8,12 @@ from typing import get_args
 import pytest
 
 from export.bundling.writer import build_model
-from models.architectures.registry import ARCHITECTURES, config_class
-from models.configs.base import ArchitectureConfig, LanguageModelConfig, TranslationModelConfig
-from models.configs.problems import Sections, sections_of
+from models.architectures.registry import ARCHITECTURES, Sections, config_class, sections_of
+from models.configs.base import (
+    ArchitectureConfig,
+    LanguageModelConfig,
+    TranslationModelConfig,
+)
 from serving.bundle.manifest import Precision
 from tests.docs.pages import all_pages
 from tests.tiny import tiny_checkpoint

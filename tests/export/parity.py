@@ -39,9 +39,9 @@ def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
 
 
 def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
-    from models.decoding.greedy import teacher_forced_log_probabilities
+    from models.checkpoint import load_checkpoint
+    from models.decoding import teacher_forced_log_probabilities
     from models.loading import load_module
-    from models.storage.checkpoint import load_checkpoint
 
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
     found = [

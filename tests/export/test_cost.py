@@ -9,8 +9,8 @@ import pytest
 
 from export.bundling.writer import export_checkpoint
 from export.graph.model import Weights
-from models.arrays import Array, Arrays
-from models.storage.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint
+from models.safetensors import Array, Arrays
 from serving.bundle.manifest import Precision
 from tests.tiny import tiny_checkpoint
 

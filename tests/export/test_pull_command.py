@@ -16,7 +16,7 @@ from export import downloads
 from export.downloads import Entry, Package, PullError
 from export.pull import pull
 from export.readers import reading
-from models.storage.checkpoint import load_checkpoint
+from models.checkpoint import load_checkpoint
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint
 

@@ -14,8 +14,8 @@ import yaml
 from safetensors.numpy import save_file
 
 from export.readers.gguf_container import read_container
-from models.storage.checkpoint import CheckpointError
-from models.storage.safetensors import FLOATS, in_safetensors
+from models.checkpoint import CheckpointError
+from models.safetensors import FLOATS, in_safetensors
 from serving.bundle.opening import open_bundle, seal
 from serving.errors import BundleError, ConfigError, RequestError
 from serving.keys import hash_of, new_entry, read_keys, write_keys

@@ -15,8 +15,8 @@ from export.graph.choice import with_select
 from export.graph.model import Weights
 from export.graph.writer import Array
 from models.architectures.registry import graph_builder, parse_config
+from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import own_conventions
-from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device

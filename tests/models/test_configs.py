@@ -19,8 +19,8 @@ from models.architectures.registry import (
     parse_config,
 )
 from models.architectures.transformer.config import TransformerConfig
-from models.storage.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from models.storage.safetensors import Storage
+from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from models.safetensors import Storage
 from models.training.config import ConfigError, read_config
 from tests.tiny import tiny_checkpoint
 

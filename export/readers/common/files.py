@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import _fields, _Plain
-from models.arrays import Array
-from models.storage.checkpoint import CARD_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
+from models.checkpoint import CARD_FILE, TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
+from models.safetensors import Array
 
 
 def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from export.readers.common.weights import Held, Names, Table, times
 from models.architectures.gpt2.config import GPT2Config
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.architectures.mamba2.config import Mamba2Config
-from models.arrays import Array
+from models.safetensors import Array
 
 GPT2_NEEDLESS = r".*\.attn\.(bias|masked_bias)"
 

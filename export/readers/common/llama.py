@@ -23,7 +23,7 @@ from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.shapes import read_activation
 from export.readers.common.weights import Change, Names, Table, times
 from models.architectures.llama.config import LlamaConfig
-from models.arrays import Array
+from models.safetensors import Array
 
 NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from models.storage.files import MOST_CONFIG_BYTES, read_json, read_text
+from models.files import MOST_CONFIG_BYTES, read_json, read_text
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
 MOST_POSITIONS = 2**17  # of a table that is computed

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from export.readers.common.options import Options
-from models.arrays import Array
+from models.safetensors import Array
 
 LARGEST_HEAD = 2**16
 

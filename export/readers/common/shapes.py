@@ -9,10 +9,10 @@ import numpy as np
 from export.readers.common.options import Options
 from export.readers.common.weights import Shape
 from models.architectures.luong.config import LuongConfig
-from models.arrays import Array
 from models.configs.recurrent import RecurrentConfig
 from models.configs.transformer import BaseTransformerConfig, Learned, Relative
 from models.layers.equations import CELLS
+from models.safetensors import Array
 
 Shapes = dict[str, Shape]
 STACKS = ("encoder", "decoder")

@@ -24,7 +24,7 @@ from export.readers.common.pieces import (
     tokenizer_json,
 )
 from models.data.tokenizer import BEYOND
-from models.storage.files import read_file
+from models.files import read_file
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"

@@ -9,10 +9,9 @@ from export.readers.common.options import Options
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
-from models.arrays import Arrays
+from models.checkpoint import Checkpoint, CheckpointError
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint, CheckpointError
-from models.storage.safetensors import Stored
+from models.safetensors import Arrays, Stored
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one

@@ -24,8 +24,8 @@ from typing import IO, Any
 import numpy as np
 
 from export.readers.common.unpickling import Constructor, Name, PickleProblem, unpickle
-from models.storage.checkpoint import CheckpointError
-from models.storage.files import open_archive
+from models.checkpoint import CheckpointError
+from models.files import open_archive
 
 MOST_DIMENSIONS = 8
 MOST_ELEMENTS = 2**48

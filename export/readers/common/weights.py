@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from models.arrays import Array
-from models.storage.safetensors import FLOATS, Stored
+from models.safetensors import FLOATS, Array, Stored
 
 WeightReader = Callable[[], Array]  # reads a weight when it is needed
 Shape = tuple[int, ...]

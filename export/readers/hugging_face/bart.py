@@ -40,9 +40,9 @@ from export.readers.hugging_face.translators import (
     sizes,
     weights,
 )
-from models.arrays import Array
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions, LanguageIds
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
+from models.safetensors import Array
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_bias_logits": False,

@@ -30,10 +30,10 @@ from export.readers.hugging_face.sentence_transformers import (
     read_text_options,
 )
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
-from models.arrays import Array
-from models.configs.encoder import LabelHead
+from models.checkpoint import Checkpoint
+from models.configs.base import LabelHead
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint
+from models.safetensors import Array
 
 SIZES = {  # of BERT and most after it: theirs by ours
     "d_model": "hidden_size",

@@ -27,9 +27,9 @@ from export.readers.hugging_face.folder import (
 )
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
 from export.readers.hugging_face.tokenizers import encode
+from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
-from models.storage.checkpoint import TOKENIZER_FILE, Checkpoint
-from models.storage.files import read_file
+from models.files import read_file
 
 TEMPLATE_FILE = "chat_template.jinja"
 MORE_TEMPLATES = "additional_chat_templates"  # a folder of files

@@ -20,11 +20,10 @@ from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
-from models.arrays import Arrays
+from models.checkpoint import Checkpoint, CheckpointError
 from models.conventions import Conventions
-from models.storage.checkpoint import Checkpoint, CheckpointError
-from models.storage.files import read_file
-from models.storage.safetensors import Stored, in_safetensors
+from models.files import read_file
+from models.safetensors import Arrays, Stored, in_safetensors
 
 CONFIG_FILE = "config.json"
 BASE_MODEL = "Model"

@@ -16,7 +16,7 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.folder import Folder, stored_tensors
 from export.readers.hugging_face.tokenizers import encode, token_ids
-from models.storage.files import read_json
+from models.files import read_json
 
 MODULES_FILE = "modules.json"
 MOST_MODULES = 50

@@ -17,8 +17,8 @@ from export.readers.common.weights import Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import Decoding
+from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions, LanguageIds
-from models.storage.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 
 MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
 TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")

@@ -20,7 +20,7 @@ from export.readers.common.tokenizers import (
     from_sentencepiece,
     word_pieces,
 )
-from models.storage.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
+from models.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 
 _SPECIAL = ("<s>", "</s>", "<unk>", "<pad>", "<mask>")
 _ROLES = (

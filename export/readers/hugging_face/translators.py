@@ -35,9 +35,9 @@ from export.readers.hugging_face.folder import (
     stop_ids,
 )
 from export.readers.hugging_face.tokenizers import token_ids
-from models.arrays import Array
+from models.checkpoint import UNKNOWN_LANGUAGE
 from models.conventions import Conventions, LanguageIds
-from models.storage.checkpoint import UNKNOWN_LANGUAGE
+from models.safetensors import Array
 
 NLLB = r"([a-z]{3}_[A-Z][a-z]{3})"  # eng_Latn
 M2M = r"__([a-z]{2,3})__"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.architectures.bahdanau.config import BahdanauConfig
 from models.batch import length_mask
 from models.contract import State
-from models.layers.additive import ATTENTIONS, Tape
+from models.layers.attention import ATTENTIONS, Tape
 from models.layers.recurrent import (
     CellState,
     Readout,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from models.architectures.fconv.config import AttentiveConvolution, FConvConfig
+from models.layers.basic import Dropout
 from models.layers.convolutions import (
     HALF_VARIANCE,
     ConvolutionalState,
@@ -18,7 +19,6 @@ from models.layers.convolutions import (
     positions_table,
     scaled_linear,
 )
-from models.layers.dropout import Dropout
 
 
 class ResidualConvolution(nn.Module):

@@ -3,8 +3,7 @@
 from typing import Literal
 
 from models.configs.base import Positive, Size
-from models.configs.decoder_only import DecoderOnlyConfig
-from models.configs.transformer import Activation
+from models.configs.transformer import Activation, DecoderOnlyConfig
 
 
 class GPT2Config(DecoderOnlyConfig):

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from models.architectures.gpt2.config import GPT2Config
 from models.layers.attention import Attention
+from models.layers.basic import Dropout, FeedForward
 from models.layers.decoder_only import Block, DecoderOnly, initialise
-from models.layers.dropout import Dropout
-from models.layers.feed_forward import FeedForward
 from models.layers.positions import LearnedPositions
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from models.configs.base import Conflict, Positive, Size
-from models.configs.decoder_only import RotaryConfig, RotaryImports
-from models.configs.transformer import Activation
+from models.configs.transformer import Activation, RotaryConfig, RotaryImports
 
 
 class GPTNeoXImports(RotaryImports):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.layers.attention import Attention
+from models.layers.basic import FeedForward
 from models.layers.decoder_only import Block, DecoderOnly, ParallelBlock, initialise
-from models.layers.feed_forward import FeedForward
 from models.layers.positions import Rotary
 
 

@@ -6,8 +6,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from models.configs.base import Conflict, Positive, Size
-from models.configs.decoder_only import Frequencies, RotaryConfig, RotaryImports
-from models.configs.transformer import Activation
+from models.configs.transformer import (
+    Activation,
+    Frequencies,
+    RotaryConfig,
+    RotaryImports,
+)
 
 LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
 

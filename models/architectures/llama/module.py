@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from models.architectures.llama.config import LlamaConfig
 from models.layers.attention import Attention, KeysValues
+from models.layers.basic import FeedForward, capped
 from models.layers.decoder_only import Block, DecoderOnly, initialise
-from models.layers.feed_forward import FeedForward
 from models.layers.positions import Rotary
-from models.layers.vocabulary import capped
 
 
 class LlamaAttention(Attention):

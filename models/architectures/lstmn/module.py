@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from models.architectures.lstmn.config import LstmnConfig
 from models.batch import length_mask
 from models.contract import State
-from models.layers.additive import AdditiveAttention, Tape, empty_tape
+from models.layers.attention import AdditiveAttention, Tape, empty_tape
 from models.layers.equations import lstm_memory, lstm_output
 from models.layers.recurrent import RecurrentTranslator, initialise, initialise_readout
 from models.layers.roles import Blocks, initialise_blocks

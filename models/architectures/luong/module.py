@@ -17,8 +17,8 @@ from models.architectures.luong.config import LuongConfig
 from models.batch import length_mask
 from models.configs.recurrent import Global
 from models.contract import State
-from models.layers.additive import one_hot_of_largest
-from models.layers.dropout import Dropout
+from models.layers.attention import one_hot_of_largest
+from models.layers.basic import Dropout
 from models.layers.equations import gaussian
 from models.layers.recurrent import (
     CELLS,

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from models.configs.base import Conflict, LanguageModelConfig, Length, Positive, Section, Size
+from models.configs.base import (
+    Conflict,
+    LanguageModelConfig,
+    Length,
+    Positive,
+    Section,
+    Size,
+)
 
 
 class Mamba2Imports(Section):

@@ -26,9 +26,8 @@ from torch.nn.functional import rms_norm, silu, softplus
 
 from models.architectures.mamba2.config import Mamba2Config
 from models.contract import LanguageModel, State
+from models.layers.basic import Dropout, Vocabulary
 from models.layers.decoder_only import initialise
-from models.layers.dropout import Dropout
-from models.layers.vocabulary import Vocabulary
 
 LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, inner], of the heads
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from models.architectures.nematus.config import NematusConfig
 from models.batch import length_mask
 from models.contract import State
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout
 from models.layers.equations import CELLS
 from models.layers.recurrent import RecurrentTranslator, initialise, reverse
 from models.layers.roles import Blocks

@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.configs.base import Size
-from models.configs.encoder import EncoderConfig
+from models.configs.base import EncoderConfig, Size
 from models.configs.recurrent import Cell
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models.architectures.self_attentive.config import SelfAttentiveConfig
 from models.batch import length_mask
 from models.contract import Encoder
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout
 from models.layers.encoder import HeadLayers
 from models.layers.recurrent import Recurrent, initialise
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Positive, Size
-from models.configs.encoder import EncoderConfig
+from models.configs.base import EncoderConfig, Positive, Size
 from models.configs.transformer import Activation, HasHeads, Relative
 
 Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]

@@ -13,9 +13,8 @@ from models.batch import length_mask
 from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout, FeedForward
 from models.layers.encoder import HeadLayers, pool
-from models.layers.feed_forward import FeedForward
 from models.layers.positions import LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.contract import State, Translator
-from models.layers.vocabulary import Vocabulary
+from models.layers.basic import Vocabulary
 from tests.docs.bag_of_words.config import BagOfWordsConfig
 
 

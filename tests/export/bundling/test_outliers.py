@@ -11,7 +11,7 @@ from export.bundling import running
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.graph.blocks import NO_OUTLIERS
-from models.storage.checkpoint import Checkpoint
+from models.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of, torch_log_probabilities

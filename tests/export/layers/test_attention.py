@@ -9,7 +9,7 @@ import pytest
 from export.bundling.running import Rows
 from export.bundling.writer import WEIGHTS_FILE, WeightFile, build_model
 from export.layers.basic import head_layout
-from models.storage.checkpoint import load_checkpoint
+from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import Examples, examples_of

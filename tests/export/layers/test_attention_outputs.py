@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from export.bundling.running import Rows
-from models.decoding.greedy import teacher_forced_log_probabilities
+from models.checkpoint import load_checkpoint
+from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of

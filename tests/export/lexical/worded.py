@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from models.storage.checkpoint import TOKENIZER_FILE
+from models.checkpoint import TOKENIZER_FILE
 from tests.tiny import SPECIAL_TOKENS, tiny_checkpoint
 
 NUM_WORDS, NUM_NAMES = 120, 10

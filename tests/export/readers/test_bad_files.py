@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from export.cli import export
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.export.readers.samples import SAMPLES, write
 
 LONGEST_PROBLEM = 6000  # characters; other libraries quote what they cannot read

@@ -18,8 +18,8 @@ import torch
 from export.readers.common import unpickling
 from export.readers.gguf_container import MOST_TEXTS
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
-from models.storage.files import MOST_DIRECTORY_BYTES, MOST_HEADER_BYTES
+from models.checkpoint import CheckpointError
+from models.files import MOST_DIRECTORY_BYTES, MOST_HEADER_BYTES
 
 MANY = 1_000_000
 MOST_SECONDS = 5

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from export.bundling.writer import export_checkpoint
 from export.scoring.commands import evaluate
 from export.scoring.scorers import translator
-from models.storage.checkpoint import load_checkpoint
+from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.serving.imported import imported_bundle

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from export.bundling.writer import export_checkpoint
 from export.zoo.commands import ship
 from export.zoo.shipping import completed
-from models.storage.checkpoint import load_checkpoint, save_checkpoint
-from models.storage.safetensors import Storage
+from models.checkpoint import load_checkpoint, save_checkpoint
+from models.safetensors import Storage
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.tiny import tiny_checkpoint

@@ -16,7 +16,7 @@ from export.zoo.family import Family, Settings, find_recipes
 from export.zoo.results import read_results
 from export.zoo.stages import STAGES
 from export.zoo.table import block
-from models.evaluation.scores import Translate
+from models.scores import Translate
 
 PAIRS = Path(__file__).parent.parent.parent / "data" / "en-fr-200.tsv"
 BUDGET = """

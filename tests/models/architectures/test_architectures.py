@@ -15,8 +15,7 @@ from models.architectures.transformer.config import TransformerConfig
 from models.architectures.transformer_ssru.config import TransformerSSRUConfig
 from models.batch import LanguageBatch, TranslationBatch
 from models.configs.transformer import Learned, Norm, Relative
-from models.decoding import greedy
-from models.decoding.greedy import continue_batch, translate_batch
+from models.decoding import continue_batch, greedy, translate_batch
 from models.layers.attention import Attention, causal_mask
 from models.layers.position_tables import sinusoids
 from models.layers.positions import Rotary
@@ -75,15 +74,13 @@ def test_the_batched_loop_equals_one_sentence_at_a_time(config) -> None:
     module = fresh(config, seed=3)
     sources = [torch.randint(3, 60, (n,)).tolist() for n in (1, 5, 9, 9)]
     batched = translate_batch(module, sources, 12)
-    assert batched == [greedy.greedy(module, s, [], 12) for s in sources]
+    assert batched == [greedy(module, s, [], 12) for s in sources]
 
 
 def test_the_batched_loop_of_the_language_model_equals_one_prompt_at_a_time() -> None:
     module = fresh(LLAMA, seed=3)
     prompts = [torch.randint(3, 60, (4,)).tolist() for _ in range(3)]
-    assert continue_batch(module, prompts, 10) == [
-        greedy.greedy(module, None, p, 10) for p in prompts
-    ]
+    assert continue_batch(module, prompts, 10) == [greedy(module, None, p, 10) for p in prompts]
 
 
 @torch.inference_mode()

@@ -12,10 +12,9 @@ from models.architectures.luong.config import LuongConfig
 from models.architectures.luong.module import Luong
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
-from models.decoding import greedy
-from models.decoding.greedy import translate_batch
+from models.checkpoint import load_checkpoint
+from models.decoding import greedy, translate_batch
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of, largest_error
@@ -212,7 +211,7 @@ def test_the_batched_loop_equals_one_sentence_at_a_time() -> None:
     module = fresh(attention={"kind": "local-p", "window": 2}, num_layers=3)
     sources = [torch.randint(3, 30, (n,)).tolist() for n in (1, 5, 9)]
     assert translate_batch(module, sources, 12) == [
-        greedy.greedy(module, source, [], 12) for source in sources
+        greedy(module, source, [], 12) for source in sources
     ]
 
 

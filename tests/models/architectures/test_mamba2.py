@@ -12,8 +12,7 @@ from export.bundling.writer import build_model
 from models.architectures.mamba2.config import Mamba2Config
 from models.architectures.registry import ModelConfigError
 from models.batch import LanguageBatch
-from models.decoding import greedy
-from models.decoding.greedy import continue_batch
+from models.decoding import continue_batch, greedy
 from models.loading import build
 from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
@@ -121,7 +120,7 @@ def test_parts_of_a_text_equal_the_whole(changes: dict[str, Any]) -> None:
 @torch.inference_mode()
 def test_a_batch_says_what_one_text_after_the_other_says() -> None:
     module, prompts = fresh(), [[7, 8, 9], [20, 21, 22]]
-    expected = [greedy.greedy(module, None, prompt, 9) for prompt in prompts]
+    expected = [greedy(module, None, prompt, 9) for prompt in prompts]
     assert continue_batch(module, prompts, 9) == expected
 
 

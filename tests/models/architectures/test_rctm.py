@@ -13,8 +13,8 @@ from models.architectures.rctm.config import RctmConfig
 from models.architectures.rctm.module import Rctm
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
+from models.checkpoint import load_checkpoint
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import examples_of, largest_error

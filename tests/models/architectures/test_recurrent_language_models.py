@@ -13,10 +13,9 @@ from torch import nn
 from export.bundling.writer import build_model
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch
-from models.decoding import greedy
-from models.decoding.greedy import BeamRules, beam_search, continue_batch
+from models.checkpoint import CheckpointError
+from models.decoding import BeamRules, beam_search, continue_batch, greedy
 from models.loading import build
-from models.storage.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision, StateKind
 from tests.export.parity import examples_of, largest_error
 from tests.tiny import tiny_bundle, tiny_checkpoint
@@ -135,7 +134,7 @@ def test_the_batched_loop_equals_one_prompt_at_a_time(name: str) -> None:
     module = fresh(name, seed=3)
     prompts = random_ids(3, 4).tolist()
     assert continue_batch(module, prompts, 10) == [
-        greedy.greedy(module, None, prompt, 10) for prompt in prompts
+        greedy(module, None, prompt, 10) for prompt in prompts
     ]
 
 
@@ -144,7 +143,7 @@ def test_one_beam_is_greedy(name: str) -> None:
     """Beam search takes rows of every tensor of the state."""
     module, prompt = fresh(name, seed=4), random_ids(1, 4)[0].tolist()
     [best] = beam_search(module, None, prompt, BeamRules(1, 8))
-    expected = greedy.greedy(module, None, prompt, 8)
+    expected = greedy(module, None, prompt, 8)
     assert best.token_ids[: len(expected)] == expected
 
 

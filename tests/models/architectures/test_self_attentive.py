@@ -11,9 +11,9 @@ from export.bundling.running import TextGraph
 from export.graph.writer import Array
 from models.architectures.registry import parse_config
 from models.batch import LabelBatch
-from models.evaluation.scores import vectors_of
+from models.checkpoint import load_checkpoint
+from models.decoding import vectors_of
 from models.loading import build, load_encoder
-from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import AttentionKind, AttentionShape, Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.widening import widened

@@ -8,9 +8,9 @@ import pytest
 
 from export.bundling.running import TextGraph
 from export.bundling.verify import TextVerifier
-from models.evaluation.scores import vectors_of
+from models.checkpoint import load_checkpoint
+from models.decoding import vectors_of
 from models.loading import load_encoder
-from models.storage.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.widening import widened

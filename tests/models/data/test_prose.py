@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models.checkpoint import load_checkpoint
 from models.conventions import Conventions
 from models.data.corpus import DocumentScore, Reader, Window, windows
-from models.decoding.greedy import nats, teacher_forced_log_probabilities
+from models.decoding import nats, teacher_forced_log_probabilities
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from tests.tiny import byte_tokenizer, tiny_checkpoint
 
 OWN = Conventions(prompt_prefix=(1,), stop=(2,))

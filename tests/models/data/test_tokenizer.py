@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.data.segmenting import Segmenter
+from models.data.bpe_dropout import Segmenter
 from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
 from serving.text.tokenizer import Tokenizer as Served
 

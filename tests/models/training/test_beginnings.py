@@ -6,9 +6,9 @@ import torch
 from models.architectures.bahdanau.config import BahdanauConfig
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
+from models.checkpoint import load_checkpoint
 from models.layers.roles import ParameterRole, Role, parameter_roles
 from models.loading import build
-from models.storage.checkpoint import load_checkpoint
 from models.training.config import OptimizerConfig
 from models.training.optimizer import Optimizer
 from tests.models.training.test_recipes import MODELS

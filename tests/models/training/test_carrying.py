@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch
+from models.checkpoint import load_checkpoint
 from models.data.batching import CarriedProse
 from models.loading import build
-from models.storage.checkpoint import load_checkpoint
 from models.training.config import ConfigError, read_config
 from models.training.learning import Carry
 from models.training.trainer import Trainer

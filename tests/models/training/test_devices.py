@@ -16,11 +16,11 @@ from models.batch import IGNORED_LABEL, Batch
 from models.configs.base import LanguageModelConfig
 from models.data.batching import Dataset, ParallelData, ProseData
 from models.data.corpus import Pair
-from models.decoding import greedy
-from models.decoding.greedy import (
+from models.decoding import (
     BeamRules,
     beam_search,
     continue_batch,
+    greedy,
     teacher_forced_log_probabilities,
     translate_all,
 )
@@ -123,7 +123,7 @@ def look(module: nn.Module, data: Dataset) -> dict[str, Any]:
         "dev loss": validation.loss,
         "bleu": validation.bleu,
         "greedy": decode(module, ids, 6),
-        "naive": greedy.greedy(module, source, prompt, 4),
+        "naive": greedy(module, source, prompt, 4),
         "beams": [each.token_ids for each in beams],
         "log p": teacher_forced_log_probabilities(module, ids[0], ids[1]).mean().item(),
     }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.layers.dropout import Dropout
+from models.layers.basic import Dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.9])

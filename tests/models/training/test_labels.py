@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from models.data.batching import LabelData, LabelResult, LabelScore, tally
+from models.checkpoint import load_checkpoint
+from models.data.batching import LabelData
 from models.data.corpus import Pair
-from models.storage.checkpoint import load_checkpoint
+from models.scores import LabelResult, LabelScore, tally
 from models.training.config import read_config
 from models.training.prepare import label_data
 from models.training.trainer import Trainer

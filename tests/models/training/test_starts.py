@@ -7,9 +7,9 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from models.checkpoint import load_checkpoint
 from models.cli import train
-from models.data.segmenting import VaryingData
-from models.storage.checkpoint import load_checkpoint
+from models.data.bpe_dropout import VaryingData
 from models.training.config import read_config
 from models.training.prepare import prepare
 from models.training.trainer import Trainer

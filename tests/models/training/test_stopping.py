@@ -11,8 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from models.checkpoint import load_checkpoint
 from models.cli import train
-from models.storage.checkpoint import load_checkpoint
 from models.training import state, trainer
 from models.training.config import read_config
 from models.training.trainer import Trainer

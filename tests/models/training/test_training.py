@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from models.checkpoint import load_checkpoint
 from models.cli import bench_torch, train
 from models.data.batching import ParallelData
-from models.data.segmenting import VaryingData
+from models.data.bpe_dropout import VaryingData
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from models.training.config import TrainingConfig, read_config
 from models.training.learning import SmoothedCrossEntropy
 from models.training.optimizer import Average, learning_rate_scale

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from export.bundling.writer import export_checkpoint
-from models.decoding.greedy import BeamRules, beam_search
+from models.decoding import BeamRules, beam_search
 from models.loading import load_module
 from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle

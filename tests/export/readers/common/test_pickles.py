@@ -17,7 +17,7 @@ import torch
 
 from export.readers.common.torch_files import LazyArray, looks_like_torch, read_torch
 from export.readers.common.unpickling import Name, Record
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 
 FORMATS: list[dict[str, Any]] = [
     {},

@@ -15,8 +15,7 @@ from export.readers.common.weights import (
     read_weights,
     times,
 )
-from models.arrays import Array
-from models.storage.safetensors import Stored
+from models.safetensors import Array, Stored
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 VECTOR = np.arange(2, dtype=np.float32)

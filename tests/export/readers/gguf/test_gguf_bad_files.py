@@ -9,7 +9,7 @@ import pytest
 from gguf import GGUFEndian, GGUFWriter
 
 from export.readers.gguf import read
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face.language_models import random_model
 

@@ -9,7 +9,7 @@ import pytest
 from export.readers.gguf import from_gguf, read
 from export.readers.gguf_metadata import UNSUPPORTED
 from models.architectures.llama.config import LlamaConfig
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.export.readers.common.sentencepiece_models import GEMMA, trained
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.gguf.test_gguf_models import TOLERANCE, UNSAID, largest_error

@@ -15,9 +15,9 @@ from export.cli import export
 from export.readers.gguf import read
 from export.readers.gguf_container import kept_bits
 from export.readers.reading import read_model
-from models.decoding.greedy import teacher_forced_log_probabilities
+from models.checkpoint import Checkpoint, CheckpointError
+from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from export.readers.hugging_face.families import read
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 
 
 def change(path: Path, **values: Any) -> None:

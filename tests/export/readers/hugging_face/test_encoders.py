@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.readers.hugging_face.encoders import (

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import looks_like, read
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.readers.hugging_face.changing import change, problems_of

@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.hugging_face.encoders import random_model, save
 from tests.export.readers.hugging_face.test_encoders import PAIRS, TEXTS, imported

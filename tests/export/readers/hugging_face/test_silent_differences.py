@@ -10,9 +10,9 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from export.readers.hugging_face.families import read
-from models.decoding.greedy import teacher_forced_log_probabilities
+from models.checkpoint import CheckpointError
+from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
-from models.storage.checkpoint import CheckpointError
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.language_models import (
     BOS,

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
 from export.readers.hugging_face.families import read
-from models.decoding.greedy import teacher_forced_log_probabilities
+from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.hugging_face.changing import change, change_weights, problems_of

@@ -19,9 +19,9 @@ from export.cli import export
 from export.readers.common.tokenizers import piece_ids
 from export.readers.hugging_face.tokenizers import read_tokenizers
 from export.readers.reading import read_model
+from models.checkpoint import Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.conventions import LanguageIds
-from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.commands.translate import translate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
+from models.checkpoint import CheckpointError
 from tests.export.readers.marian.files import (
     FLOAT32,
     INTGEMM8,

@@ -10,9 +10,9 @@ import torch
 from export.bundling.running import Rows, decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
+from models.checkpoint import Checkpoint
 from models.conventions import LanguageIds
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.request import GenerationRequest

@@ -9,9 +9,9 @@ import torch
 from export.bundling.running import Rows, decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
-from models.decoding.greedy import BeamRules, beam_search, translate_batch
+from models.checkpoint import Checkpoint, CheckpointError
+from models.decoding import BeamRules, beam_search, translate_batch
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint, CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.parameters import BeamParams

@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
+from models.checkpoint import load_checkpoint
 from models.contract import AnyModel
-from models.decoding.greedy import greedy, teacher_forced_log_probabilities
+from models.decoding import greedy, teacher_forced_log_probabilities
 from models.loading import load_module
-from models.storage.checkpoint import load_checkpoint
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision

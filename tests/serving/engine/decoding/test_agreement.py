@@ -13,7 +13,7 @@ import pytest
 from torch import nn
 
 from export.bundling.writer import export_checkpoint
-from models.decoding.greedy import BeamRules, beam_search
+from models.decoding import BeamRules, beam_search
 from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from export.readers.reading import read_model
-from models.storage.checkpoint import CheckpointError
-from models.storage.files import MOST_CONFIG_BYTES, read_text
+from models.checkpoint import CheckpointError
+from models.files import MOST_CONFIG_BYTES, read_text
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
 from models.cli import plot_gradients
-from models.evaluation.gradients import Reach, gradient_norms
+from models.gradients import Reach, gradient_norms
 from models.loading import build
 from tests.tiny import tiny_checkpoint
 

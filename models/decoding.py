@@ -16,11 +16,12 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from models.batch import LanguageBatch, TranslationBatch, device_of
-from models.contract import AnyModel, GenerativeModel, LanguageModel, S, State, Translator
+from models.contract import AnyModel, Encoder, GenerativeModel, LanguageModel, S, State, Translator
 from models.conventions import AddedTokens, own_conventions
 from models.data.batching import pad_rows
 from models.data.corpus import Window
 from models.data.tokenizer import encode_all
+from models.safetensors import Array
 
 
 def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int]) -> S:
@@ -301,3 +302,22 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
         for logprob, token_id in zip(*columns, strict=True)
     ]
     return sorted(candidates, key=lambda beam: -beam.logprob)
+
+
+@torch.inference_mode()
+def vectors_of(
+    model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+) -> list[Array]:
+    """Compute embeddings or logits of texts, complete with their special tokens.
+
+    types: each token's segment.
+    """
+    device = device_of(model)
+    found = []
+    for ids, segments in zip(rows, types, strict=True):
+        lengths = torch.tensor([len(ids)], device=device)
+        given = (torch.tensor([each], device=device) for each in (ids, segments))
+        source, source_types = given
+        hidden = model.encode(source, lengths, source_types)
+        found.append(model.project(hidden)[0].float().cpu().numpy())
+    return found

@@ -11,10 +11,9 @@ from typing import Literal
 import numpy as np
 
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
-from models.arrays import Array
 from models.conventions import Conventions, own_conventions
-from models.storage.files import read_file, read_json
-from models.storage.safetensors import Quantised, Storage, read_weights, write_weights
+from models.files import read_file, read_json
+from models.safetensors import Array, Quantised, Storage, read_weights, write_weights
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

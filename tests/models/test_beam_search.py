@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from models.contract import LanguageModel
-from models.decoding.greedy import BeamRules, Hypothesis, beam_search, encode_rows
+from models.decoding import BeamRules, Hypothesis, beam_search, encode_rows
 from models.loading import load_module
 from tests.hugging_face import HuggingFaceModel, generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from models.arrays import Array
-from models.storage.safetensors import Storage, quantised, read_weights, write_weights
+from models.safetensors import Array, Storage, quantised, read_weights, write_weights
 
 ERRORS = {Storage.FP32: 0.0, Storage.FP16: 2**-11, Storage.BF16: 2**-8, Storage.INT8: 0.5 / 127}
 BYTES = {Storage.FP32: 4.0, Storage.FP16: 2.0, Storage.BF16: 2.0, Storage.INT8: 1.0 + 4 / 64}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from models.data.corpus import Pair, read_pairs
-from models.evaluation.scores import keeps, score, share_kept
+from models.scores import keeps, score, share_kept
 
-SETS = sorted((Path(__file__).parents[2] / "data" / "made").glob("*.tsv"))
+SETS = sorted((Path(__file__).parents[1] / "data" / "made").glob("*.tsv"))
 
 
 @pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)

@@ -4,11 +4,11 @@ import time
 from dataclasses import dataclass
 from itertools import cycle, islice
 
+from models.checkpoint import Checkpoint
 from models.contract import LanguageModel
 from models.data.tokenizer import encode_all, read_tokenizer
-from models.decoding.greedy import continue_batch, translate_all, translate_batch
+from models.decoding import continue_batch, translate_all, translate_batch
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint
 
 PROMPT_TOKENS = 8
 NEW_TOKENS = 64

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from models.evaluation.scores import read_everyday, table
+from models.scores import read_everyday, table
 
-PATH = Path(__file__).parents[2] / "data" / "everyday.tsv"
+PATH = Path(__file__).parents[1] / "data" / "everyday.tsv"
 
 
 def test_references_say_the_facts_they_are_judged_by() -> None:

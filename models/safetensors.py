@@ -10,7 +10,7 @@ convolutions.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -22,12 +22,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from models.arrays import Array
-from models.storage.files import check_safetensors
+from models.files import check_safetensors
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 LEVELS = "I8"  # of weights that are stored with scales
 TYPES = FLOATS | {LEVELS: "|i1"}
+
+
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -169,3 +171,22 @@ def _read(name: str, stored: Mapping[str, Stored], problems: list[str]) -> Array
     reason = "has no scale for each row" if each.kind == LEVELS else "is not of floats"
     problems.append(f"{name} {reason}: {each.kind} {list(each.shape)}")
     return None
+
+
+class Arrays(Mapping[str, Array]):
+    """Asks the function of a name for its array every time; nothing is kept."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
+        self._readers = dict(readers)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._readers[name]()
+
+    def __contains__(self, name: object) -> bool:  # the mixin's would read the array
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)

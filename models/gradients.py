@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
+from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.contract import AnyModel
 from models.data.batching import ParallelData
 from models.data.corpus import read_pairs, read_text
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.loading import load_module
-from models.storage.checkpoint import Checkpoint
 
 TABLES = ("embedding", "source_embedding", "target_embedding")
 LOSSES = 8  # of a translation, about

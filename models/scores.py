@@ -1,19 +1,15 @@
-"""Scores translations per origin of the test sentences."""
+"""Scores of translations by origin, everyday sentences, and the accuracy of labels.
+
+sacrebleu is imported late: it is not installed where models are only exported.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
-import torch
-from sacrebleu.metrics import BLEU, CHRF
-from tokenizers import Tokenizer
-
-from models.arrays import Array
-from models.batch import device_of
-from models.contract import Encoder
+from models.conventions import AddedTokens
 from models.data.corpus import Pair, read_pairs
 
 Translate = Callable[[list[str]], list[str]]
@@ -72,6 +68,8 @@ class TestResult:
 
 def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
     """Compare hypotheses with the targets of `pairs`, origin by origin."""
+    from sacrebleu.metrics import BLEU, CHRF
+
     bleu, chrf = BLEU(), CHRF()
     scores = []
     for origin in sorted({p.origin for p in pairs}):
@@ -114,6 +112,8 @@ def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None
 def keeps(pair: Pair, hypothesis: str) -> bool | None:
     """Tell whether a translation carries over what it must; None where there is nothing."""
     if is_shouted(pair.source):
+        from sacrebleu.metrics import CHRF
+
         score = CHRF().sentence_score(hypothesis.lower(), [pair.target.lower()]).score
         return is_shouted(hypothesis) and score >= UNDERSTOOD
     copied = copied_strings(pair)
@@ -172,66 +172,70 @@ def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
     return "\n".join(rows)
 
 
-@torch.inference_mode()
-def vectors_of(
-    model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
-) -> list[Array]:
-    """Compute embeddings or logits of texts, complete with their special tokens.
-
-    types: each token's segment.
-    """
-    device = device_of(model)
-    found = []
-    for ids, segments in zip(rows, types, strict=True):
-        lengths = torch.tensor([len(ids)], device=device)
-        given = (torch.tensor([each], device=device) for each in (ids, segments))
-        source, source_types = given
-        hidden = model.encode(source, lengths, source_types)
-        found.append(model.project(hidden)[0].float().cpu().numpy())
-    return found
+def framed(
+    rows: Sequence[Sequence[int]], added: AddedTokens, max_source_tokens: int
+) -> list[list[int]]:
+    """Return texts with their special tokens, cut where they are too long."""
+    prefix, suffix = added.source_prefix, added.source_suffix
+    room = max_source_tokens - len(prefix) - len(suffix)
+    return [[*prefix, *ids[:room], *suffix] for ids in rows]
 
 
-matplotlib.use("Agg")
+def label_numbers(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
+    """Number each text's label. Raises ValueError where an origin is none of the labels."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
+        raise ValueError(f"texts are from {', '.join(unknown)}, of which the model has no label")
+    return [numbers[pair.origin] for pair in pairs]
 
 
-INCHES = (0.42, 0.32)  # a token's column, a hop's row
-MARGINS = (1.5, 1.1)
-DOTS_PER_INCH = 90
+@dataclass(frozen=True)
+class LabelScore:
+    """How many texts have a label, how many are given it, and how many rightly."""
+
+    label: str
+    texts: int
+    given: int
+    right: int
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(self.texts, 1)
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(self.given, 1)
 
 
-def draw_hops(
-    model: Encoder, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], path: Path
-) -> bool:
-    """Draw one picture for each text, complete with its special tokens, below the other; a row for
-    each hop, a column for each token. Returns whether the model has any hops.
-    """
-    weights = [hops_of(model, row) for row in rows]
-    found = [(row, hops) for row, hops in zip(rows, weights, strict=True) if hops is not None]
-    if not found:
-        return False
-    width = MARGINS[0] + INCHES[0] * max(map(len, rows))
-    height = sum(MARGINS[1] + INCHES[1] * len(hops) for _, hops in found)
-    figure, axes = plt.subplots(len(found), 1, figsize=(width, height), squeeze=False)
-    for [axis], (row, hops) in zip(axes, found, strict=True):
-        axis.imshow(hops, cmap="Greys", vmin=0, aspect="auto")
-        tokens = [_written(tokenizer, token_id) for token_id in row]
-        axis.set_xticks(range(len(row)), tokens, rotation=60, ha="right", fontsize=8)
-        axis.set_yticks(range(len(hops)), [f"hop {n + 1}" for n in range(len(hops))], fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=DOTS_PER_INCH)
-    plt.close(figure)
-    return True
+@dataclass(frozen=True)
+class LabelResult:
+    """Has a score for each label."""
+
+    scores: tuple[LabelScore, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share of all texts that are given their label."""
+        total = sum(score.texts for score in self.scores)
+        return sum(score.right for score in self.scores) / max(total, 1)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"accuracy": self.accuracy, "labels": [asdict(score) for score in self.scores]}
+
+    def as_markdown(self) -> str:
+        lines = ["| label | texts | recall | precision |", "| --- | ---: | ---: | ---: |"]
+        lines += [
+            f"| {s.label} | {s.texts} | {s.recall:.1%} | {s.precision:.1%} |" for s in self.scores
+        ]
+        return f"{self.accuracy:.1%} of the texts get their label.\n\n" + "\n".join(lines)
 
 
-@torch.inference_mode()
-def hops_of(model: Encoder, row: Sequence[int]) -> Array | None:
-    """Compute the weights [hops, tokens] of one text; None of a model without hops."""
-    device = device_of(model)
-    ids, lengths = torch.tensor([row], device=device), torch.tensor([len(row)], device=device)
-    weights = model.hops(ids, lengths)
-    return None if weights is None else weights[0].float().cpu().numpy()
-
-
-def _written(tokenizer: Tokenizer, token_id: int) -> str:
-    """Write a token as it stands in a text; a special one by its name."""
-    return tokenizer.decode([token_id]).strip() or tokenizer.id_to_token(token_id) or "?"
+def tally(labels: Sequence[str], wanted: Sequence[int], given: Sequence[int]) -> LabelResult:
+    """Count by label. wanted, given: the number of each text's label."""
+    pairs = [*zip(wanted, given, strict=True)]
+    return LabelResult(
+        tuple(
+            LabelScore(label, [*wanted].count(i), [*given].count(i), pairs.count((i, i)))
+            for i, label in enumerate(labels)
+        )
+    )

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from models.checkpoint import CheckpointError, average_checkpoints, load_checkpoint
 from models.cli import average
-from models.storage.checkpoint import CheckpointError, average_checkpoints, load_checkpoint
 from tests.tiny import tiny_checkpoint
 
 
