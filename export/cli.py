@@ -181,7 +181,7 @@ def _shortlisting(
 
 
 def _shown(problems: list[str]) -> Iterator[str]:
-    """As many as anyone would read."""
+    """Return a list of names, shortened to what fits a message."""
     yield from (f"  {problem}" for problem in problems[:MOST_PROBLEMS])
     if len(problems) > MOST_PROBLEMS:
         yield f"  and {len(problems) - MOST_PROBLEMS} more"

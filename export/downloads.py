@@ -19,7 +19,7 @@ STANDARD_ERROR = 2  # file descriptor
 
 
 class PullError(Exception):
-    """Tells what keeps a model from being fetched; `problems` lists everything found wrong."""
+    """A model cannot be fetched; `problems` lists everything that is wrong."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

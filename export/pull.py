@@ -95,7 +95,7 @@ def _show_catalogue() -> None:
 
 
 def _fetch(name: str, file: str | None) -> Path:
-    """Where the model lies. Raises PullError."""
+    """Fetch a model and return its path. Raises PullError."""
     from export import downloads
     from export import downloads as hub
 
@@ -118,6 +118,8 @@ def _read(name: str, source: Path) -> "Checkpoint":
 
 
 def _cache() -> Path:
-    """Name this user's cache: $XDG_CACHE_HOME/attendant (XDG Base Directory Specification)."""
+    """Return this user's cache folder: $XDG_CACHE_HOME/attendant (XDG Base Directory
+    Specification).
+    """
     home = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"

@@ -1,4 +1,4 @@
-"""Holds the batches of token ids that models are trained on."""
+"""Batches of token ids for training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -12,18 +12,20 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True)
 class Tensors:
-    """Has fields of tensors, alone, in tuples or in others like it; the rest stays as it is."""
+    """Base class whose fields are tensors, tuples of tensors, further `Tensors`, or other values,
+    which stay unchanged.
+    """
 
     def to(self, device: torch.device) -> Self:
-        """Copy it there, without waiting where what is copied is `pinned`."""
+        """Return a copy on a device. The call does not wait for copies from pinned memory."""
         return self.each(lambda x: x.to(device, non_blocking=True))
 
     def pinned(self) -> Self:
-        """Copy it into memory that a GPU copies from by itself."""
+        """Return a copy in pinned memory, from which a GPU copies by itself."""
         return self.each(Tensor.pin_memory)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """Change every tensor."""
+        """Return a copy with a function applied to every tensor."""
         found = {each.name: _changed(getattr(self, each.name), change) for each in fields(self)}
         return replace(self, **found)
 
@@ -38,7 +40,7 @@ def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 @dataclass(frozen=True)
 class Batch(Tensors):
-    """Holds padded ids of some texts that a model learns to write."""
+    """Padded ids of texts that a model learns to generate."""
 
     input_ids: Tensor  # [batch, target]: what the model reads, beginning with <s>
     labels: Tensor  # [batch, target]: what it must predict, IGNORED_LABEL where padded
@@ -50,36 +52,36 @@ class Batch(Tensors):
 
 @dataclass(frozen=True)
 class LanguageBatch(Batch):
-    """Holds texts alone: what a language model learns from."""
+    """Texts for a language model."""
 
 
 @dataclass(frozen=True)
 class FollowingBatch(LanguageBatch):
-    """Holds what follows the texts of the last batch, row by row, unless all of them begin."""
+    """Texts that continue those of the previous batch, row by row, unless all of them are new."""
 
     begins: bool
 
 
 @dataclass(frozen=True)
 class LabelBatch(Batch):
-    """Holds texts that a model learns to label; labels are [batch, 1]."""
+    """Texts and their labels [batch, 1]."""
 
     lengths: Tensor  # [batch]
 
 
 @dataclass(frozen=True)
 class TranslationBatch(Batch):
-    """Holds texts and the sources that they translate."""
+    """Target texts and their sources."""
 
     source_ids: Tensor  # [batch, source]
     source_lengths: Tensor  # [batch]
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:
-    """Tell where a position is real: [batch] lengths -> [batch, size] bool."""
+    """Return which positions are not padding: lengths [batch] -> bool [batch, size]."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Tell where its weights are, and so where what it reads has to be."""
+    """Return the device of a module's weights, where its inputs must be."""
     return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))

@@ -1,6 +1,9 @@
-"""Reads checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Numpy only.
+"""Checkpoint folders: `config.json`, `model.safetensors`, `tokenizer.json`. Reading and averaging
+need numpy only.
 
-Nothing here is ever unpickled. Weights are read as fp32, however they are stored.
+Nothing is ever unpickled. Weights are read as fp32, however they are stored. Checkpoints of one
+shape can be averaged (model soups, Wortsman et al. 2022): runs that continue from the same weights
+lie close together, and their average is mostly better than each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,9 +62,8 @@ class Checkpoint:
     bits: Literal[4, 8] | None = None
 
     def with_languages(self, source: str | None, target: str | None) -> "Checkpoint":
-        """Choose one source and one target language, where it does not say which it has.
-
-        Raises CheckpointError where it does.
+        """Return the checkpoint with one source and one target language. Raises CheckpointError if
+        it has languages of its own.
         """
         given = {"source_languages": source, "target_languages": target}
         wanted = {field: (code,) for field, code in given.items() if code is not None}
@@ -81,7 +83,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> str:
-        """Return the tokenizer of both sides, or of the source's, as JSON."""
+        """Return the tokenizer of both sides, or of the source, as JSON."""
         return self.files[TOKENIZER_FILE].decode()
 
     @property
@@ -90,8 +92,8 @@ class Checkpoint:
 
 
 def looks_like(folder: Path) -> bool:
-    """Return whether a folder holds a checkpoint of ours, right or wrong: others name their
-    architectures in other ways.
+    """Return whether a folder holds a checkpoint in this project's format, valid or not: it is told
+    from others by the key `architecture`.
     """
     try:
         config = read_json(folder / CONFIG_FILE)
@@ -147,11 +149,14 @@ def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
 
 
 def average_checkpoints(folders: Sequence[Path], shares: Sequence[float], output: Path) -> None:
-    """Write the average of all weights; the rest is of the last checkpoint, without its figures.
+    """Write the average of all weights. Everything else is taken from the last checkpoint, without
+    its figures.
 
-    folders: two at least, of one shape and one vocabulary.
-    shares: one of each, above 0; only what they are to each other matters.
-    Raises CheckpointError for a folder that is none or does not fit the last, and OSError.
+    folders: two or more, of the same shape and vocabulary.
+    shares: one for each folder, above 0; only their ratios matter.
+
+    Raises CheckpointError for a folder that is no checkpoint or does not fit the last one, and
+    OSError.
     """
     last = load_checkpoint(folders[-1])
     total = sum(shares)
@@ -165,7 +170,9 @@ def average_checkpoints(folders: Sequence[Path], shares: Sequence[float], output
 
 
 def _check_fits(checkpoint: Checkpoint, last: Checkpoint) -> None:
-    """Dropout may differ: it is no part of what was trained."""
+    """Raise CheckpointError if the shapes differ. Dropout may differ, because it is not part of the
+    model.
+    """
     one, other = (each.config.model_dump(exclude={"dropout"}) for each in (checkpoint, last))
     wrong = [
         f"{key} is {one.get(key)}, of {last.folder} it is {other.get(key)}"

@@ -1,5 +1,7 @@
-"""Decodes batches greedily in torch, plainly, with a past that is kept: validation, and the bench's
-peer. Rows of one batch start together and the batch ends when its longest row has ended.
+"""Plain decoding in torch with a key-value cache: greedy, beam search, forced targets. It validates
+training, is the reference of the engine's tests, and the peer of `attendant bench`.
+
+The rows of a batch start together, and the batch ends when its longest row has ended.
 """
 
 from collections.abc import Sequence
@@ -25,14 +27,16 @@ from models.safetensors import Array
 
 
 def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int]) -> S:
-    """Begin one text: of a translator after reading a source's ids, all of them."""
+    """Return the state before the first target token; a translator reads all of the source's ids
+    first.
+    """
     if isinstance(model, LanguageModel):
         return model.empty_state()
     return encode_rows(model, [source])
 
 
 def encode_rows(model: Translator[S], sources: Sequence[Sequence[int]]) -> S:
-    """Read sources of any lengths, side by side."""
+    """Encode sources of any lengths in one batch."""
     device = device_of(model)
     lengths = torch.tensor([len(source) for source in sources], device=device)
     return model.encode(pad_rows(sources, model.config.pad_id).to(device), lengths)
@@ -44,7 +48,7 @@ def translate_batch(
     max_new_tokens: int,
     added: AddedTokens | None = None,
 ) -> list[list[int]]:
-    """Translate texts' ids, both without the `added` tokens."""
+    """Translate the ids of texts, given and returned without the `added` tokens."""
     added = added or own_conventions(model.config)
     rows = [[*added.source_prefix, *ids, *added.source_suffix] for ids in sources]
     given = torch.tensor([added.prompt_prefix] * len(rows), device=device_of(model))
@@ -58,7 +62,7 @@ def continue_batch(
     max_new_tokens: int,
     added: AddedTokens | None = None,
 ) -> list[list[int]]:
-    """Continue prompts of one length (without what comes before them)."""
+    """Continue prompts of one length, given without the tokens that precede every prompt."""
     added = added or own_conventions(model.config)
     rows = [[*added.prompt_prefix, *prompt] for prompt in prompts]
     given = torch.tensor(rows, device=device_of(model))
@@ -73,7 +77,9 @@ def translate_all(
     batch_size: int,
     added: AddedTokens | None = None,
 ) -> list[list[int]]:
-    """Translate any number of sources, batched by length; in their order."""
+    """Translate any number of sources, batched by length; the results are in the order of the
+    sources.
+    """
     added = added or own_conventions(model.config)
     limit = model.config.max_source_tokens - len(added.source_prefix + added.source_suffix)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
@@ -90,7 +96,7 @@ def translate_all(
 def _continue(
     model: GenerativeModel[S], given: Tensor, state: S, max_new_tokens: int, stop: tuple[int, ...]
 ) -> list[list[int]]:
-    """Continue the rows of given ids [batch, given]; those that have ended are carried along."""
+    """Continue rows of ids [batch, given]. Rows that have ended stay in the batch."""
     stops, columns = torch.tensor(stop, device=given.device), []
     has_ended = torch.zeros(len(given), dtype=torch.bool, device=given.device)
     ids = given
@@ -131,7 +137,7 @@ def greedy(
 
 
 def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
-    """Translate each text greedily, in order."""
+    """Translate each text greedily."""
     sources = encode_all(tokenizer, texts)
     rows = translate_all(model, sources, model.config.max_target_tokens - 1, batch_size=64)
     return tokenizer.decode_batch(rows)
@@ -140,7 +146,7 @@ def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list
 def translate_by_beams(
     model: Translator, tokenizer: Tokenizer, texts: list[str], num_beams: int
 ) -> list[str]:
-    """Find the best hypothesis for each text, in order."""
+    """Return the best hypothesis for each text."""
     config = model.config
     rules = BeamRules(num_beams, config.max_target_tokens - 1)
     sources = [ids[: config.max_source_tokens - 1] for ids in encode_all(tokenizer, texts)]
@@ -155,9 +161,8 @@ WINDOWS_AT_ONCE = 8
 def teacher_forced_log_probabilities(
     model: AnyModel, source: Sequence[int], target: Sequence[int]
 ) -> Tensor:
-    """Compute log p of every vocabulary entry after each id of a target: [target, vocabulary].
-
-    Source, of a translator, and target are complete, with <s> and </s>.
+    """Return the log-probabilities of all tokens after each id of a target: [target, vocabulary].
+    Source and target include <s> and </s>.
     """
     ids = torch.tensor([target], device=device_of(model))
     hidden, _ = model.read(ids, first_state(model, source))
@@ -168,8 +173,8 @@ def teacher_forced_log_probabilities(
 def nats(
     model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...]
 ) -> NDArray[np.float64]:
-    """Compute minus the log-probabilities of what `windows`, all alike, do not know:
-    [windows, tokens].
+    """Return the negative log-likelihoods [windows, tokens] of the tokens that the windows predict.
+    All windows have the same shape.
     """
     parts, first = [], max(len(prefix) - 1, 0)
     for start in range(0, len(windows), WINDOWS_AT_ONCE):
@@ -187,11 +192,12 @@ def nats(
 
 @dataclass(frozen=True)
 class BeamRules:
-    """length_penalty: n tokens, </s> included, with log-probability s score s / n**length_penalty:
-        Wu et al. 2016, equation 14, with a plain power of the length and no coverage.
-    early_stopping: True stops when `num_enough` have ended; False when no live beam's score so far
-        is better than the worst of them; "never" when none can become better.
-    patience: num_beams times this many are enough (Kasai et al. 2024).
+    """length_penalty: a hypothesis of n tokens, </s> included, with log-probability s has the score
+    s / n**length_penalty (Wu et al. 2016, equation 14, with a plain power of the length and without
+    coverage).
+    early_stopping: True stops when `num_enough` hypotheses have ended; False when no live beam has
+        a better score now than the worst of them; "never" when no live beam can get a better score.
+    patience: num_beams times this many hypotheses are enough (Kasai et al. 2024).
     """
 
     num_beams: int
@@ -207,7 +213,10 @@ class BeamRules:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that has ended. token_ids: generated, </s> included where it came."""
+    """A finished text.
+
+    token_ids: generated tokens, including </s> if it ended the text.
+    """
 
     token_ids: list[int]
     score: float
@@ -215,7 +224,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """Continues one row of logits and state. logprob: of all `token_ids` together."""
+    """An unfinished text; it has one row of logits and of the state.
+
+    logprob: of all `token_ids` together.
+    """
 
     row: int
     token_ids: list[int]
@@ -223,7 +235,7 @@ class Beam:
 
 
 class Pool:
-    """Keeps the best of the hypotheses that have ended, best first."""
+    """The best finished hypotheses, best first."""
 
     def __init__(self, rules: BeamRules) -> None:
         self._rules = rules
@@ -237,7 +249,7 @@ class Pool:
         del self.hypotheses[self._rules.num_enough :]
 
     def is_final(self, best_live: Beam) -> bool:
-        """Return whether the search may stop, given the likeliest beam that goes on."""
+        """Return whether the search may stop, given the likeliest live beam."""
         rules = self._rules
         if len(self.hypotheses) < rules.num_enough:
             return False
@@ -256,8 +268,7 @@ def beam_search(
     model: AnyModel, source: list[int] | None, prompt: list[int], rules: BeamRules
 ) -> list[Hypothesis]:
     """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
-
-    Returns the best `rules.num_enough` hypotheses, best first. Scores leave the prompt out.
+    Return the best `rules.num_enough` hypotheses, best first. The prompt does not count in scores.
     """
     eos_id, device = model.config.eos_id, device_of(model)
     state: State = first_state(model, [*(source or ()), eos_id])
@@ -269,7 +280,7 @@ def beam_search(
 def _search(
     model: GenerativeModel[S], hidden: Tensor, state: S, rules: BeamRules
 ) -> list[Hypothesis]:
-    """Go on from what predicts the first token, hidden [1, dim]."""
+    """Search, given the vector [1, dim] that predicts the first token."""
 
     def has_ended(beam: Beam) -> bool:
         at_end = beam.token_ids[-1] == model.config.eos_id
@@ -289,9 +300,8 @@ def _search(
 
 
 def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
-    """Extend every beam by one token, likeliest first; logp [beams, vocabulary].
-
-    No more than num_beams + 1 tokens of one beam can matter: those that go on, and </s>.
+    """Extend every beam by one token, likeliest first; logp [beams, vocabulary]. At most num_beams
+    + 1 tokens of a beam can matter: those that are kept, and </s>.
     """
     values, ids = logp.topk(min(num_beams + 1, logp.shape[1]))
     candidates = [
@@ -308,9 +318,9 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
 def vectors_of(
     model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
 ) -> list[Array]:
-    """Compute embeddings or logits of texts, complete with their special tokens.
+    """Return the embeddings or logits of texts that include their special tokens.
 
-    types: each token's segment.
+    types: the segment of each token.
     """
     device = device_of(model)
     found = []

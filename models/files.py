@@ -1,7 +1,7 @@
-"""Reads files that others have written: nothing that never ends or does not fit into memory.
+"""Reading files from outside within bounds: no file that never ends or does not fit into memory.
 
-Who lists millions of things in a file keeps a reader busy for minutes: before anything is made of a
-list, its length is looked at.
+A list of millions of entries in a file would keep a reader busy for minutes, so the length of a
+list is checked before its entries are used.
 """
 
 import errno
@@ -22,7 +22,9 @@ MOST_INFLATION = 100  # of an archive: bytes of its members to each of its own
 
 
 def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read bytes. Raises OSError, also for a pipe, a device or what is larger than that."""
+    """Return the bytes of a file. Raises OSError, also for a pipe, a device, or a file larger than
+    `most_bytes`.
+    """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file", path.name)
@@ -32,12 +34,14 @@ def read_file(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """Read UTF-8. Raises OSError as `read_file` does, UnicodeDecodeError."""
+    """Return UTF-8 text. Raises OSError as `read_file` does, and UnicodeDecodeError."""
     return read_file(path, most_bytes).decode("utf-8")
 
 
 def read_json(path: Path, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
-    """Read JSON. Raises OSError as `read_file` does, and ValueError with what is wrong inside."""
+    """Return the parsed JSON. Raises OSError as `read_file` does, and ValueError with the
+    problem.
+    """
     try:
         text = read_text(path, most_bytes)
         if not text.strip():
@@ -50,7 +54,9 @@ def read_json(path: Path, most_bytes: int = MOST_CONFIG_BYTES) -> Any:
 
 
 def check_safetensors(path: Path) -> None:
-    """Open it. Raises OSError, also where its header is larger than any model's."""
+    """Check that a safetensors file can be opened. Raises OSError, also if its header is larger
+    than that of any model.
+    """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if MOST_HEADER_BYTES < size < path.stat().st_size:  # beyond the file it is another mistake
@@ -60,8 +66,8 @@ def check_safetensors(path: Path) -> None:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive, its members not yet read. Raises what ZipFile does, BadZipFile also for
-    too many members, and for such as would grow out of all proportion.
+    """Open a zip archive without reading its members. Raises the errors of ZipFile, and BadZipFile
+    for too many members or for members that would decompress to far more than their size.
     """
     with _Directory(path) as file, zipfile.ZipFile(file) as archive:
         inflated = sum(info.file_size for info in archive.infolist())
@@ -74,7 +80,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class _Directory(io.FileIO):
-    """Bounds what ZipFile reads of an archive at once; members come in pieces."""
+    """A file object that limits how many bytes ZipFile reads at a time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

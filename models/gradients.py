@@ -1,8 +1,9 @@
-"""Measures how far back a loss reaches: its gradient by every token that was read before.
+"""Measure how far back a loss reaches: the norm of its gradient with respect to every earlier
+token.
 
-Where a network carries what it read through every step in between, the gradient changes by a factor
-at each (Bengio et al. 1994); attention is one step from anything. A translator's source and target
-count as one text: the first token of the target follows the source's </s>.
+In a recurrent network the gradient is multiplied by a factor at each step (Bengio et al. 1994);
+attention is one step from any token. The source and target of a translator count as one text: the
+first token of the target follows the </s> of the source.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ LOSSES = 8  # of a translation, about
 
 @dataclass(frozen=True)
 class Amount:
-    """Says how many texts are read, and of how many tokens one of prose is."""
+    """The number of texts that are read, and the number of tokens of a text of prose."""
 
     texts: int
     tokens: int
@@ -42,7 +43,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class Reach:
-    """Has mean norms of gradients by distance, 0 of the token read last, whose norm is 1."""
+    """Mean norms of gradients by distance, relative to the norm at the token read last, which has
+    distance 0.
+    """
 
     name: str
     norms: list[float]
@@ -51,16 +54,15 @@ class Reach:
         return f"{self.name}: " + ", ".join(f"under {s} {self._since(s)}" for s in (0.1, 0.01))
 
     def _since(self, share: float) -> str:
-        """Say from which distance on all norms are less than this share."""
+        """Return the first distance from which on all norms are less than this share."""
         end = max(distance for distance, norm in enumerate(self.norms) if norm >= share) + 1
         farthest = len(self.norms) - 1
         return f"from distance {end} on" if end <= farthest else f"at no distance to {farthest}"
 
 
 def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
-    """Average over texts of a file: prose for a language model, pairs for a translator.
-
-    Raises ValueError where the file holds too little, CheckpointError where it predicts nothing.
+    """Average over the texts of a file: prose for a language model, pairs for a translator. Raises
+    ValueError if the file has too little text, CheckpointError for a model that predicts no tokens.
     """
     module = load_module(checkpoint)
     found = list(gradient_norms(module, _batch(checkpoint, text, amount)))
@@ -69,15 +71,17 @@ def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """Return that of the run, where the folder is a run's `checkpoint`."""
+    """Return the name of a checkpoint: that of the run if the folder is the `checkpoint` of a
+    run.
+    """
     folder = checkpoint.folder.resolve()
     return folder.parent.name if folder.name == "checkpoint" else checkpoint.name
 
 
 def gradient_norms(module: AnyModel, batch: Batch) -> Iterator[list[float]]:
-    """Take losses of every row: of prose the last token's, of translations some all along.
-
-    Yields, for each, the norms by the embedded tokens that were read before, the last one first.
+    """Yield, for each loss, the norms of its gradient with respect to the tokens read before, the
+    last one first. Of prose the last token has a loss, of translations several tokens of the
+    target.
     """
     sources = [batch] if isinstance(batch, TranslationBatch) else []
     texts = [*(each.source_ids for each in sources), batch.input_ids]
@@ -97,14 +101,16 @@ def gradient_norms(module: AnyModel, batch: Batch) -> Iterator[list[float]]:
 
 
 def _norms(ids: Tensor, seen: Tensor, gradient: Tensor) -> Tensor:
-    """Take norms [batch, length], also where a model has `seen` the ids position by position."""
+    """Return the norms [batch, length], also if a model has embedded the ids one position at a
+    time.
+    """
     norms = gradient.norm(dim=-1)
     return norms if torch.equal(ids, seen) else norms.T
 
 
 @contextmanager
 def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Collect ids and what they become, in the order in which they are embedded."""
+    """Collect ids and their embeddings, in the order in which they are embedded."""
     found: list[tuple[Tensor, Tensor]] = []
 
     def collect(table: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
@@ -120,7 +126,7 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 
 def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
-    """Choose texts evenly over a file. Raises ValueError for encoders."""
+    """Select texts evenly over a file. Raises ValueError for encoders."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
@@ -155,7 +161,7 @@ def _pairs(
 
 
 def _spread(size: int, number: int, text: Path) -> list[int]:
-    """Choose up to so many of 0..size-1, evenly."""
+    """Return up to so many of the numbers 0..size-1, evenly spread."""
     if size < 1:
         raise ValueError(f"{text} holds too little text")
     return sorted({int(each) for each in np.linspace(0, size - 1, number)})
@@ -169,7 +175,7 @@ LINES = ("-", "--", ":")
 
 
 def draw(reaches: Sequence[Reach], path: Path) -> None:
-    """Write a picture in the format of the path's suffix. Raises OSError."""
+    """Write a plot in the format of the path's suffix. Raises OSError."""
     with rc_context(STYLE):
         figure = Figure(figsize=(8.5, 4.5))
         axes = figure.add_subplot()

@@ -1,11 +1,16 @@
-"""Stores a checkpoint's weights: fp32, fp16, bf16, or matrices in int8. Numpy only.
+"""Weights in safetensors files: fp32, fp16, bf16, or matrices in int8. Needs numpy only.
 
-In int8 each row of a matrix, what makes one number of its output, has a scale of its own, as
-`attendant export --precision int8` gives it to encoder-decoders and recurrent models: unless the
-export first multiplies matrices with each other, as Luong's score, the levels that were stored come
-out of it, and nothing more is lost. In fp16 is what it leaves in floats, the tables of words and
-positions and recurrent encoders, and what would not pay for scales: short rows, vectors,
-convolutions.
+In int8 each row of a matrix, which makes one number of the output, has a scale, as `attendant
+export --precision int8` quantises encoder-decoders and recurrent models. If the export does not
+first multiply matrices with each other, as for Luong's score, it finds the stored levels again and
+nothing more is lost. Tensors that the export leaves in floats (tables of embeddings and positions,
+recurrent encoders) and those too small to gain (short rows, vectors, convolutions) are stored in
+fp16.
+
+Files are mapped, and a tensor is read when it is used. The format: 8 bytes with the length of the
+header, little-endian; a JSON header with type, shape and offsets of every tensor; the data
+(https://github.com/huggingface/safetensors#format). The library's numpy part cannot read bfloat16,
+so it is read here.
 """
 
 import json
@@ -34,7 +39,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Stored:
-    """Is one tensor. `read` gives it as fp32; `kind` is its type in the file."""
+    """One tensor of a file. `read` returns it as fp32; `kind` is its type in the file."""
 
     kind: str
     shape: tuple[int, ...]
@@ -42,7 +47,7 @@ class Stored:
 
 
 def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
-    """Find the tensors of one file; what the library finds wrong with it is a problem."""
+    """Return the tensors of one file by name. Errors of the library are added to the problems."""
     try:
         check_safetensors(path)
         with safe_open(path, "np"):  # checks that the header fits the file
@@ -74,7 +79,7 @@ def _mapped(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
 
 
 def as_float32(raw: Array) -> Array:
-    """Widen floats of any size; uint16 are bfloat16, the upper half of an fp32."""
+    """Convert floats of any size to fp32; uint16 are bfloat16, the upper half of an fp32."""
     if raw.dtype == np.uint16:
         return (raw.astype(np.uint32) << 16).view(np.float32)
     return raw.astype(np.float32, copy=False)
@@ -82,16 +87,18 @@ def as_float32(raw: Array) -> Array:
 
 @dataclass(frozen=True)
 class Quantised:
-    """Has levels of -127..127; the weight is level * scale.
-    input_range: what is multiplied by the weight was clipped to +-input_range when the model was
-    tuned for int8; None where each row has its own range.
+    """A weight that its source has in int8: levels of -127..127; the weight is level * scale.
+    Export uses them instead of quantising again.
+
+    input_range: the input of the product was clipped to +-input_range when the model was tuned for
+        int8; None if each row has its own range.
     """
 
     scale: float
     input_range: float | None = None
 
     def of_input_times(self, factor: float) -> "Quantised":
-        """Suit an input that is larger by `factor`, and a weight that is smaller by it."""
+        """Return the weight for an input that is larger by `factor`: it is smaller by `factor`."""
         wider = None if self.input_range is None else self.input_range * factor
         return Quantised(self.scale / factor, wider)
 
@@ -105,7 +112,7 @@ LEFT_IN_FLOATS = re.compile(r"(^|_)embedding\.weight$|positions|weight_[ih]h_l\d
 
 
 class Storage(StrEnum):
-    """Says how weights are stored; all are read as fp32."""
+    """How weights are stored. All are read as fp32."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -122,7 +129,7 @@ STORAGE_TYPES = {
 
 
 def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) -> None:
-    """Write a safetensors file that everyone may read."""
+    """Write a safetensors file that every user may read."""
     arrays: dict[str, Array] = {}
     for name, weight in weights.items():
         if storage is Storage.INT8 and is_matrix(name, weight):
@@ -134,7 +141,7 @@ def write_weights(path: Path, weights: Mapping[str, Array], storage: Storage) ->
 
 
 def read_weights(path: Path, problems: list[str]) -> dict[str, Array]:
-    """Read all weights in fp32, by name; what is wrong is added to the problems."""
+    """Return all weights in fp32 by name. Problems are added to `problems`."""
     stored = in_safetensors(path, problems)
     found = {name: _read(name, stored, problems) for name in stored if not _is_scale(name, stored)}
     return {name: weight for name, weight in found.items() if weight is not None}
@@ -147,7 +154,7 @@ def is_matrix(name: str, weight: Array) -> bool:
 
 
 def quantised(weight: Array) -> tuple[Array, Array]:
-    """Quantise f32 [out, in] -> levels i8 [out, in] and one's worth in each row, f32 [out]."""
+    """Quantise f32 [out, in] to levels i8 [out, in] with one scale for each row, f32 [out]."""
     scale = np.maximum(np.abs(weight).max(axis=1), SMALLEST_RANGE) / MOST_LEVEL
     scale = scale.astype(np.float32)
     return np.rint(weight / scale[:, None]).astype(np.int8), scale
@@ -174,7 +181,9 @@ def _read(name: str, stored: Mapping[str, Stored], problems: list[str]) -> Array
 
 
 class Arrays(Mapping[str, Array]):
-    """Asks the function of a name for its array every time; nothing is kept."""
+    """A mapping that reads an array every time it is used and keeps none, so that a large model
+    fits into memory.
+    """
 
     def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
         self._readers = dict(readers)

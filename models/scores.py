@@ -17,9 +17,10 @@ Translate = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Score:
-    """Holds sacreBLEU and chrF of one part of a test set.
+    """sacreBLEU and chrF of one part of a test set.
 
-    kept: percent of the sentences with numbers, names, addresses or capitals that carry them over.
+    kept: the percentage of sentences with numbers, names, addresses or capitals whose translations
+        keep them.
     """
 
     origin: str
@@ -31,7 +32,7 @@ class Score:
 
 @dataclass(frozen=True)
 class TestResult:
-    """Holds scores per origin, largest first, and the metrics' signatures."""
+    """Scores by origin, the largest origin first, and the signatures of the metrics."""
 
     scores: list[Score]
     bleu_signature: str
@@ -45,8 +46,10 @@ class TestResult:
         }
 
     def as_table(self, others: "Mapping[str, TestResult] | None" = None) -> str:
-        """Write a Markdown table; `others` are scores on the same test set, by names for columns,
-        which tell BLEU and how much more this is.
+        """Return a Markdown table.
+
+        others: results on the same test set, by the names of their columns; the table shows their
+            BLEU and the difference.
         """
         others = others or {}
         heads = ["source", "sentences", "BLEU", "chrF", "kept"]
@@ -62,12 +65,12 @@ class TestResult:
 
     @property
     def signatures(self) -> str:
-        """Write a Markdown sentence."""
+        """Return a Markdown sentence."""
         return f"BLEU `{self.bleu_signature}`, chrF `{self.chrf_signature}`."
 
 
 def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
-    """Compare hypotheses with the targets of `pairs`, origin by origin."""
+    """Score hypotheses against the targets of `pairs`, by origin."""
     from sacrebleu.metrics import BLEU, CHRF
 
     bleu, chrf = BLEU(), CHRF()
@@ -90,7 +93,7 @@ def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
 
 
 def evaluate(pairs: list[Pair], translate: Translate) -> TestResult:
-    """Translate the sources of `pairs` and score the result."""
+    """Translate the sources of `pairs` and score the translations."""
     return score(pairs, translate([p.source for p in pairs]))
 
 
@@ -103,14 +106,16 @@ UNDERSTOOD = 50.0  # chrF of a shouted sentence from which it counts as translat
 
 
 def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None:
-    """Compute how many percent of the sentences with something to keep, keep all of it."""
+    """Return the percentage of the sentences with something to keep whose translations keep all of
+    it.
+    """
     found = [keeps(pair, text) for pair, text in zip(pairs, hypotheses, strict=True)]
     judged = [each for each in found if each is not None]
     return 100 * sum(judged) / len(judged) if judged else None
 
 
 def keeps(pair: Pair, hypothesis: str) -> bool | None:
-    """Tell whether a translation carries over what it must; None where there is nothing."""
+    """Return whether a translation keeps what it must; None if there is nothing to keep."""
     if is_shouted(pair.source):
         from sacrebleu.metrics import CHRF
 
@@ -124,14 +129,14 @@ def keeps(pair: Pair, hypothesis: str) -> bool | None:
 
 
 def copied_strings(pair: Pair) -> set[str]:
-    """Find addresses, code, emoji and names that both sides have."""
+    """Return the addresses, code, emoji and names that occur on both sides."""
     names = NAME.findall(pair.source[1:])  # the first letter is large in any case
     candidates = [*CODE.findall(pair.source), *EMOJI.findall(pair.source), *names]
     return {each for each in candidates if each in pair.target}
 
 
 def numbers_of(text: str) -> list[str]:
-    """Find all numbers in order of size, however their thousands are marked."""
+    """Return all numbers of a text, sorted, without thousands separators."""
     return sorted(NUMBER.findall(THOUSANDS.sub("", text)))
 
 
@@ -141,19 +146,23 @@ def is_shouted(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Everyday:
-    """Is a sentence; each of its facts is a tuple of words, one of which says it."""
+    """An everyday sentence and its facts; a fact is a tuple of words, one of which must be in the
+    translation.
+    """
 
     pair: Pair
     facts: tuple[tuple[str, ...], ...]
 
     def is_said_by(self, translation: str) -> bool:
-        """Tell whether a translation says every fact, in any case."""
+        """Return whether a translation has every fact, in upper or lower case."""
         said = translation.lower()
         return all(any(word in said for word in words) for words in self.facts)
 
 
 def read_everyday(path: Path) -> list[Everyday]:
-    """Read pairs and facts. Raises OSError, and ValueError where lines do not belong together."""
+    """Read sentences and facts. Raises OSError, and ValueError if the lines of the two files do not
+    match.
+    """
     pairs = read_pairs(path)
     lines = path.with_name(f"{path.stem}-facts.txt").read_text(encoding="utf-8").splitlines()
     if len(pairs) != len(lines):
@@ -163,7 +172,7 @@ def read_everyday(path: Path) -> list[Everyday]:
 
 
 def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
-    """Write a Markdown table of all translations."""
+    """Return a Markdown table of all translations."""
     rows = ["| | sentence | translation | every fact |", "|---|---|---|---|"]
     for each, translation in zip(sentences, translations, strict=True):
         shown = translation.replace("|", "\\|")
@@ -175,14 +184,14 @@ def table(sentences: Sequence[Everyday], translations: Sequence[str]) -> str:
 def framed(
     rows: Sequence[Sequence[int]], added: AddedTokens, max_source_tokens: int
 ) -> list[list[int]]:
-    """Return texts with their special tokens, cut where they are too long."""
+    """Return texts with their special tokens; texts that are too long are cut."""
     prefix, suffix = added.source_prefix, added.source_suffix
     room = max_source_tokens - len(prefix) - len(suffix)
     return [[*prefix, *ids[:room], *suffix] for ids in rows]
 
 
 def label_numbers(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
-    """Number each text's label. Raises ValueError where an origin is none of the labels."""
+    """Return the number of each pair's label. Raises ValueError if an origin is not a label."""
     numbers = {label: number for number, label in enumerate(labels)}
     if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
         raise ValueError(f"texts are from {', '.join(unknown)}, of which the model has no label")
@@ -191,7 +200,9 @@ def label_numbers(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """How many texts have a label, how many are given it, and how many rightly."""
+    """The number of texts that have a label, that are predicted to have it, and that are so
+    rightly.
+    """
 
     label: str
     texts: int
@@ -209,13 +220,13 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class LabelResult:
-    """Has a score for each label."""
+    """The scores of each label."""
 
     scores: tuple[LabelScore, ...]
 
     @property
     def accuracy(self) -> float:
-        """Return the share of all texts that are given their label."""
+        """Return the share of texts whose label is predicted."""
         total = sum(score.texts for score in self.scores)
         return sum(score.right for score in self.scores) / max(total, 1)
 
@@ -231,7 +242,10 @@ class LabelResult:
 
 
 def tally(labels: Sequence[str], wanted: Sequence[int], given: Sequence[int]) -> LabelResult:
-    """Count by label. wanted, given: the number of each text's label."""
+    """Count predictions by label.
+
+    wanted, given: the number of each text's true and predicted label.
+    """
     pairs = [*zip(wanted, given, strict=True)]
     return LabelResult(
         tuple(

@@ -1,4 +1,4 @@
-"""Measures the plain torch loop: the peer that `attendant bench` is compared with."""
+"""The speed of plain decoding in torch, with which `attendant bench` is compared."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Is of one pass over all sentences; tokens include the one that ends a sentence."""
+    """The speed of one pass over all sentences. Tokens include the one that ends a sentence."""
 
     batch: int
     sentences: int
@@ -28,10 +28,8 @@ class Speed:
 def measure(
     checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int, *, by_length: bool
 ) -> Speed:
-    """Decode `sentences` of `lines` (again and again) greedily in fp32, after a warm-up.
-
-    They are batched as they come or, where all are known beforehand, `by_length`, the order that
-    suits a static batch best.
+    """Decode `sentences` of `lines` (repeated as needed) greedily in fp32, after a warm-up. They
+    are batched in their order or `by_length`, which suits static batches best.
     """
     module = load_module(checkpoint)
     ids = encode_all(read_tokenizer(checkpoint.tokenizer), lines)

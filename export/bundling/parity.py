@@ -1,4 +1,4 @@
-"""What verification found: how far a bundle's graphs are from the torch module."""
+"""Results of verification: how far the graphs of a bundle are from the torch module."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +30,10 @@ class VectorError:
 
 @dataclass(frozen=True)
 class VectorParity:
-    """What was found of a bundle that only encodes. name: of what it gives for a text."""
+    """The result for a bundle that only encodes.
+
+    name: of its output for a text.
+    """
 
     name: str
     random_ids: VectorError

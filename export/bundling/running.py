@@ -37,8 +37,8 @@ SPAN_MULTIPLE = 16
 
 
 class Rows:
-    """Keeps states of ``sources`` side by side; of a language model these are empty. With a
-    shortlist, every token is on it.
+    """Runs the graphs of a bundle with the states of `sources` side by side; a language model has
+    empty sources. With a shortlist, every token is on it.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpo
 
 
 def _some(pairs: Sequence[Pair], path: Path) -> list[Pair]:
-    """As many as are learned from, evenly spread."""
+    """Return evenly spread pairs, as many as are learned from."""
     pairs = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     if len(pairs) < FEWEST_PAIRS:
         message = f"{path}: has {len(pairs)} sentence pairs, a shortlist needs {FEWEST_PAIRS}"
@@ -109,9 +109,10 @@ def _some(pairs: Sequence[Pair], path: Path) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Tables:
-    """What `serving.text.shortlist` reads.
+    """The tables that `serving.text.shortlist` reads.
 
-    always: i64, on every shortlist. sources, targets: i64 each, the pairs, by source then target.
+    always: i64, the tokens on every shortlist.
+    sources, targets: i64 each, pairs sorted by source, then target.
     """
 
     always: Array

@@ -70,7 +70,9 @@ class Differences:
 
     @property
     def own_error(self) -> LogpError:
-        """Tell that of the tokens that the texts go on with: what scores and `logprobs` tell."""
+        """Return the error at the tokens with which the texts continue: the error of scores and
+        `logprobs`.
+        """
         mean = self._sum_own / max(self._num_predicted, 1)
         return LogpError(self._largest_own, mean, self._num_predicted)
 
@@ -174,7 +176,7 @@ class Verifier:
         return Parity(*errors, agreement, (differences.perplexity,))
 
     def _force(self, sources: Ids, targets: Ids) -> Differences:
-        """Give both sides the same sources and targets."""
+        """Compute both sides for the same sources and targets."""
         found = Differences()
         for some, forced in zip(_parts(sources), _parts(targets), strict=True):
             sides = zip(self._torch(some, forced), self._onnx(some, forced), strict=True)
@@ -250,7 +252,7 @@ def _parts(rows: Ids) -> Iterable[Ids]:
 
 
 class TextVerifier:
-    """Gives both sides the same texts."""
+    """Compares both sides on the same texts."""
 
     def __init__(self, checkpoint: Checkpoint, bundle: Bundle) -> None:
         assert isinstance(checkpoint.config, EncoderConfig)
@@ -273,7 +275,7 @@ class TextVerifier:
         return VectorParity(name, random_ids, self._compare(rows, [[0] * len(r) for r in rows]))
 
     def _random_texts(self) -> tuple[Ids, Ids]:
-        """Draw ids and, as if they were pairs, segments."""
+        """Return random ids, in segments as if they were pairs."""
         random = np.random.default_rng(0)
         longest = min(RANDOM_LENGTH, self._config.max_source_tokens)
         lengths = random.integers(1, longest + 1, TEXTS_AT_ONCE).tolist()

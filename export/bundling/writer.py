@@ -196,7 +196,9 @@ class BundleWriter:
 
 
 def _language_codes(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name those of source and target; a language model's are the same, an encoder says none."""
+    """Return the codes of source and target; those of a language model are the same, an encoder has
+    none.
+    """
     if isinstance(config, EncoderConfig):
         return (), ()
     if isinstance(config, LanguageModelConfig):

@@ -194,8 +194,8 @@ def _four_bits(weight: Array) -> tuple[Array, Array, Array]:
 
 
 def _centre(levels: Array, step: Array, rest: Array) -> None:
-    """Count levels from 8 in blocks that allow it: then they have no `rest`. Blocks with levels
-    from -7 to 8 have a negative scale, as in Q4_0.
+    """Store levels relative to 8 in blocks that allow it, so that they need no `rest`. Blocks with
+    levels from -7 to 8 get a negative scale, as in Q4_0.
     """
     zero = 8 - rest / step  # the level of 0, counted from the lowest
     below = np.rint(zero)

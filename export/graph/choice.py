@@ -24,8 +24,10 @@ LEAST_IN_BLOCKS = 8_192
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of logits stand for: the vocabulary, then up to `width` tokens that never
-    occur, or candidates, whose ids `token_ids` computes. rows: the name of the other axis.
+    """The meaning of the columns of logits: the vocabulary, then up to `width` tokens that never
+    occur; or candidates, whose ids `token_ids` computes.
+
+    rows: the name of the other axis.
     """
 
     vocab_size: int
@@ -191,8 +193,8 @@ class _Selection:
         self._params: dict[str, Value] = {}
 
     def draw(self, scores: Value) -> tuple[Value, Value]:
-        """Draw from [batch, vocab]. Return the columns of token ids, and of whether no token is
-        allowed.
+        """Draw one token per row of [batch, vocab]. Return the columns of token ids, and of whether
+        no token is allowed.
         """
         op, graph = self._op, self._graph
         window = graph.ints(min(MAX_TOP_K, self._vocab_size))
@@ -215,8 +217,8 @@ class _Selection:
         return self._above(logs, least, logs.exp())
 
     def _draw_of_nucleus(self, logs: Value, weights: Value) -> Value:
-        """Draw from what top-p and then min-p leave. Tokens above the border of top-p come first,
-        then as many of those on it as are needed; both by their ids.
+        """Draw from the tokens that top-p and then min-p leave. Tokens above the border of top-p
+        come first, then as many of those at the border as are needed; both ordered by id.
         """
         top_p = self._param("top_p", "float64")
         limit = self._blocks(weights).total * top_p
@@ -241,7 +243,7 @@ class _Selection:
 
     def _border(self, logs: Value, weights: Value, limit: Value) -> tuple[Value, Value]:
         """Find the border of top-p by bisection of an interval of logarithms. Tokens down to its
-        lower end weigh at least the limit, those down to its upper end less.
+        lower end have at least the limit's weight, those down to its upper end less.
         """
         op = self._op
         low, high = self._float(LEAST_LOG), self._float(1)

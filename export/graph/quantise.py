@@ -22,9 +22,9 @@ SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 @dataclass(frozen=True)
 class Channels:
-    """How a weight is quantised: the step between levels of every output channel [out].
+    """The quantisation of a weight: the step between levels of every output channel [out].
 
-    input_range: what its input is clipped to; None: every row has its own range.
+    input_range: the range to which the input is clipped; None if every row has its own range.
     """
 
     scale: Array

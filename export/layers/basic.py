@@ -24,11 +24,11 @@ ALIGNED = 4  # numbers from one aligned address to the next
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """Where the numbers of a trained head lie in a padded head of ``padded_size``.
+    """The positions of the numbers of a trained head in a head padded to ``padded_size``.
 
-    ONNX Runtime's attention wants head sizes that are certain multiples, and rotates certain
-    multiples of pairs. Zeros fill a head up: they add nothing to scores, and mixed values there
-    meet zeros in the output layer. Scores keep the scale of the trained size.
+    ONNX Runtime's attention needs head sizes that are certain multiples, and rotates certain
+    multiples of pairs. Heads are padded with zeros, which add nothing to scores; the padded
+    positions of values meet zeros in the output layer. Scores keep the scale of the trained size.
     """
 
     places: tuple[int, ...]

@@ -108,7 +108,7 @@ class ReadFloats(ReadMemory):
 
 
 class Int8Memory(SourceMemory):
-    """Keeps levels and the value of a level as states: ``cross_key.0``, ``cross_key_step.0``."""
+    """Keeps levels and their step as states: ``cross_key.0``, ``cross_key_step.0``."""
 
     @property
     def states(self) -> list[StateSpec]:

@@ -1,5 +1,5 @@
-"""How a Transformer's layers know the order of tokens: added vectors, biases of scores, or tables
-of rotary embeddings for ONNX Runtime's attention (Su et al. 2021).
+"""Positions in a Transformer's layers: added vectors, biases of scores, or tables of rotary
+embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""What recurrent networks keep of earlier positions in a step graph: a tape of all keys and values,
-or a window of the last ones. Both are read by additive attention.
+"""The earlier positions that recurrent networks keep in a step graph: a tape of all keys and
+values, or a window of the last ones. Both are read by additive attention.
 
 Each row reads and writes at its own length.
 """

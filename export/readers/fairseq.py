@@ -80,8 +80,8 @@ def _fields(part: Any) -> dict[str, Any]:
 
 
 def _reader(model: TorchModel) -> AnyReader:
-    """Tell the reader by the architecture, which may be one of several sizes. Raises
-    CheckpointError.
+    """Return the reader of the architecture, which may have one of several sizes in its name.
+    Raises CheckpointError.
     """
     option = "arch" if "arch" in model.options else "_name"
     name = model.options.word(option, "transformer")

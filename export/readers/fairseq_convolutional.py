@@ -62,7 +62,7 @@ class FairseqConvolutional(FairseqReader):
         return self.model.count(f"{stack}.convolutions.{{}}.bias")
 
     def _layer(self, stack: str, number: int) -> dict[str, Any]:
-        """Tell what a layer makes, and how many words it sees, by its convolution."""
+        """Return the output size of a layer and its number of words, from its convolution."""
         kernel, _, channels = self._shape(f"{stack}.convolutions.{number}", 3)
         return {"dim": channels // 2, "kernel_size": kernel}
 
@@ -86,7 +86,7 @@ class FairseqConvolutional(FairseqReader):
         raise self.model.error()
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         names: dict[Any, str | Entry] = {
             "source_embedding.weight": SOURCE,
             "target_embedding.weight": TARGET,
@@ -133,7 +133,9 @@ class FairseqConvolutional(FairseqReader):
 
 
 def normalised(lengths: Array, directions: Array) -> Array:
-    """Give what lies along an axis, where there are lengths for it, these lengths."""
+    """Return a weight with vectors of the given lengths along an axis, if there are lengths (weight
+    normalisation).
+    """
     axes = tuple(axis for axis, size in enumerate(lengths.shape) if size == 1)
     squares = np.square(directions, dtype=np.float64).sum(axes, keepdims=True)
     return (directions * (lengths / np.sqrt(squares))).astype(np.float32)
@@ -173,7 +175,7 @@ def _layers(config: FConvConfig) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def fconv_shapes(config: FConvConfig) -> Shapes:
-    """Give all weights of ours, of models whose tables are not tied."""
+    """Return the shapes of all weights of models without tied tables."""
     dim = config.embedding_dim
     found: Shapes = {
         "source_embedding.weight": (config.source_vocabulary, dim),

@@ -35,7 +35,7 @@ SOURCE, TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
 class FairseqReader:
-    """What readers of all fairseq's models have in common.
+    """Base class of the readers of fairseq's models.
 
     dim: of both embedding tables; models whose tables differ are refused.
     """
@@ -121,7 +121,9 @@ class FairseqTransformer(FairseqReader):
         return encoder
 
     def _has_in_both(self, name: str) -> bool:
-        """Tell whether the encoder and the decoder have this norm; one alone is a problem."""
+        """Return whether encoder and decoder have this norm. If only one of them has it, that is a
+        problem.
+        """
         has = [f"{stack}.{name}.weight" in self.tensors for stack in STACKS]
         if len(set(has)) > 1:
             missing = STACKS[has.index(False)]
@@ -135,7 +137,7 @@ class FairseqTransformer(FairseqReader):
         return min(self.options.integer(option, LONGEST), LONGEST)
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         names = stack_names()
         table = {**names, **self._vocabulary(), **self._older_norms(names), **self._joined()}
         table |= {f"{stack}.positions": self._positions(stack) for stack in STACKS}
@@ -242,7 +244,7 @@ class FairseqRecurrent(FairseqReader):
             self.options.refuse("adaptive_softmax_cutoff")
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         names: dict[Any, str | Entry] = {
             "embedding.weight": TARGET,
             "source_embedding.weight": SOURCE,

@@ -47,7 +47,7 @@ SUFFIX = ".gguf"
 
 
 def looks_like(path: Path) -> bool:
-    """Tell whether a file says so by its name or its beginning."""
+    """Return whether a file is GGUF by its name or its first bytes."""
     if not path.is_file():
         return False
     if path.suffix == SUFFIX:
@@ -86,7 +86,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
 
 
 def _bits(container: Container) -> Literal[4, 8] | None:
-    """Count those of the layers' matrices: tables of words are never held in less than 8."""
+    """Return the number of bits of the layers' matrices; embedding tables have 8 or more."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
     return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
 
@@ -146,7 +146,7 @@ def from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
 
 
 class _Fields:
-    """Holds a tokenizer's metadata, of the right types. Raises TokenizerError for what is not."""
+    """The metadata of a tokenizer, with types checked. Raises TokenizerError."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = {

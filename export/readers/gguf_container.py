@@ -76,7 +76,7 @@ class Container:
 
     @property
     def stored(self) -> dict[str, Stored]:
-        """Give all tensors, as fp32."""
+        """Return all tensors, read as fp32."""
         return {name: Stored("F32", each.shape, each.read) for name, each in self.tensors.items()}
 
 
@@ -279,7 +279,9 @@ FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offse
 
 
 def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
-    """Tell how few bits keep matrices of these kinds; those of five and six bits need 8."""
+    """Return the number of bits that keeps matrices of these kinds exactly; those of five and six
+    bits need 8.
+    """
     quantised = {*kinds} - FLOATS
     if not quantised:
         return None

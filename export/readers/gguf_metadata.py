@@ -61,13 +61,14 @@ BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 @dataclass(frozen=True)
 class Architecture:
-    """Says what differs between the architectures of Llama's family.
+    """The differences between the architectures of Llama's family.
 
-    model_type: Hugging Face's, if it is another name.
-    is_permuted: rows of queries and keys are; see `names`. norms_have_one: the file's do.
-    names: of tensors that Llama has not, or otherwise.
-    wide_blocks: how many layers that model has whose scores are scaled by the width of the whole
-        vector, as llama.cpp knows it, and not by the heads' (Gemma's 27B).
+    model_type: the name at Hugging Face, if it differs.
+    is_permuted: whether rows of queries and keys are permuted; see `names`.
+    norms_have_one: whether the file's norms include the 1 of 1 + weight.
+    names: of tensors that Llama does not have, or names otherwise.
+    wide_blocks: the number of layers of the one model whose scores are scaled by the size of the
+        whole vector and not of a head (Gemma's 27B), as in llama.cpp.
     """
 
     model_type: str | None = None
@@ -102,7 +103,9 @@ ARCHITECTURES = {
 def configuration(
     name: str, metadata: Options, tensors: Mapping[str, Tensor], problems: list[str]
 ) -> dict[str, Any]:
-    """As `config.json` has it, of the architecture `name`. What is wrong is added to `problems`."""
+    """Return the values of `config.json` for the architecture `name`. Problems are added to
+    `problems`.
+    """
     num_layers = metadata.integer(f"{name}.block_count")
     if num_layers != (found := num_blocks(tensors)):
         problems.append(f"{name}.block_count is {num_layers}, and {found} blocks have tensors")
@@ -228,7 +231,7 @@ def _special_id(metadata: Options, name: str) -> int | None:
 
 
 def _vocab_size(tensors: Mapping[str, Tensor]) -> int:
-    """As many as have a vector; that it is missing is noted with the other tensors."""
+    """Return the number of embeddings; a missing table is reported with the other tensors."""
     return tensors["token_embd.weight"].shape[0] if "token_embd.weight" in tensors else 1
 
 
@@ -322,7 +325,7 @@ _IN_BLOCK = re.compile(r"blk\.(\d+)\.\w+\.(weight|bias)")
 
 
 def num_blocks(names: Collection[str]) -> int:
-    """Count the layers that have tensors."""
+    """Return the number of layers that have tensors."""
     return len({found[1] for name in names if (found := _IN_BLOCK.fullmatch(name))})
 
 

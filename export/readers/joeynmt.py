@@ -31,7 +31,7 @@ SIDES = {"src": "source", "trg": "target"}
 
 
 def looks_like(source: Path) -> bool:
-    """Tell whether the source is a checkpoint of JoeyNMT, or a folder with one."""
+    """Return whether the source is a checkpoint of JoeyNMT, or a folder with one."""
     path = _file(source)
     has_config = path is not None and (path.parent / CONFIG).is_file()
     return path is not None and has_config and looks_like_torch(path)
@@ -81,7 +81,7 @@ def _state(path: Path) -> dict[str, Any]:
 
 
 def _reader(model: TorchModel, embeddings: Embeddings) -> JoeyNMTRecurrent | JoeyNMTTransformer:
-    """Tell the reader by the encoder. Raises CheckpointError."""
+    """Return the reader for the type of the encoder. Raises CheckpointError."""
     encoder, decoder = model.options.section("encoder"), model.options.section("decoder")
     kind = encoder.word("type", "recurrent")
     encoder.only("type", *READERS)
@@ -102,7 +102,7 @@ def _generation(testing: Options) -> dict[str, Any]:
 
 
 class Words:
-    """Holds the words of both sides, as tokenizers and as the ids that mean something."""
+    """The vocabularies of both sides, as tokenizers, and the ids of special tokens."""
 
     def __init__(self, model: TorchModel, data: Options, embeddings: Embeddings) -> None:
         self._model, self._data = model, data

@@ -51,7 +51,9 @@ class Embeddings:
         self.is_scaled = self._scales(model)
 
     def _scales(self, model: TorchModel) -> bool:
-        """Tell whether words are multiplied by the root of their size; both sides must agree."""
+        """Return whether embeddings are multiplied by the root of their size; both sides must
+        agree.
+        """
         encoder, decoder = (
             model.options.section(stack).section("embeddings") for stack in ("encoder", "decoder")
         )
@@ -113,7 +115,7 @@ class JoeyNMTRecurrent:
         self.decoder.only("activation", "tanh")
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         turn = partial(_context_first, dim=config.hidden_dim)
         names: dict[Any, str | Entry] = {
             **NAMES,
@@ -136,7 +138,7 @@ class JoeyNMTRecurrent:
 
 
 def _context_first(weight: Array, dim: int) -> Array:
-    """Let a matrix that reads [h; c] read [c; h]."""
+    """Reorder the columns of a matrix for [h; c] into those for [c; h]."""
     return np.concatenate([weight[:, dim:], weight[:, :dim]], 1)
 
 
@@ -206,7 +208,7 @@ class JoeyNMTTransformer:
         return expected
 
     def _place(self, has_final_norm: bool) -> str:
-        """Tell where sublayers are normalised: version 1 knew "pre" only, and said nothing."""
+        """Return where sublayers are normalised. Version 1 had only "pre", and no option."""
         unsaid = dict.fromkeys(STACKS, "pre") if has_final_norm else UNSAID
         encoder, decoder = (
             options.word("layer_norm", unsaid[stack]) for stack, options in self.stacks.items()
@@ -218,7 +220,7 @@ class JoeyNMTTransformer:
         return encoder
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         names: dict[str, str] = {**NAMES, **NORM}
         for stack in STACKS:
             ours = theirs = f"{stack}.layers.*"

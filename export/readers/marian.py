@@ -62,12 +62,12 @@ class MarianFolder:
 
     @property
     def is_shared(self) -> bool:
-        """Tell whether source and target have one vocabulary."""
+        """Return whether source and target have one vocabulary."""
         return self.vocabularies is not None and len({*self.vocabularies}) == 1
 
 
 def looks_like(path: Path) -> bool:
-    """Tell whether a path is a Marian model, or a folder that holds one."""
+    """Return whether a path is a Marian model, or a folder with one."""
     try:
         return any(map(_is_model, path.iterdir() if path.is_dir() else [path]))
     except OSError:

@@ -20,9 +20,10 @@ MOST_DIMENSIONS = 8
 
 @dataclass(frozen=True)
 class Item:
-    """Holds one array, as Marian multiplies by it: [in, out]. `read` gives it as fp32.
+    """One array, in the orientation in which Marian multiplies by it: [in, out]. `read` returns it
+    as fp32.
 
-    multiplier: of an int8 array, levels to a unit: a weight is level / multiplier.
+    multiplier: of an int8 array: a weight is level / multiplier.
     """
 
     shape: tuple[int, ...]
@@ -103,7 +104,7 @@ EMBEDDING = "Wemb"  # in the names of embeddings
 
 
 def is_binary(path: Path) -> bool:
-    """Tell whether the file's version is that of a Marian file."""
+    """Return whether a file begins with the version of Marian's binary format."""
     try:
         with path.open("rb") as file:
             return file.read(8) == VERSION.to_bytes(8, "little")

@@ -106,7 +106,7 @@ def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, 
 
 
 def is_recurrent(options: Options) -> bool:
-    """Tell a recurrent network from a Transformer."""
+    """Return whether the model is a recurrent network and not a Transformer."""
     return options.values.get("type") in RECURRENT
 
 
@@ -136,7 +136,9 @@ def _recurrent(options: Options) -> dict[str, Any]:
 
 
 def _layer_norm(options: Options, cell: str) -> str:
-    """Tell what is normalised together; Marian's other mixtures compute nothing sensible."""
+    """Return which numbers are normalised together. Marian's other combinations compute nothing
+    sensible.
+    """
     if not options.flag("layer-normalization", False):
         return "none"
     is_nematus = options.values.get("type") == "nematus"
@@ -227,7 +229,7 @@ SCALED = 0.1  # version of a model since which dropout leaves nothing to do but 
 
 
 def settings_path(model: Path) -> Path:
-    """Name the file beside a model."""
+    """Return the path of the settings beside a model."""
     return model.with_name(f"{model.name}.json")
 
 
@@ -284,7 +286,7 @@ RULES = [
 
 
 def marian_names(items: Mapping[str, T], *, has_one_embedding: bool) -> dict[str, T]:
-    """Give Nematus' weights the names of Marian's s2s; leave others as they are."""
+    """Rename the weights of Nematus to those of Marian's s2s; others keep their names."""
     if MARK not in items:
         return dict(items)
     named = {_renamed(name): item for name, item in items.items() if name not in NEEDLESS}

@@ -56,7 +56,9 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
         return Table(names, {}, (f".*{ALPHA}", OPTIONS), vectors_are_rows=True)
 
     def _outer(self) -> Entries:
-        """Name what is no cell: the beginning, attention and the readout."""
+        """Return the names of weights outside cells: the initial state, attention and the
+        readout.
+        """
         layers = [self._dense("initial", "decoder_ff_state_{}", "")]
         for number, name in enumerate(READOUTS):
             layers.append(self._dense(f"readout.{name}", "decoder_ff_logit_l1_{}", str(number)))
@@ -116,7 +118,7 @@ class _CellNames:
         return names | {f"{self._ours}.bias": _ZEROS if self._is_final else self._bias()}
 
     def _part(self, part: str, letter: str, in_dim: int) -> Entries:
-        """Name the input's weights or the state's, and their norms."""
+        """Return the names of the weights of the input or of the state, with their norms."""
         ours, has_bias = f"{self._ours}.{part}", (part == "hidden") == self._is_final
         bias = self._bias() if has_bias else _ZEROS
         names: Entries = {f"{ours}.linear.weight": self._weight(letter, in_dim)}
@@ -193,7 +195,7 @@ def _layer(
 
 
 def nematus_shapes(config: NematusConfig) -> Shapes:
-    """Give all weights of ours."""
+    """Return the shapes of all weights."""
     dim, memory, kind = config.hidden_dim, config.memory_dim, CELLS[config.cell]
     sizes = config.gate_sizes(kind.num_gates)
     found = vocabulary(config, config.embedding_dim, config.readout_dim)

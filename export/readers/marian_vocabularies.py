@@ -98,7 +98,9 @@ def _ids_of_words(path: Path) -> dict[str, int]:
 
 
 def _with_special(ids: Mapping[str, int]) -> dict[str, int]:
-    """Name the first two as Marian does, where Nematus names them or leaves them out."""
+    """Name the first two entries as Marian does; Nematus names them otherwise or leaves them
+    out.
+    """
     names = {token_id: name for name, token_id in ids.items()}
     for token_id, (nematus, marian) in enumerate((("eos", EOS), ("UNK", UNKNOWN))):
         if marian not in ids and names.get(token_id, nematus) == nematus:

@@ -46,9 +46,9 @@ C = TypeVar("C", bound=BaseTransformerConfig | RecurrentConfig)
 
 
 class MarianWeights(ABC, Generic[C]):
-    """Holds readers of a model's weights by our names, and how those in int8 are quantised.
+    """Readers of a model's weights by our names, and the quantisation of those in int8.
 
-    output: what the layer that scores the vocabulary is called.
+    output: the name of the layer that scores the vocabulary.
     """
 
     output: ClassVar[str]
@@ -138,7 +138,7 @@ class MarianWeights(ABC, Generic[C]):
 
 
 def embedding_names(options: Options) -> tuple[str, str]:
-    """Give theirs, of source and target."""
+    """Return the file's names of the source and target embeddings."""
     if options.flag("tied-embeddings-all", False) or options.flag("tied-embeddings-src", False):
         return "Wemb", "Wemb"
     return "encoder_Wemb", "decoder_Wemb"

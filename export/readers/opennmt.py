@@ -54,7 +54,9 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Find all tensors by name; since 3.4 they may be in files of safetensors beside it."""
+    """Return all tensors by name; since 3.4 they may be in safetensors files beside the
+    checkpoint.
+    """
     if "model" in tree:
         return _state(tree)
     found: dict[str, Any] = {}
@@ -104,7 +106,7 @@ def _refuse_what_differs(model: TorchModel) -> None:
 
 
 class Words:
-    """Holds the words of both sides, as tokenizers and as the ids that mean something."""
+    """The vocabularies of both sides, as tokenizers, and the ids of special tokens."""
 
     def __init__(self, model: TorchModel, embeddings: Embeddings, vocabulary: Any) -> None:
         self._model = model
@@ -179,7 +181,9 @@ SPECIAL = (UNK, PAD, BOS, EOS)
 
 
 def words_of(vocabulary: Any, side: str, problems: list[str]) -> list[str]:
-    """Find the words of "src" or "tgt" by their ids; none, and a problem, if there are none."""
+    """Return the words of "src" or "tgt" in the order of their ids; an empty list, and a problem,
+    if there are none.
+    """
     if isinstance(vocabulary, list) and all(_is_pair(each) for each in vocabulary):
         vocabulary = {name: value for name, value in vocabulary if isinstance(name, str)}
     found = _words(vocabulary.get(side)) if isinstance(vocabulary, dict) else None
@@ -192,7 +196,7 @@ def words_of(vocabulary: Any, side: str, problems: list[str]) -> list[str]:
 
 
 def decoder_start(vocabulary: Any) -> str:
-    """Find the word that targets begin with."""
+    """Return the word with which targets begin."""
     word = vocabulary.get("decoder_start_token", BOS) if isinstance(vocabulary, dict) else BOS
     return word if isinstance(word, str) else BOS
 
@@ -202,7 +206,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _words(value: Any) -> Sequence[str] | None:
-    """Find a list, itself or in whatever object of torchtext holds one."""
+    """Return a list of words: the value itself, or a list inside an object of torchtext."""
     for _ in range(4):  # TextMultiField -> ("src", Field) -> Vocab -> itos
         match value:
             case Record(fields={"fields": [(_, field), *_]}):

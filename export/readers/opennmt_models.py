@@ -117,7 +117,7 @@ class OpenNMTRecurrent:
             self.model.problems.append(f"embeddings of {sizes} numbers are not supported")
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         shapes = luong_shapes(config)
         names: Names = {
             **NAMES,
@@ -219,7 +219,7 @@ class OpenNMTTransformer:
         return number or (1 if self.options.flag("multiquery", False) else None)
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         table = Table(self._names(config), needless=NEEDLESS)
         return read_weights(transformer_shapes(config), table, self.tensors)
 

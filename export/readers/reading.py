@@ -29,7 +29,7 @@ TORCH_ENDINGS = (".pt", ".pth")
 
 
 def is_torch_checkpoint(source: Path) -> bool:
-    """Tell whether the source is a file of torch.save, or a folder with one."""
+    """Return whether the source is a file of torch.save, or a folder with one."""
     path = _torch_file(source)
     return path is not None and looks_like_torch(path)
 
@@ -100,7 +100,7 @@ def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
 
 
 def _problems(source: Path) -> list[str]:
-    """Why a source is not known: what is wrong with its `config.json`, where there is one."""
+    """Return why a source is not known: the problems of its `config.json`, if it has one."""
     path, problems = source / CONFIG_FILE, list[str]()
     if source.is_dir() and os.path.lexists(path):
         read_options(path, problems)

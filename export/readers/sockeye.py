@@ -39,7 +39,7 @@ PAD, UNK, BOS, EOS = range(len(SPECIAL))
 
 
 def looks_like(source: Path) -> bool:
-    """Tell whether the source is a folder of Sockeye, or the parameters in one."""
+    """Return whether the source is a folder of Sockeye, or the parameters in one."""
     path = _file(source)
     return path.is_file() and (path.parent / CONFIG).is_file() and path.name.startswith("params.")
 
@@ -85,7 +85,9 @@ def read(source: Path) -> Checkpoint:
 
 
 def _words(path: Path, number: int, problems: list[str]) -> list[str]:
-    """List words by their ids; none, and a problem, if the file does not fit."""
+    """Return the words in the order of their ids; an empty list, and a problem, if the file does
+    not fit.
+    """
     try:
         ids: Any = read_json(path)
     except FileNotFoundError:
@@ -158,7 +160,7 @@ class SockeyeTransformer:
         self.has_ssru = self.stacks["decoder"].word("decoder_type", DECODERS[0]) == DECODERS[1]
 
     def values(self) -> dict[str, Any]:
-        """Read options of ours."""
+        """Return the values of our configuration."""
         self._refuse_what_differs()
         encoder = self.stacks["encoder"]
         rows = self.model.dims(
@@ -203,7 +205,7 @@ class SockeyeTransformer:
                 decoder.only(name, encoder.values[name])
 
     def _place(self, options: Options) -> str:
-        """Tell where sublayers are normalised."""
+        """Return where sublayers are normalised."""
         before, after = (
             options.word(f"{name}process_sequence", default).replace("d", "")
             for name, default in (("pre", "n"), ("post", "dr"))
@@ -214,7 +216,7 @@ class SockeyeTransformer:
         return NORMS.get((before, after), "pre")
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
-        """Find them by our names."""
+        """Return readers of all weights by our names."""
         names: dict[Any, str | Entry] = {
             "embedding.weight": TARGET,
             "source_embedding.weight": SOURCE,
@@ -252,7 +254,9 @@ class SockeyeTransformer:
 
 
 def _attention(ours: str, theirs: str, reads_source: bool, heads: int) -> dict[Any, str | Entry]:
-    """Name an attention's four matrices; those of its own stack's words lie in one."""
+    """Return the names of an attention's four matrices; in self-attention three of them are one
+    tensor.
+    """
     query, key, value = (f"{ours}.{part}.weight" for part in ("query", "key", "value"))
     apart = partial(_apart, heads=heads)
     names: dict[Any, str | Entry] = {f"{ours}.output.weight": f"{theirs}.ff_out.weight"}
@@ -269,13 +273,15 @@ def _attention(ours: str, theirs: str, reads_source: bool, heads: int) -> dict[A
 
 
 def _apart(weight: Array, heads: int) -> Array:
-    """Put keys of all heads above values of all heads, which lie head by head."""
+    """Separate keys and values, which alternate by head: first the keys of all heads, then the
+    values.
+    """
     by_head = weight.reshape(heads, 2, -1, weight.shape[1])
     return np.concatenate([by_head[:, i].reshape(-1, weight.shape[1]) for i in (0, 1)])
 
 
 def _rest_apart(weight: Array, heads: int) -> Array:
-    """Do so with what is below the queries, as many rows as there are columns."""
+    """Separate keys and values below the queries, which have as many rows as there are columns."""
     dim = weight.shape[1]
     return np.concatenate([weight[:dim], _apart(weight[dim:], heads)])
 

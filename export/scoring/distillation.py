@@ -1,4 +1,6 @@
-"""What a model makes of a corpus, for other models or itself to learn from."""
+"""Translations of a corpus by a model, to train other models or itself (sequence-level
+distillation).
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -55,8 +57,8 @@ async def beams(
 
 
 def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
-    """Count the lines of `output` that are whole and cut off what follows them. Raises ValueError
-    where they are not of these pairs.
+    """Return the number of complete lines of `output`, and cut off what follows them. Raises
+    ValueError if they are not of these pairs.
     """
     if not output.exists():
         return 0

@@ -97,7 +97,7 @@ def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
 
 
 def bundle_nats(bundle: Bundle) -> Nats:
-    """Find what windows lack in probability, by a bundle's step graph."""
+    """Return the negative log-likelihoods of windows, computed by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
     opened: dict[int, Rows] = {}
 

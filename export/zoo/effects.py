@@ -85,7 +85,10 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better one of two is, and half of the 95 % interval. digits: that are shown."""
+    """The difference between two results, and half of its 95 % interval.
+
+    digits: the number of digits shown.
+    """
 
     by: float
     interval: float

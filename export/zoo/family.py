@@ -48,7 +48,9 @@ class Recipe:
 
 
 def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
-    """Find those that are named, all of the folder when none is; and what is wrong with them."""
+    """Return the named recipes, or all of the folder if none is named, and the problems with
+    them.
+    """
     known = {path.stem: path for path in sorted(folder.glob("[!_]*.toml"))}
     if not known:
         return [], [f"{folder} holds no recipes (NAME.toml)"]
@@ -63,7 +65,7 @@ def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list
 
 
 def data_problems(recipes: Sequence[Recipe], data: Path) -> list[str]:
-    """Tell what of all that the recipes read is not there or cannot be read."""
+    """Return which data of the recipes is missing or cannot be read."""
     if not data.is_dir():
         return [f"{data}: there is no such data folder; --data says where it is"]
     files = {
@@ -104,7 +106,9 @@ def _unreadable(path: Path, read: Callable[[Path], object]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What all families have in common. again: do what is done once more, training excepted.
+    """Settings of all families.
+
+    again: repeat everything except training.
     until: when training is stopped, by `time.monotonic`.
     """
 

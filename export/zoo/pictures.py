@@ -30,12 +30,12 @@ def has_alignment(bundle: Path) -> bool:
 
 
 def draw_alignment(bundle: Path, path: Path) -> None:
-    """Draw what each word of a given translation attends to. Raises ZooError."""
+    """Plot the attention of each word of a given translation. Raises ZooError."""
     attendant("align", "--model", bundle, "-o", path, SENTENCE, "--translation", TRANSLATION)
 
 
 def draw_by_length(pairs: Sequence[Pair], translations: Sequence[str], path: Path) -> None:
-    """Draw BLEU over words of the source, a line for every origin of many sentences."""
+    """Plot BLEU over the number of source words, with a line for every origin of many sentences."""
     counts = Counter(pair.origin for pair in pairs)
     with saved(path, 1) as [axis]:
         for origin in sorted(name for name, count in counts.items() if count >= FEWEST):
@@ -81,7 +81,7 @@ def description(found: Sequence[Results]) -> str:
 
 
 def draw_all(found: Sequence[Results], folder: Path) -> dict[str, Path]:
-    """Draw what there are figures for; pictures by what they show."""
+    """Draw all plots for which there are figures; return their paths by title."""
     pictures = {}
     if drawn(found):
         draw(found, folder / BY_LENGTH)

@@ -1,4 +1,6 @@
-"""Other commands of ours in processes of their own: their threads and memory end with them."""
+"""Run other `attendant` commands in processes of their own: their threads and memory end with
+them.
+"""
 
 import signal
 import subprocess

@@ -1,5 +1,5 @@
-"""How good translations are, over a whole test set and by the length of the source; and how far
-language models differ.
+"""The quality of translations on a whole test set and by source length, and differences between
+language models.
 """
 
 import re
@@ -37,7 +37,7 @@ class Scorer:
         )
 
     def signatures(self) -> dict[str, str]:
-        """Give the signatures of what `quality` has computed."""
+        """Return the signatures of the metrics that `quality` computes."""
         return {
             "bleu_signature": str(self._bleu.get_signature()),
             "lowercased_bleu_signature": str(self._lowercased.get_signature()),
@@ -61,8 +61,8 @@ class Scorer:
         return tuple(bins)
 
     def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
-        """Count what BLEU sums over sentences (Papineni et al. 2002, section 2): both lengths,
-        n-grams that match, n-grams; i64 [sentences, 10].
+        """Return the counts that BLEU sums over sentences (Papineni et al. 2002, section 2): both
+        lengths, matching n-grams, n-grams; i64 [sentences, 10].
         """
         metric = BLEU(effective_order=True)
         both = zip(hypotheses, self._references, strict=True)

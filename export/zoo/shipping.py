@@ -138,7 +138,10 @@ new. The last column says whether all facts are said that are written down for a
 
 @dataclass(frozen=True)
 class Sources:
-    """Where scores come from. sets: the folder of made sets and everyday sentences."""
+    """The files that scores are computed from.
+
+    sets: the folder of synthetic sets and everyday sentences.
+    """
 
     recipe: Path
     data: Path

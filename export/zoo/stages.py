@@ -1,7 +1,7 @@
-"""Takes a family through its stages: training, evaluating, measuring, each whole or not at all.
+"""The stages of a family: training, evaluation, measurement. Each is done completely or not at all.
 
-Training may share the machine with anything, since its budget is processor time; measuring wants a
-quiet one.
+Training may share the machine, because its budget is processor time; measurement needs a quiet
+machine.
 """
 
 import json

@@ -1,5 +1,7 @@
-"""More pairs made from those of a corpus, so that a model copies what is copied and reads what is
-shouted, mistyped or long. All follows from a seed; each kind is an origin of its own.
+"""Additional training pairs made from the pairs of a corpus, so that a model copies names and
+numbers and translates text in capitals, with typos, or of several sentences.
+
+Everything follows from a seed. Each kind of pair has an origin of its own.
 """
 
 import random
@@ -16,7 +18,7 @@ APOSTROPHE = re.compile(r"(?<=[^\W\d_])['\u2019](?=[^\W\d_])")
 
 
 def mistype(text: str, rng: random.Random) -> str:
-    """Let two letters of one word or two change places, or double or lose one."""
+    """Swap, double or drop a letter in one word or two."""
     words = list(WORD.finditer(text))
     count = min(len(words), rng.randint(1, 2 if len(words) > 3 else 1))
     for word in sorted(rng.sample(words, count), key=re.Match.start, reverse=True):
@@ -27,18 +29,18 @@ def mistype(text: str, rng: random.Random) -> str:
 
 
 def without_apostrophes(text: str, rng: random.Random) -> str:
-    """Write dont and Im."""
+    """Drop apostrophes: "dont", "Im"."""
     return APOSTROPHE.sub("", text)
 
 
 def without_accents(text: str, rng: random.Random) -> str:
-    """Write as on a keyboard that has none, and with straight quotes."""
+    """Drop accents and make quotation marks straight, as typed on an English keyboard."""
     letters = unicodedata.normalize("NFD", text)
     return "".join(x for x in letters if not unicodedata.combining(x)).replace("\u2019", "'")
 
 
 def careless_spaces(text: str, rng: random.Random) -> str:
-    """Put one space too many, or none after commas."""
+    """Insert one superfluous space, or drop the spaces after commas."""
     spaces = [i for i, x in enumerate(text) if x == " "]
     if not spaces or rng.random() < 0.5:
         return text.replace(", ", ",")
@@ -47,7 +49,7 @@ def careless_spaces(text: str, rng: random.Random) -> str:
 
 
 def without_end(text: str, rng: random.Random) -> str:
-    """Write in small letters, without the last mark."""
+    """Return the sentence in lower case and without its final punctuation mark."""
     return text.lower().rstrip(".!?")
 
 
@@ -55,14 +57,14 @@ MISTAKES = (mistype, without_apostrophes, without_accents, careless_spaces, with
 
 
 def noisy(text: str, rng: random.Random) -> str:
-    """Draw carelessness of one or two kinds, half of the time a typo."""
+    """Apply one or two kinds of typing mistakes; half of the time one of them is a typo."""
     for _ in range(rng.randint(1, 2)):
         text = (mistype if rng.random() < 0.5 else rng.choice(MISTAKES))(text, rng)
     return text
 
 
 def titled(text: str) -> str:
-    """Write Every Word With a Capital."""
+    """Capitalise every word, as in a title."""
     return " ".join(word[:1].upper() + word[1:] for word in text.split(" "))
 
 
@@ -75,14 +77,14 @@ LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limi
 
 
 def augmented(pairs: Sequence[Pair], counts: dict[Kind, int], seed: int) -> list[Pair]:
-    """Counts the new pairs of every kind."""
+    """Make the new pairs of every kind, as many as `counts` says."""
     if not pairs:
         return []
     return [pair for kind in sorted(counts) for pair in _made(pairs, kind, counts[kind], seed)]
 
 
 def _made(pairs: Sequence[Pair], kind: Kind, count: int, seed: int) -> Iterator[Pair]:
-    """Pass over drawn pairs that nothing can be made of."""
+    """Make `count` pairs; drawn pairs of which nothing can be made are skipped."""
     rng = random.Random(f"{kind} {seed}")
     for _ in range(count):
         found = KINDS[kind](pairs, rng)
@@ -101,13 +103,13 @@ def _names(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
 
 
 def _drawn_with(pattern: re.Pattern[str], pairs: Sequence[Pair], rng: random.Random) -> Pair:
-    """Draw one of a few dozen whose target has what is looked for, if any has."""
+    """Draw a pair whose target matches, or any pair if none of a few dozen draws matches."""
     drawn = (rng.choice(pairs) for _ in range(50))
     return next((p for p in drawn if pattern.search(p.target, 1)), pairs[0])
 
 
 def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
-    """Make a sentence, half of the time after another one."""
+    """Fill a sentence's slots; half of the time another sentence precedes it."""
     source, target = made_pair(TRAINING, rng)
     if rng.random() < 0.5:
         return source, target
@@ -131,7 +133,7 @@ def _noise(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
 
 
 def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
-    """Join neighbours in the corpus, which are often of one text."""
+    """Join neighbouring pairs of the corpus, which are often of one text."""
     count = rng.randint(2, MOST_JOINED)
     start = rng.randrange(max(1, len(pairs) - count))
     group = pairs[start : start + count]

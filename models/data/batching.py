@@ -1,6 +1,8 @@
-"""Makes batches by token budget: parallel and labelled examples by length, prose cut into windows.
+"""Batches by token budget: parallel and labelled examples ordered by length, prose cut into
+windows.
 
-An epoch's batches depend on (seed, epoch) alone, so a resumed run sees what it would have seen.
+The batches of an epoch depend on (seed, epoch) alone, so that a resumed run continues with the
+batches that it would have had.
 """
 
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ BUCKET_GROWTH = 1.1  # of a bucket's target lengths: wider ones pad targets, nar
 
 
 class Dataset(Protocol):
-    """Is what the trainer needs of training or validation data."""
+    """The interface of training and validation data."""
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]: ...
 
@@ -35,7 +37,7 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Holds source and target ids; `repeats[i]` is how often example i is seen in an epoch."""
+    """Source and target ids. Example i occurs `repeats[i]` times in an epoch, on average."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -43,7 +45,9 @@ class ParallelData:
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens a side."""
+        """Draw the batches of one epoch, as arrays of example indices; each side of a batch has at
+        most `tokens_per_batch` tokens with padding.
+        """
         rng = np.random.default_rng([seed, epoch])
         chosen = _repeated(self.repeats, rng)
         lengths = np.array([[len(self.sources[i]), len(self.targets[i])] for i in chosen]) + 1
@@ -65,14 +69,16 @@ class ParallelData:
 
 @dataclass(frozen=True)
 class ProseData:
-    """Cuts one stream of token ids into windows of `context_length`."""
+    """One stream of token ids, cut into windows of `context_length`."""
 
     stream: np.ndarray
     context_length: int
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Draw index arrays of window starts; the cut is at another place in every epoch."""
+        """Draw the batches of one epoch, as arrays of window starts. The stream is cut at other
+        places in every epoch.
+        """
         rng = np.random.default_rng([seed, epoch])
         offset = int(rng.integers(self.context_length))
         starts = np.arange(offset, len(self.stream) - self.context_length, self.context_length)
@@ -89,7 +95,7 @@ class ProseData:
 
 @dataclass(frozen=True)
 class LabelData:
-    """Holds texts, complete with special tokens, and the number of each one's label."""
+    """Texts with their special tokens, and the number of the label of each."""
 
     rows: list[list[int]]
     labels: list[int]
@@ -97,11 +103,13 @@ class LabelData:
     tokens: SpecialTokens
 
     def shown(self, repeats: Sequence[float]) -> "LabelData":
-        """Show each text so often in an epoch."""
+        """Return the data with each text repeated so many times in an epoch."""
         return replace(self, repeats=np.array(repeats))
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """Draw index arrays of one epoch, each at most `tokens_per_batch` padded tokens."""
+        """Draw the batches of one epoch, as arrays of text indices; a batch has at most
+        `tokens_per_batch` tokens with padding.
+        """
         rng = np.random.default_rng([seed, epoch])
         chosen = _repeated(self.repeats, rng)
         lengths = np.array([len(self.rows[i]) for i in chosen])
@@ -117,15 +125,17 @@ class LabelData:
 
 
 def _repeated(repeats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw how often each example comes in an epoch: their indices."""
+    """Return the indices of the examples of an epoch. A fractional number of repeats is a
+    probability of one more.
+    """
     whole = np.floor(repeats + rng.random(len(repeats))).astype(int)
     return np.repeat(np.arange(len(whole)), whole)
 
 
 def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Order [examples, 2] so that neighbours are alike on both sides.
-
-    Buckets of the target's length, and in them the source's, up in one and down in the next.
+    """Return the order of examples [examples, 2] in which neighbours have similar lengths on both
+    sides: buckets by target length; within a bucket by source length, ascending and descending in
+    turn.
     """
     noisy = lengths * rng.uniform(1, 1 + LENGTH_NOISE, lengths.shape)
     bucket = np.floor(np.log(noisy[:, 1]) / np.log(BUCKET_GROWTH) + rng.random())
@@ -133,7 +143,7 @@ def _by_both_lengths(lengths: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
-    """Fill rows of ids up with `value`: -> [rows, longest]."""
+    """Pad rows of ids with `value` to the length of the longest: [rows, longest]."""
     out = torch.full((len(rows), max(map(len, rows))), value)
     for i, row in enumerate(rows):
         out[i, : len(row)] = torch.tensor(row)
@@ -141,7 +151,7 @@ def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 
 
 def _fill(indices: np.ndarray, lengths: np.ndarray, tokens_per_batch: int) -> list[np.ndarray]:
-    """Cut examples in order of length so that rows x longest stays within the budget."""
+    """Cut examples, ordered by length, into batches with rows * longest within the budget."""
     batches, start, longest = [], 0, 0
     for i, length in enumerate(lengths):
         longest = max(longest, int(length))
@@ -154,14 +164,17 @@ def _fill(indices: np.ndarray, lengths: np.ndarray, tokens_per_batch: int) -> li
 
 @dataclass(frozen=True)
 class CarriedProse:
-    """Holds a stream of token ids; `window` of each row are in a batch."""
+    """A stream of token ids for models that keep their state between batches. The stream is cut
+    into one text for each row of a batch. A batch has the next window of each text, so that the
+    state of a row is that after the window before.
+    """
 
     stream: np.ndarray
     window: int
     tokens: SpecialTokens
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
-        """List, for each batch, [rows, 2]: where a row's text begins, and where its window does;
+        """Return, for each batch, [rows, 2]: the start of each row's text and of its window. The
         texts are cut at other places in every epoch.
         """
         offset = int(np.random.default_rng([seed, epoch]).integers(self.window))

@@ -1,8 +1,8 @@
-"""Leaves a merge out now and then, BPE dropout (Provilkov et al. 2020), so that a model sees words
-in several pieces and is not lost where a typo or a rare name cuts one elsewhere.
+"""BPE dropout (Provilkov et al. 2020): merges are left out at random, so that a model sees words in
+several segmentations and copes with typos and rare names.
 
-The tokenizer's own dropout draws from a source that no seed reaches; here all that is drawn follows
-from the seed and the word, so that a run that goes on sees what it would have seen.
+The dropout of the tokenizers library cannot be seeded. Here every draw follows from the seed and
+the word, so that a resumed run continues with the same data.
 """
 
 import json
@@ -25,7 +25,7 @@ REMEMBERED = 2**18
 
 
 class Segmenter:
-    """Encodes texts, each merge left out with a probability of `dropout`."""
+    """Encodes texts, leaving out each merge with a probability of `dropout`."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int) -> None:
         model = json.loads(tokenizer.to_str())["model"]
@@ -36,7 +36,7 @@ class Segmenter:
         self._variant = lru_cache(REMEMBERED)(self._segment)
 
     def encode(self, text: str, rng: np.random.Generator) -> list[int]:
-        """Encode a text, cut as the draw will have it."""
+        """Encode a text with merges left out at random."""
         pieces = [piece for piece, _ in self._split(text)]
         variants = rng.integers(NUM_VARIANTS, size=len(pieces)).tolist()
         cut = map(self._variant, pieces, variants)
@@ -58,9 +58,11 @@ class Segmenter:
 
 @dataclass(frozen=True)
 class VaryingData(ParallelData):
-    """Plans batches by the usual lengths; the sources in them are cut anew, as `segmenter` draws.
+    """Parallel data whose sources are segmented anew in every batch; batches are planned by the
+    usual lengths.
 
-    texts: of every example. most_tokens: of a source, which no cut may reach.
+    texts: the pair of every example.
+    most_tokens: a source with as many tokens keeps its usual segmentation.
     """
 
     texts: Sequence[Pair]
@@ -68,7 +70,7 @@ class VaryingData(ParallelData):
     most_tokens: int
 
     def batch(self, indices: np.ndarray) -> TranslationBatch:
-        """Draw by which examples are together."""
+        """Return the batch of these examples. The segmentation is seeded by their indices."""
         rng = np.random.default_rng(indices)
         sources = [self._cut(int(i), rng) for i in indices]
         targets = [self.targets[i] for i in indices]

@@ -1,4 +1,11 @@
-"""Reads training text: parallel sentences (TSV) and prose (plain text), gzipped or not."""
+"""Training text: parallel sentences (TSV) and prose (plain text), gzipped or not; the words that a
+model can know; and scores of predicted prose.
+
+Prose is scored in bits per byte, which do not depend on the tokenizer, and by perplexity per token.
+The text is one stream of documents, each with its </s>. A window slides over it by half of the
+tokens that the model can read: every token is predicted once, and all but those of the first half
+window have at least half a window before them.
+"""
 
 import gzip
 import math
@@ -25,7 +32,7 @@ MIN_DOCUMENT_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Pair:
-    """Is one line of a parallel corpus: where it is from, and the two sentences."""
+    """One line of a parallel corpus: its origin and the two sentences."""
 
     origin: str
     source: str
@@ -33,9 +40,8 @@ class Pair:
 
 
 def read_text(path: str | Path) -> str:
-    """Read the text of a file, decompressed when its name ends in `.gz`.
-
-    Raises OSError, and ValueError naming the file if its bytes are no text.
+    """Return the text of a file, decompressed if its name ends in `.gz`. Raises OSError, and
+    ValueError naming the file if its bytes are not UTF-8.
     """
     path = Path(path)
     try:
@@ -50,11 +56,11 @@ def read_text(path: str | Path) -> str:
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read lines of `origin<TAB>source<TAB>target`, or all of `source<TAB>target`, whose origin is
-    the file's name; or `folder/name.{en,fr}.gz`: two files of sentences that belong together line
-    by line; their folder is the origin.
+    """Read the pairs of a parallel corpus. Raises ValueError naming the first bad line.
 
-    Raises ValueError naming the first bad line.
+    A file has lines of `origin<TAB>source<TAB>target`, or of `source<TAB>target`; then the origin
+    is the file's name. `folder/name.{en,fr}.gz` stands for two files with one sentence a line; then
+    the origin is their folder.
     """
     sides = PARALLEL.fullmatch(Path(path).name)
     if sides is None:
@@ -91,7 +97,7 @@ def _tabbed(path: str | Path) -> Iterator[Pair]:
 
 
 def read_documents(path: str | Path) -> list[str]:
-    """Read chapters (or, in a file of one document a line, lines), one paragraph a line."""
+    """Read documents: the chapters of a book, or the lines of a file with one document a line."""
     text = read_text(path)
     parts = CHAPTER.split(text) if CHAPTER.search(text) else text.split("\n")
     documents = [_unwrap(part) for part in parts]
@@ -99,7 +105,7 @@ def read_documents(path: str | Path) -> list[str]:
 
 
 def hold_out(documents: list[str], fraction: float, seed: int) -> tuple[list[str], list[str]]:
-    """Split documents into (training, held out), always the same way for one seed."""
+    """Split documents into (training, held out), the same way for the same seed."""
     order = list(range(len(documents)))
     random.Random(seed).shuffle(order)
     held = set(order[: max(1, round(fraction * len(order)))])
@@ -119,7 +125,7 @@ MOST_READ = 1024  # tokens; models that can read more are scored so
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens in the order of the text; the first `num_known` are only read."""
+    """Consecutive tokens of a text. The first `num_known` are read and not predicted."""
 
     token_ids: list[int]
     num_known: int
@@ -131,7 +137,7 @@ Nats = Callable[[Sequence[Window]], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class DocumentScore:
-    """bits: that all of its tokens take."""
+    """bits: of all tokens of the document."""
 
     bytes: int
     bits: float
@@ -139,7 +145,9 @@ class DocumentScore:
 
 @dataclass(frozen=True)
 class ProseScore:
-    """window, stride: in tokens. by_document: in the order in which they were given."""
+    """window, stride: in tokens.
+    by_document: scores in the order of the documents.
+    """
 
     documents: int
     bytes: int
@@ -159,14 +167,17 @@ class ProseScore:
 
 @dataclass(frozen=True)
 class Reader:
-    """Shows texts as a language model sees them. most_read: tokens, its prefix included."""
+    """Cuts texts into windows that a language model can read.
+
+    most_read: tokens, including the model's prefix.
+    """
 
     tokenizer: Tokenizer
     added: AddedTokens
     most_read: int
 
     def score(self, documents: list[str], nats: Nats) -> ProseScore:
-        """Score the documents, which hold some text, by what `nats` says of windows of them."""
+        """Score documents with the negative log-likelihoods that `nats` computes of windows."""
         prefix, end = self.added.prompt_prefix, self.added.stop[:1]
         texts = [[*ids, *end] for ids in encode_all(self.tokenizer, documents)]
         stream = [token for text in texts for token in text]
@@ -195,7 +206,7 @@ class Reader:
 
 
 def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[Window]:
-    """Cut a stream so that each token is predicted once, but for the first `num_unseen`."""
+    """Cut a stream so that each token is predicted once, except the first `num_unseen`."""
     found = [Window(stream[:length], num_unseen)]
     end = length
     while end < len(stream):
@@ -206,7 +217,7 @@ def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> lis
 
 
 def table(scores: dict[str, ProseScore]) -> str:
-    """Write a Markdown table of scores by name."""
+    """Return a Markdown table of scores by name."""
     rows = ["| | bits per byte | perplexity per token |", "|---|---:|---:|"]
     rows += [f"| {n} | {s.bits_per_byte:.3f} | {s.perplexity:.2f} |" for n, s in scores.items()]
     return "\n".join(rows)
@@ -235,10 +246,11 @@ ENDS = ".!?…:"  # of sentences: the word after one has a capital in any case
 
 
 def known_words(pairs: Iterable[Pair]) -> list[str]:
-    """Return the words of sources that occur often enough, as they are mostly written, in order;
-    of names those that targets write otherwise, or that are very frequent.
+    """Return the words that occur often enough in sources, in their most frequent spelling, sorted.
+    Names that targets nearly always copy are left out, unless they are very frequent: other names
+    are better copied.
 
-    What begins a sentence has a capital in any case, and says nothing of how a word is written.
+    The first word of a sentence does not count for the spelling, because it is always capitalised.
     """
     written: Counter[str] = Counter()
     within: Counter[str] = Counter()

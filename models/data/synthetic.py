@@ -1,6 +1,7 @@
-"""Makes pairs around what is copied or written otherwise: names, addresses, code, dates, units.
+"""Synthetic pairs with names, addresses, code, dates and units.
 
-A frame is a sentence in both languages with slots, a slot's filler what each language writes there.
+A frame is a sentence in both languages with slots. A slot is filled with the form that each
+language uses.
 """
 
 import random
@@ -25,7 +26,9 @@ ENDINGS = listed("a a e i o an ek en er ez in is on ov son sky")
 
 
 def invented_name(rng: random.Random, begins_with_vowel: bool) -> str:
-    """Make a name of one or two syllables and an ending."""
+    """Return a random name of one or two syllables and an ending. A model that never sees a name
+    twice learns to copy it letter by letter.
+    """
     syllables = [
         rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
         for _ in range(rng.choice((1, 1, 2)))
@@ -36,9 +39,8 @@ def invented_name(rng: random.Random, begins_with_vowel: bool) -> str:
 
 
 def rename(source: str, target: str, rng: random.Random) -> tuple[str, str] | None:
-    """Put other names for all that both sides have; None where they share none, or many.
-
-    A name that begins with a vowel gets one that does, for French elides words before it.
+    """Replace all names that occur on both sides; return None if there are none, or many. A name
+    that begins with a vowel is replaced by one that does, because French elides words before it.
     """
     shared = {*NAME.findall(source)} & {*NAME.findall(target)}
     if not 0 < len(shared) <= MOST_NAMES:
@@ -52,7 +54,7 @@ def rename(source: str, target: str, rng: random.Random) -> tuple[str, str] | No
 
 
 def _instead_of(name: str, rng: random.Random) -> str:
-    """Make one name, or now and then a first and a last one."""
+    """Return a name, and now and then a first and a last name."""
     first = invented_name(rng, name[0] in "AEIOU")
     return f"{first} {invented_name(rng, rng.random() < 0.2)}" if rng.random() < 0.3 else first
 
@@ -61,7 +63,7 @@ Filler = tuple[str, str]  # in the source and in the target
 
 
 class Frames(NamedTuple):
-    """Holds sentences in English and French, and lists that fillers are made of."""
+    """Sentences with slots in English and French, and lists of fillers."""
 
     sentences: tuple[Filler, ...]
     first_names: tuple[str, ...]
@@ -125,7 +127,7 @@ EMOJI = ("\U0001f642", "\U0001f600", "\U0001f44d", "\u2764\ufe0f", "\U0001f389",
 
 
 def made_pair(frames: Frames, rng: random.Random) -> Filler:
-    """Fill a sentence's slots, in both languages."""
+    """Fill the slots of a sentence in both languages."""
     english, french = rng.choice(frames.sentences)
     fillers = {name: make(frames, rng) for name, make in SLOTS.items() if f"{{{name}}}" in english}
     return (
@@ -234,7 +236,9 @@ FEWEST = 2  # 0 and 1 decide whether a noun is plural
 
 
 def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, str] | None:
-    """Give the pair other numbers; None if the two sides do not have the same."""
+    """Replace the numbers of a pair: dates, times and amounts. Return None if the two sides do not
+    have the same numbers.
+    """
     numbers = NUMBER.findall(source)
     if not numbers or sorted(numbers) != sorted(NUMBER.findall(target)):
         return None
@@ -244,7 +248,7 @@ def replace_values(source: str, target: str, rng: random.Random) -> tuple[str, s
 
 
 def _another(number: str, rng: random.Random) -> str:
-    """Draw as many digits, and of the same kind: no 13th month comes of a 5th."""
+    """Draw a number with as many digits and of the same kind: a month stays a month."""
     value = int(number)
     if value < FEWEST:
         return number
@@ -264,13 +268,17 @@ MARKS = " .!?"
 
 @cache
 def phrases() -> list[tuple[str, str]]:
-    """Read all phrases, in English and in French."""
+    """Return everyday phrases in English and French: greetings, signs, names of things. They were
+    written for this project, because corpora seldom have them.
+    """
     lines = PHRASES.read_text(encoding="utf-8").splitlines()
     return [(source, target) for source, target in (line.split("\t") for line in lines)]
 
 
 def drawn_phrase(rng: random.Random) -> tuple[str, str]:
-    """Draw a phrase as it is written, without capitals and marks, or before another one."""
+    """Draw a phrase: as it is written, without capitals and punctuation, or followed by another
+    one.
+    """
     source, target = rng.choice(phrases())
     manner = rng.random()
     if manner < 0.2:

@@ -1,4 +1,4 @@
-"""Makes byte-level BPE tokenizers: any valid Unicode round-trips, nothing is unknown."""
+"""Byte-level BPE tokenizers: any valid Unicode survives a round trip, and nothing is unknown."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,9 +33,8 @@ SPECIAL_TOKENS = [
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Learn `vocab_size` tokens (Sennrich et al. 2016, over bytes).
-
-    Digits stay single, French elisions whole: `d'`, `qu'`, `aujourd'hui`.
+    """Train a tokenizer of `vocab_size` tokens (Sennrich et al. 2016, over bytes). Digits stay
+    single, and French elisions stay whole: `d'`, `qu'`, `aujourd'hui`.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -61,18 +60,22 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def read_tokenizer(text: str) -> Tokenizer:
-    """Read what a `tokenizer.json` holds."""
+    """Parse the content of a `tokenizer.json`."""
     return as_plain_text(Tokenizer.from_str(text))
 
 
 def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:
-    """Make a literal "</s>" in a text stay text; special ids are added by number, never parsed."""
+    """Return the tokenizer without special tokens in texts: a literal "</s>" in a text stays text.
+    Special tokens are added by id.
+    """
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Encode each text, without special tokens. What is no token of the model is unknown to it."""
+    """Encode each text without special tokens. Tokens that the model does not have become the
+    unknown token.
+    """
     rows = [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
     end, unknown = tokenizer.token_to_id(BEYOND), tokenizer.token_to_id(UNKNOWN)
     if end is None or unknown is None:

@@ -1,6 +1,6 @@
-"""Reads a training run's configuration file (TOML). All its problems are reported together.
+"""The configuration file of a training run (TOML). All problems are reported together.
 
-With `extends = "other.toml"`, beside it, a file says only what is different there.
+With `extends = "other.toml"` a file has only the differences from a file beside it.
 """
 
 import tomllib
@@ -30,7 +30,9 @@ class Section(BaseModel):
 
 
 class EndingConfig(Section):
-    """Is the last `share` of a run, which shows origins as often as `repeats` says, others not."""
+    """The last `share` of a run, in which origins are repeated as `repeats` says; others are left
+    out.
+    """
 
     share: float = Field(gt=0, lt=1)
     repeats: dict[str, float]
@@ -65,7 +67,7 @@ class DataConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """Takes `muon` (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else.
+    """`muon` (Jordan et al. 2024) is for the matrices of the layers; everything else uses AdamW.
 
     warmup: the share of a run in which the learning rate rises.
     """
@@ -107,7 +109,7 @@ class RunConfig(Section):
 
 
 class CardConfig(Section):
-    """Holds what the model card says that cannot be computed: Markdown."""
+    """The parts of the model card that cannot be computed, in Markdown."""
 
     title: str = ""
     about: str = ""
@@ -117,7 +119,7 @@ class CardConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Is the whole file."""
+    """The whole file."""
 
     name: str
     model: ModelConfig
@@ -136,19 +138,19 @@ class TrainingConfig(Section):
         return self
 
     def within(self, minutes: float) -> "TrainingConfig":
-        """Set another time limit, in minutes of the day."""
+        """Return the configuration with another time limit, in wall-clock minutes."""
         run = self.run.model_copy(update={"max_minutes": minutes, "clock": "wall"})
         return self.model_copy(update={"run": run})
 
 
 def carries_state(model: ArchitectureConfig) -> bool:
-    """Tell whether a model's state stays as large however much it has read."""
+    """Return whether a model's state has the same size however much it has read."""
     attends = isinstance(model, RecurrentLMConfig) and model.attention is not None
     return isinstance(model, RecurrentLanguageModelConfig) and not attends
 
 
 class ConfigError(Exception):
-    """Says why a configuration cannot be used; `problems` lists everything found wrong."""
+    """A configuration cannot be used; `problems` lists everything that is wrong with it."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__(f"{path}: " + "; ".join(problems))
@@ -174,14 +176,16 @@ def read_config(path: str | Path) -> TrainingConfig:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read what a file says, over what the file says that it extends."""
+    """Return the values of a file, merged over those of the file that it extends."""
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     base = values.pop("extends", None)
     return values if base is None else _merged(_read(path.parent / str(base)), values)
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Let `changes` win, key by key of every section; one of another kind has other keys."""
+    """Return `changes` merged over `values`, key by key in every section. A section of another kind
+    replaces the old one.
+    """
     merged = base | changes
     for name in base.keys() & changes.keys():
         if isinstance(base[name], dict) and isinstance(changes[name], dict):

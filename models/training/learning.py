@@ -1,8 +1,9 @@
-"""Learns from one batch: one step, to new weights. Nothing here waits for a GPU.
+"""One training step: load a batch, compute the smoothed loss and its gradient, update the weights.
+Nothing here waits for a GPU.
 
-A recurrent language model may read on where the last batch ended. This is truncated
-back-propagation through time (Williams and Peng 1990): states go on from window to window,
-gradients end where a window begins.
+A recurrent language model may keep its state from batch to batch. That is truncated
+back-propagation through time (Williams and Peng 1990): states are carried from window to window,
+gradients end at the start of a window.
 """
 
 import importlib.util
@@ -31,10 +32,11 @@ BUILT_AHEAD = 4
 
 @dataclass(frozen=True)
 class TrainingBatch(Tensors):
-    """Holds a batch, and what its loss is taken of: found before it is on a device, whose answer to
-    where labels are real would have to be waited for.
+    """A batch and the places of its labels. They are found on the host: on a device, finding them
+    would wait for it.
 
-    places: of the tokens to predict among all positions [batch * target]. labels: of these.
+    places: of the tokens to predict among all positions [batch * target].
+    labels: of these tokens.
     """
 
     batch: Batch
@@ -53,13 +55,15 @@ def training_batch(batch: Batch) -> TrainingBatch:
 
 
 class Loader:
-    """Loads batches of a dataset onto a device."""
+    """Loads batches of a dataset onto a device. For a GPU a thread builds batches ahead in pinned
+    memory.
+    """
 
     def __init__(self, data: Dataset, device: torch.device, *, builds_ahead: bool) -> None:
         self._data, self._device, self._builds_ahead = data, device, builds_ahead
 
     def batches(self, epoch: Iterable[np.ndarray]) -> Generator[TrainingBatch, None, None]:
-        """Yield them in their order. Close it: a thread may be at work."""
+        """Yield the batches in order. Close the generator, because a thread may be running."""
         built = self._ahead(epoch) if self._builds_ahead else map(self._build, epoch)
         for each in built:
             yield each.to(self._device)
@@ -84,11 +88,19 @@ NUMBERS_PER_SLICE_ON_GPU = 2**26
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """Averages -sum_v q(v) log p(v) over tokens, q = (1 - smoothing) onehot + smoothing / V."""
+    """The mean of -sum_v q(v) log p(v) over tokens, with q = (1 - smoothing) onehot + smoothing / V
+    (Szegedy et al. 2016).
+
+    The gradient is computed with the loss, in slices of rows that stay in the cache of a CPU;
+    torch's own goes over [tokens, vocabulary] about ten times in fp32. Slices on a GPU are larger,
+    to keep it busy with a part of the memory.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-        """Take logits [tokens, vocab] in any float type, labels [tokens] -> scalar in fp32."""
+        """Return the loss of logits [tokens, vocab] of any float type and labels [tokens]: a scalar
+        in fp32.
+        """
         gradient = torch.empty_like(logits)
         total = torch.zeros((), device=logits.device)
         size = rows_per_slice(logits)
@@ -110,7 +122,9 @@ def rows_per_slice(logits: Tensor) -> int:
 
 
 def _slice_loss(logits: Tensor, labels: Tensor, smoothing: float, gradient: Tensor) -> Tensor:
-    """Sum the losses of some rows; writes d loss / d logits = p - q into `gradient`."""
+    """Return the sum of the losses of some rows; write d loss / d logits = p - q into
+    `gradient`.
+    """
     log_p = logits.float().log_softmax(-1)
     mine = labels[:, None]
     at_label = log_p.gather(1, mine)
@@ -125,13 +139,13 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 class Carry:
-    """The state after the last batch, of all its rows; None: nothing has been read."""
+    """The state of all rows after the last batch; None if there was none."""
 
     def __init__(self) -> None:
         self._state: RecurrentState | None = None
 
     def read(self, module: AnyModel, batch: Batch) -> Tensor:
-        """Read a batch, of those that follow others after these: [batch, target, dim]."""
+        """Read a batch after the last one: [batch, target, dim]."""
         if not isinstance(batch, FollowingBatch):
             hidden: Tensor = module(batch)
             return hidden
@@ -143,7 +157,7 @@ class Carry:
         return hidden
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Name everything that a run needs to go on."""
+        """Return everything that a resumed run needs, by name."""
         if self._state is None:
             return {}
         cells = {
@@ -155,7 +169,7 @@ class Carry:
         return cells if outputs is None else {**cells, "outputs": outputs}
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `state_tensors` gave."""
+        """Restore what `state_tensors` returned."""
         layers: dict[str, list[Tensor]] = {}
         for name in sorted(tensors.keys() - {"outputs"}, key=_numbers):
             layers.setdefault(name.split(".")[1], []).append(tensors[name])
@@ -165,7 +179,7 @@ class Carry:
 
 
 class Learner:
-    """A module and what changes its weights."""
+    """A module with its loss and optimizer."""
 
     def __init__(
         self,
@@ -179,7 +193,9 @@ class Learner:
         self.carry = Carry()
 
     def learn(self, given: TrainingBatch, scale: float) -> Tensor:
-        """Update the weights at `scale` times the learning rate; the loss, where the batch is."""
+        """Update the weights with `scale` times the learning rate. Return the loss, on the device
+        of the batch.
+        """
         with self.arithmetic.autocast():
             hidden = self.carry.read(self.module, given.batch).flatten(0, 1)
             logits = self.module.project(hidden[given.places])
@@ -191,9 +207,8 @@ class Learner:
 
 
 def compile_where_it_pays(module: AnyModel, arithmetic: Arithmetic) -> None:
-    """Let torch compile how a Transformer is trained on a GPU, for batches of any shape.
-
-    Recurrent modules are loops over positions, which it would unroll for every length.
+    """Compile the training of a Transformer on a GPU, for batches of any shape. Recurrent modules
+    are not compiled: torch would unroll their loops for every length.
     """
     if arithmetic.has_gpu and is_transformer(module.config) and can_compile():
         module.compile(dynamic=True)
@@ -204,11 +219,11 @@ def is_transformer(config: ArchitectureConfig) -> bool:
 
 
 def can_compile() -> bool:
-    """Return whether there is what torch compiles for GPUs with: Triton and a C compiler."""
+    """Return whether Triton and a C compiler are installed, with which torch compiles for GPUs."""
     has_triton = importlib.util.find_spec("triton") is not None
     return has_triton and any(shutil.which(name) for name in COMPILERS)
 
 
 def _numbers(name: str) -> list[int]:
-    """Find a layer and a part, of `cells.2.0`."""
+    """Return the layer and the part in a name such as `cells.2.0`."""
     return [int(number) for number in name.split(".")[1:]]

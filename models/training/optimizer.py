@@ -1,4 +1,9 @@
-"""Joins optimizers and a learning-rate schedule, to be saved without pickling."""
+"""Optimizers with a learning-rate schedule, the numbers in which they compute, and averages of
+weights. States are saved without pickling.
+
+In bf16 only matrix products are computed, those of Muon too; weights, moments and files are fp32.
+So a run may change from one to the other whenever it is started again.
+"""
 
 import math
 from collections import defaultdict
@@ -19,7 +24,7 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Has the type of matrix `products`, and a `reason` why it is that, for the log."""
+    """The type of matrix `products`, and the `reason` for it, for the log."""
 
     device: torch.device
     products: torch.dtype
@@ -34,7 +39,7 @@ class Arithmetic:
         return self.device.type == "cuda"
 
     def autocast(self) -> torch.autocast | nullcontext:
-        """Open a block in which matrix products are in that type."""
+        """Return a context in which matrix products have that type."""
         if self.products == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, self.products)
@@ -50,7 +55,7 @@ class Arithmetic:
 
 
 def choose_arithmetic(precision: Literal["fp32", "bf16"]) -> Arithmetic:
-    """Choose a GPU where there is one, and bf16 where wanted and the device multiplies in it."""
+    """Choose a GPU if there is one, and bf16 if it is wanted and the device can multiply in it."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if precision == "fp32":
         return Arithmetic(device, torch.float32, "the recipe wants it")
@@ -64,10 +69,10 @@ def _gpu_multiplies_bf16() -> bool:
 
 
 def _cpu_multiplies_bf16() -> bool:
-    """Tell, as bf16 is emulated without instructions: a recurrent model trains 20 times slower.
-
-    The processor must have them and oneDNN, which multiplies for torch, use them; it says that it
-    does on any AVX-512, and that it does not where ONEDNN_MAX_CPU_ISA forbids.
+    """Return whether the processor has instructions for bf16 and oneDNN, which multiplies for
+    torch, uses them. Without instructions bf16 is emulated, and a recurrent model trains 20 times
+    slower. oneDNN claims bf16 on any processor with AVX-512, and denies it if ONEDNN_MAX_CPU_ISA
+    forbids it.
     """
     capabilities = torch.cpu.get_capabilities()
     has_instructions = any(capabilities.get(name, False) for name in BF16_INSTRUCTIONS)
@@ -85,12 +90,18 @@ SMALLEST_NORM = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """Makes momentum after Nesterov orthogonal, with decoupled weight decay.
+    """Muon (Jordan et al. 2024) in the numbers that the machine multiplies fast: orthogonal updates
+    with Nesterov momentum and decoupled weight decay.
 
-    An update is as large as AdamW's would be (Liu et al. 2025, 2.2), so that both can share their
-    learning rate and decay. products: the type that matrices are made orthogonal in. Of a group
-    with `num_blocks` every parameter holds so many matrices below each other, each made orthogonal
-    by itself: gates have nothing to do with each other.
+    torch's own Muon orthogonalises in bf16 everywhere; where that is emulated it took nine tenths
+    of a step. In bf16 this one computes the same, bit for bit on a CPU. On a GPU all matrices of
+    one shape are updated together. An update has the size of AdamW's (Liu et al. 2025, 2.2), so
+    that both can share learning rate and weight decay.
+
+    products: the type in which matrices are made orthogonal.
+
+    In a group with `num_blocks` every parameter holds so many matrices below each other, such as
+    gates; each is made orthogonal by itself.
     """
 
     def __init__(
@@ -114,7 +125,7 @@ class Muon(torch.optim.Optimizer):
     def _update(
         self, matrices: Sequence[nn.Parameter], lr: float, weight_decay: float, num_blocks: int
     ) -> None:
-        """Update those of one shape."""
+        """Update the parameters of one shape."""
         gradients = [matrix.grad for matrix in matrices]
         momenta = [self._momentum(matrix) for matrix in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
@@ -137,7 +148,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Group those that are updated together: on a GPU all of one shape, on a CPU each alone."""
+    """Group the parameters that are updated together: on a GPU all of one shape, on a CPU each
+    alone.
+    """
     found: dict[Hashable, list[nn.Parameter]] = defaultdict(list)
     for number, matrix in enumerate(matrices):
         found[matrix.shape if matrix.is_cuda else number].append(matrix)
@@ -145,9 +158,8 @@ def stacks(matrices: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def orthogonalise(matrix: Tensor) -> Tensor:
-    """Find U V^T of the singular value decomposition U S V^T: singular values of about 1.
-
-    Newton and Schulz's iteration, to the fifth power, in the type of `matrix` [rows, columns] or
+    """Return about U V^T of the singular value decomposition U S V^T: all singular values become
+    about 1. Newton-Schulz iteration of fifth order, in the type of `matrix` [rows, columns] or
     [matrices, rows, columns].
     """
     a, b, c = COEFFICIENTS
@@ -164,13 +176,16 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 def learning_rate_scale(progress: float, warmup: float) -> float:
-    """Warm up linearly over the first share of a run, then decay linearly to zero at progress 1."""
+    """Return the factor of the learning rate: it rises linearly over the first share of a run, then
+    falls linearly to zero at progress 1.
+    """
     warm = min(1.0, progress / warmup) if warmup else 1.0
     return warm * max(0.0, 1.0 - progress)
 
 
 class Optimizer:
-    """Runs AdamW, with Muon for the layers' matrices when asked; clips, schedules, saves.
+    """AdamW, with Muon for the matrices of the layers if configured; clips gradients and applies
+    the schedule.
 
     products: the type of Muon's matrix products.
     """
@@ -192,7 +207,7 @@ class Optimizer:
             self.parts.append(Muon(by_muon, config.learning_rate, config.weight_decay, products))
 
     def step(self, scale: float) -> None:
-        """Update by the gradients at `scale` times the learning rate; clears them."""
+        """Update the weights with `scale` times the learning rate, and clear the gradients."""
         nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         for part in self.parts:
             for group in part.param_groups:
@@ -210,7 +225,7 @@ class Optimizer:
         }
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `state_tensors` gave."""
+        """Restore what `state_tensors` returned."""
         for number, optimizer in enumerate(self.parts):
             state: dict[int, dict[str, Tensor]] = {}
             for name, value in tensors.items():
@@ -221,8 +236,8 @@ class Optimizer:
 
 
 def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
-    """Group parameters for AdamW and for Muon. Only matrices decay: a bias, a gain or the row
-    of a rare word would be forgotten for nothing.
+    """Return the parameter groups of AdamW and of Muon. Only matrices have weight decay: a bias, a
+    gain or the embedding of a rare word would decay without being used.
     """
     parts = parameter_roles(module)
     by_part: dict[ParameterRole, list[nn.Parameter]] = {}
@@ -244,7 +259,10 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
 
 
 class Average:
-    """Averages a module's parameters over about the last `share` of all steps so far."""
+    """A running average of a module's parameters, over about the last `share` of all steps (Polyak
+    and Juditsky 1992). With a learning rate that falls to zero the last weights differ little;
+    averaging gains while they still move.
+    """
 
     def __init__(self, module: nn.Module, share: float) -> None:
         self._share = share
@@ -254,12 +272,12 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Take in the weights after `step` steps."""
+        """Add the weights after `step` steps."""
         torch._foreach_lerp_(self._means, self._weights, 1.0 / max(1.0, self._share * step))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Open a block in which the module has the averaged weights."""
+        """Return a context in which the module has the averaged weights."""
         trained = [weight.clone() for weight in self._weights]
         torch._foreach_copy_(self._weights, self._means)
         try:
@@ -271,6 +289,6 @@ class Average:
         return dict(zip(self._names, self._means, strict=True))
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `state_tensors` gave."""
+        """Restore what `state_tensors` returned."""
         for name, mean in zip(self._names, self._means, strict=True):
             mean.copy_(tensors[name])  # from whatever device

@@ -1,4 +1,4 @@
-"""Prepares a configuration's tokenizer, training data and validation data."""
+"""Prepare the tokenizer, training data and validation data of a configuration."""
 
 import os
 import random
@@ -29,11 +29,12 @@ HOLD_OUT_SEED = 0
 
 @dataclass(frozen=True)
 class Prepared:
-    """Holds what a run needs besides the model.
+    """What a run needs besides the model.
 
-    pairs: validation sentences for BLEU. ending: what the last part of a run sees in place of
-    `train`, if the recipe has such a part. held_out: documents of prose that are not trained on.
-    words: that a translator meets often enough to know them.
+    pairs: validation sentences for BLEU.
+    ending: the data of the last part of a run, in place of `train`, if the recipe has such a part.
+    held_out: documents of prose that are not trained on.
+    words: words that a translator sees often enough to know them.
     """
 
     tokenizer: Tokenizer
@@ -46,7 +47,7 @@ class Prepared:
 
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
-    """Read and encode all data; learns and saves the tokenizer unless it is there already."""
+    """Read and encode all data. The tokenizer is trained and saved, unless there is one."""
     if isinstance(config.model, LanguageModelConfig):
         return _prepare_prose(config, data, tokenizer_path)
     if isinstance(config.model, EncoderConfig):
@@ -73,7 +74,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
 
 
 def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
-    """Draw the sentences for BLEU. Raises ValueError where none is of the origins asked for."""
+    """Draw the sentences for BLEU. Raises ValueError if there are none of the origins."""
     pairs = [pair for pair in dev if not run.bleu_origins or pair.origin in run.bleu_origins]
     if run.bleu_origins and not pairs:
         known = ", ".join(sorted({pair.origin for pair in dev}))
@@ -82,19 +83,21 @@ def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
 
 
 def _written_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
-    """Read those of the files, and make others of them."""
+    """Read the pairs of the files, and add augmented ones."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
     return [*pairs, *augmented(pairs, config.data.augment, config.run.seed)]
 
 
 def _distilled_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
-    """Read those of a teacher, if there is one."""
+    """Read the pairs of a teacher, if there is one."""
     return read_pairs(data / config.data.distilled) if config.data.distilled else []
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Holds pairs within a model's limits, and ids; a segmenter cuts the sources anew."""
+    """Pairs within a model's limits, and their ids. With a segmenter the sources are segmented anew
+    in every batch.
+    """
 
     config: TranslationModelConfig
     pairs: list[Pair]
@@ -103,7 +106,7 @@ class Encoded:
     segmenter: Segmenter | None
 
     def shown(self, repeats: dict[str, float], otherwise: float) -> ParallelData:
-        """Show each origin so often in an epoch."""
+        """Return the data with each origin repeated so many times in an epoch."""
         often = np.array([repeats.get(pair.origin, otherwise) for pair in self.pairs])
         examples = self.sources, self.targets, often, self.config
         if self.segmenter is None:
@@ -150,8 +153,8 @@ def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) ->
 
 
 def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> LabelData:
-    """Encode what sources there are, each labelled with its origin; long ones are cut. Raises
-    ValueError where an origin is no label of the model.
+    """Encode sources, each labelled with its origin; long ones are cut. Raises ValueError if an
+    origin is not a label of the model.
     """
     assert isinstance(model, EncoderConfig)
     if not model.labels:
@@ -176,7 +179,7 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
 
 
 def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list[str]]:
-    """Read documents of prose to train on, and those that are held out."""
+    """Read documents of prose; return those to train on and those held out."""
     documents = [d for name in config.data.train for d in read_documents(data / name)]
     return hold_out(documents, config.data.held_out, HOLD_OUT_SEED)
 

@@ -1,7 +1,8 @@
-"""Keeps what a run needs to go on after a kill: safetensors and JSON, replaced atomically.
+"""The files of a training run: safetensors and JSON, replaced atomically, so that a killed run can
+be resumed.
 
-The folder of a run holds `state/` (the newest state), `best.safetensors` (the weights that did best
-in a validation), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, `checkpoint/`.
+The folder of a run holds `state/` (the last state), `best.safetensors` (the weights with the best
+validation), `metrics.jsonl`, `curve.png`, `tokenizer.json` and, at the end, `checkpoint/`.
 """
 
 import json
@@ -24,12 +25,14 @@ from models.checkpoint import Checkpoint
 
 @dataclass
 class Progress:
-    """Says where a run is.
+    """The position of a run.
 
-    batch: how many of the epoch's `num_batches` were learned. seconds: spent training, validations
-    included. losses: of the steps since the last validation.
-    best_score: of the weights that are kept, BLEU or the loss times -1.
-    precision: of the matrix products so far. is_ending: shown is what the recipe ends with.
+    batch: how many of the epoch's `num_batches` are done.
+    seconds: spent training, with validation.
+    losses: of the steps since the last validation.
+    best_score: of the best weights: BLEU, or the negative loss.
+    precision: of the matrix products so far.
+    is_ending: whether the run uses the data with which the recipe ends.
     """
 
     step: int = 0
@@ -46,7 +49,7 @@ class Progress:
 
 
 class Resumable(Protocol):
-    """Is what a run has to remember besides weights."""
+    """An object whose state is saved besides the weights."""
 
     def state_tensors(self) -> dict[str, Tensor]: ...
 
@@ -74,7 +77,9 @@ class RunFolder:
         return self.state.exists() or self.old_state.exists()
 
     def save(self, module: nn.Module, parts: Resumables, progress: Progress) -> None:
-        """Replace the saved state; a kill at any moment leaves the old or the new one whole."""
+        """Replace the saved state. If the process is killed, the old or the new state is
+        complete.
+        """
         fresh = self.folder / "state.new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
@@ -89,7 +94,7 @@ class RunFolder:
         shutil.rmtree(self.old_state, ignore_errors=True)
 
     def resume(self, module: nn.Module, parts: Resumables) -> Progress:
-        """Load the saved state, if there is one, and say where the run is."""
+        """Load the saved state, if there is one, and return the progress."""
         if not self.has_begun:
             return Progress()
         if not self.state.exists():  # killed between the two renames
@@ -100,7 +105,7 @@ class RunFolder:
         return Progress(**json.loads((self.state / "progress.json").read_text()))
 
     def keep_best(self, module: nn.Module) -> None:
-        """Replace the weights that are kept."""
+        """Replace the best weights."""
         fresh = self.folder / "best.new"
         save_file(_contiguous(module.state_dict()), fresh)
         os.replace(fresh, self.best)
@@ -111,13 +116,13 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def rows(self) -> list[dict]:
-        """Read all lines of the metrics file."""
+        """Return all lines of the metrics file."""
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
     def forget_after(self, step: int) -> None:
-        """Drop lines a killed run wrote after the state it will go on from."""
+        """Drop the lines that a killed run wrote after the state from which it is resumed."""
         rows = [row for row in self.rows() if row["step"] <= step]
         if self.metrics.exists():
             fresh = self.folder / "metrics.new"
@@ -133,7 +138,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):
-    """Says that the run was asked to stop and has saved where it is."""
+    """Raised when a run was asked to stop and has saved its state."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -141,7 +146,7 @@ class Stopped(Exception):
 
 
 class Brake:
-    """Remembers that a signal came until it is safe to stop."""
+    """Remembers a signal until it is safe to stop."""
 
     def __init__(self) -> None:
         self._pulled_by: int | None = None
@@ -150,7 +155,7 @@ class Brake:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Let SIGTERM and Ctrl-C pull it; a second one does what it did before."""
+        """Stop at SIGTERM and Ctrl-C. A second signal has its usual effect."""
         self._before = {number: signal.signal(number, self._pull) for number in SIGNALS}
         try:
             yield
@@ -159,7 +164,7 @@ class Brake:
 
     @contextmanager
     def safe(self) -> Iterator[None]:
-        """Open a block that may be left in the middle. Raises Stopped."""
+        """Return a context that may be left at any point. Raises Stopped."""
         self.check()
         self._is_safe = True
         try:
@@ -168,7 +173,7 @@ class Brake:
             self._is_safe = False
 
     def check(self) -> None:
-        """Raises Stopped if it was pulled."""
+        """Raise Stopped if a signal has come."""
         if self._pulled_by is not None:
             raise Stopped(self._pulled_by)
 
@@ -187,7 +192,9 @@ MAY_DIFFER = {"dropout", "source_languages", "target_languages"}  # no weights a
 
 
 def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> None:
-    """Put the tokenizer where the run looks for its own. Raises ValueError for another model."""
+    """Copy the tokenizer of the checkpoint that a run starts from into the run's folder. Raises
+    ValueError for another model.
+    """
     mine, other = (each.model_dump(exclude=MAY_DIFFER) for each in (model, start.config))
     differences = [
         f"{name} is {other.get(name)}, in the recipe {mine.get(name)}"

@@ -1,4 +1,4 @@
-"""Trains in a loop: read a batch, learn, now and then look and save."""
+"""The training loop: read a batch, learn, and at intervals validate and save."""
 
 import time
 from collections.abc import Callable, Generator
@@ -31,7 +31,7 @@ from models.training.validation import Validation, draw_curve, validate, write_c
 
 
 class Trainer:
-    """Is one run in one folder; made again over the same folder, it goes on where it was.
+    """One run in one folder. Made again over the same folder, it resumes.
 
     start: a checkpoint of the same shape whose weights and tokenizer a new run begins with.
     """
@@ -74,9 +74,8 @@ class Trainer:
         self._unread: list[Tensor] = []  # losses that may not be computed yet
 
     def run(self) -> None:
-        """Train to a limit or until validation stops improving, then write checkpoint and card.
-
-        Raises Stopped, with everything saved, once `brake` is pulled.
+        """Train up to a limit or until validation no longer improves, then write checkpoint and
+        card. Raises Stopped, with everything saved, if `brake` has received a signal.
         """
         try:
             self._train()
@@ -105,13 +104,13 @@ class Trainer:
             self._validate()
 
     def _parts(self) -> Resumables:
-        """Name what is saved besides weights; runs that carry nothing have no file of it."""
+        """Return what is saved besides weights, by name. Runs that carry no state save none."""
         parts: Resumables = {"average": self.average, "optimizer": self.optimizer}
         carries = self.config.data.carried_window is not None
         return {**parts, "carry": self.learner.carry} if carries else parts
 
     def _opening(self, start: Checkpoint | None) -> str:
-        """Say what the log begins with."""
+        """Return the first line of the log."""
         step, precision = self.progress.step, self.progress.precision
         if not step:
             weights = f", from the weights of {start.folder}" if start else ""
@@ -120,7 +119,7 @@ class Trainer:
         return f"training goes on after step {step:,}{before} in {self.arithmetic}"
 
     def _count(self) -> None:
-        """Count the time since it was last counted."""
+        """Add the time since the last call."""
         now = self._clock()
         self.progress.seconds += now - self._counted_until
         self._counted_until = now
@@ -132,17 +131,17 @@ class Trainer:
 
     @property
     def _intervals_done(self) -> int:
-        """Count how many times the weights should have been validated by now."""
+        """Return how many validations are due by now."""
         return int(self.fraction_done * self.run_config.validations + ROUNDING)
 
     def _read_losses(self) -> None:
-        """Wait until all steps so far are computed."""
+        """Wait until all steps so far are computed, and return their losses."""
         if self._unread:
             self.progress.losses += torch.stack(self._unread).tolist()
             self._unread.clear()
 
     def _batches(self) -> Generator[TrainingBatch, None, None]:
-        """Yield batches from where the run is, epoch after epoch, under a progress bar."""
+        """Yield batches from the current position on, epoch after epoch, with a progress bar."""
         name, done = self.config.name, self.fraction_done
         device, has_gpu = self.arithmetic.device, self.arithmetic.has_gpu
         with tqdm(total=1.0, initial=done, desc=name, bar_format=BAR) as bar:
@@ -166,7 +165,7 @@ class Trainer:
                 self.progress.epoch, self.progress.batch = self.progress.epoch + 1, 0
 
     def _data_now(self) -> Dataset:
-        """Choose what is shown at this point of the run: the recipe may end it on other data."""
+        """Return the data at this point of the run; a recipe may end with other data."""
         ending = self.config.data.ending
         if ending is None or self.fraction_done < 1.0 - ending.share:
             return self.data.train
@@ -174,7 +173,9 @@ class Trainer:
         return self.data.ending
 
     def _begin_ending(self, data: Dataset) -> None:
-        """Begin another epoch with other data, also where a run was killed at the change."""
+        """Begin a new epoch with the data of the ending, also if the run was killed at the
+        change.
+        """
         if data is self.data.ending and not self.progress.is_ending:
             self.progress.is_ending = True
             if self.progress.batch:
@@ -185,7 +186,7 @@ class Trainer:
         return self.learner.learn(batch, scale)
 
     def _validate(self) -> None:
-        """Look, record, draw, save: after this a kill loses nothing."""
+        """Validate, record, plot and save. A kill after this loses nothing."""
         progress = self.progress
         self._read_losses()
         with self.arithmetic.autocast(), self.brake.safe(), self.average.in_place():
@@ -213,7 +214,9 @@ class Trainer:
         self._save()
 
     def _keep_if_best(self, result: Validation) -> None:
-        """Keep the weights that the module has, and count how long the loss did not fall."""
+        """Save the module's weights if they are the best so far, and count validations without
+        improvement.
+        """
         progress = self.progress
         by_bleu = self.run_config.choose_by == "bleu"
         score = -result.loss if result.bleu is None or not by_bleu else result.bleu
@@ -237,7 +240,7 @@ class Trainer:
         return self.fraction_done >= 1.0 or stalled
 
     def _finish(self) -> None:
-        """Write the weights that did best in a validation, and their card."""
+        """Write the best weights and their card."""
         weights = load_file(self.files.best)
         save_checkpoint(
             self.files.checkpoint,

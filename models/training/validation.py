@@ -1,4 +1,6 @@
-"""Validates: loss per token over held-out data, BLEU of greedy translations, the curve."""
+"""Validation: loss per token on held-out data, BLEU of greedy translations, the training curve, and
+the model card of a finished run.
+"""
 
 import json
 import shutil
@@ -37,7 +39,7 @@ matplotlib.use("Agg")
 
 @dataclass(frozen=True)
 class Validation:
-    """Has `loss` in nats per target token; `bleu` is None for language models."""
+    """`loss` is in nats per target token; `bleu` is None for language models."""
 
     loss: float
     bleu: float | None
@@ -47,7 +49,7 @@ class Validation:
 def validate(
     module: AnyModel, tokenizer: Tokenizer, data: Dataset, pairs: list[Pair], tokens: int
 ) -> Validation:
-    """Evaluate without dropout; the module is left in training mode."""
+    """Evaluate without dropout. The module is in training mode afterwards."""
     module.eval()
     is_scored = isinstance(module, Translator) and pairs
     score = bleu(module, tokenizer, pairs) if is_scored else None
@@ -58,7 +60,7 @@ def validate(
 
 @torch.inference_mode()
 def loss(module: AnyModel, data: Dataset, tokens_per_batch: int) -> float:
-    """Average the negative log-likelihood of a target token."""
+    """Return the mean negative log-likelihood of a target token."""
     total, count, carry = 0.0, 0, Carry()
     for indices in data.epoch(0, 0, tokens_per_batch):
         batch = data.batch(indices).to(device_of(module))
@@ -70,7 +72,7 @@ def loss(module: AnyModel, data: Dataset, tokens_per_batch: int) -> float:
 
 
 def bleu(module: Translator, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
-    """Compute sacreBLEU of greedy translations of `pairs`."""
+    """Return the sacreBLEU of greedy translations of `pairs`."""
     sources = encode_all(tokenizer, [p.source for p in pairs])
     limit = min(module.config.max_target_tokens - 1, 2 * max(map(len, sources)) + 10)
     rows = translate_all(module, sources, limit, batch_size=64)
@@ -78,7 +80,7 @@ def bleu(module: Translator, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
 
 
 def draw_curve(rows: list[dict], path: Path, title: str) -> None:
-    """Draw training and validation loss (and BLEU) over steps."""
+    """Plot training and validation loss (and BLEU) over steps."""
     figure, axis = plt.subplots(figsize=(7, 4))
     steps = [row["step"] for row in rows]
     axis.plot(steps, [row["train_loss"] for row in rows], label="train loss (smoothed labels)")
@@ -105,7 +107,9 @@ def write_card(
     run: RunFolder,
     arithmetic: Arithmetic,
 ) -> None:
-    """Evaluate the finished checkpoint and put `README.md`, `quality.json` and the curve by it."""
+    """Evaluate the finished checkpoint and write `README.md`, `quality.json` and the curve beside
+    it.
+    """
     checkpoint = load_checkpoint(run.checkpoint)
     load = load_encoder if isinstance(config.model, EncoderConfig) else load_module
     module: Any = load(checkpoint).to(arithmetic.device)
@@ -133,8 +137,8 @@ def _translation_scores(result: TestResult) -> str:
 def _label_quality(
     module: Encoder, prepared: Prepared, test: list[Pair], run: RunFolder
 ) -> tuple[dict, str]:
-    """Measure how many test sentences are given the label of their origin; draw hops, if any, of
-    one sentence of each label.
+    """Count how many test sentences get the label of their origin; plot the hops of one sentence of
+    each label, if the model has hops.
     """
     data = label_data(module.config, prepared.tokenizer, test)
     logits = vectors_of(module, data.rows, [[0] * len(row) for row in data.rows])
@@ -147,7 +151,7 @@ def _label_quality(
 
 
 def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
-    """Measure bits per byte and perplexity of the documents that were held out."""
+    """Return bits per byte and perplexity of the held-out documents."""
     config = module.config
     conventions = own_conventions(config)
     reader = Reader(prepared.tokenizer, conventions, config.context_length)
@@ -202,7 +206,9 @@ smoothing {run.label_smoothing:g}. Loss on held-out text: {last["dev_loss"]} nat
 
 
 def _shown(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield what has a value that a reader can take in, those of sections by their full names."""
+    """Yield the options with a value that fits in a table; those of sections by their full
+    names.
+    """
     for name, value in options.items():
         if isinstance(value, dict):
             yield from _shown(value, f"{name}.")

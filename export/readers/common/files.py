@@ -12,7 +12,10 @@ from models.safetensors import Array
 
 
 def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:
-    """Name them. target: the tokenizer of the target, which may be the source's."""
+    """Return the files of a checkpoint by name.
+
+    target: the tokenizer of the target; None if it is the source's.
+    """
     files = {TOKENIZER_FILE: source, CARD_FILE: card}
     return files if target is None or target == source else files | {TARGET_TOKENIZER_FILE: target}
 
@@ -24,11 +27,11 @@ def card_of(title: str, origin: str, *facts: str) -> bytes:
 
 
 class MalformedFile(Exception):
-    """Says that the rest of the file cannot be made sense of."""
+    """The rest of a file cannot be parsed."""
 
 
 class Cursor:
-    """Where one is in a file; raises MalformedFile where that ends."""
+    """A position in a file. Raises MalformedFile at its end."""
 
     def __init__(self, memory: Array) -> None:
         """memory: uint8."""

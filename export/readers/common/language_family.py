@@ -1,7 +1,7 @@
-"""Families of language models of one stack, and the shapes of their weights.
+"""Families of decoder-only language models, and the shapes of their weights.
 
-A family says how its `config.json` reads as a configuration of ours, and which tensor is which
-weight. Neither needs a folder: GGUF files become the same names.
+A family reads its `config.json` as one of our configurations, and maps names of tensors to names of
+weights. It needs no folder: GGUF files are renamed to the same names.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")
 
 
 def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig | Mamba2Config) -> Shapes:
-    """Give all weights of a language model of one stack."""
+    """Return the shapes of all weights of a decoder-only language model."""
     tables = ("embedding.weight", "output.weight")[: 1 if config.tied_embeddings else 2]
     found: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
     if isinstance(config, LlamaConfig):
@@ -42,7 +42,10 @@ def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
 
 
 def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> Shapes:
-    """Give norms and feed-forward layers with biases. bias: of attention."""
+    """Return the shapes of norms and feed-forward layers with biases.
+
+    bias: whether attention has biases.
+    """
     dim, wide = config.d_model, config.ffn_dim
     matrices = attention("attention", dim, config.num_heads, kv_heads, config.head_size)
     dense = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
@@ -82,9 +85,11 @@ QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key"
 
 
 class LanguageFamily(NamedTuple):
-    """configure: the values of our configuration, from `config.json`. table: which tensor of theirs
-    is which weight of ours, from `config.json` and our configuration. context_length: of models
-    that read texts of any length, how much of one is taken where nobody says; None: the file does.
+    """configure: returns the values of our configuration from `config.json`.
+    table: returns which tensor of the file is which weight, from `config.json` and our
+        configuration.
+    context_length: the default length for models that read texts of any length; None: the file says
+        it.
     """
 
     configure: Callable[[Options], dict[str, Any]]
@@ -92,13 +97,15 @@ class LanguageFamily(NamedTuple):
     context_length: int | None = None
 
     def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
-        """Return whether the output has a table of its own, with other numbers than the input's."""
+        """Return whether the output layer has a table of its own, with other numbers than the
+        embedding.
+        """
         table = self.table(options, config)
         tensors.prefix = table.prefix
         return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
 
     def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
-        """Find all weights of ours; what is wrong with them is noted."""
+        """Return readers of all weights. Problems are collected."""
         table = self.table(options, config)
         if config.tied_embeddings:  # under either name
             embedding, output = _vocabulary(table)
@@ -108,17 +115,19 @@ class LanguageFamily(NamedTuple):
 
 
 def _vocabulary(table: Table) -> tuple[str, str]:
-    """Return the names of the input's and the output's table of words."""
+    """Return the names of the tensors of the embedding and the output layer."""
     return str(table.names["embedding"]), str(table.names["output"])
 
 
 def num_layers(config: Options, name: str = "num_hidden_layers") -> int:
-    """Read how many layers there are, within reason."""
+    """Read the number of layers, within a sane limit."""
     return config.integer(name, at_most=MOST_LAYERS)
 
 
 def special_ids(config: Options) -> dict[str, int]:
-    """Ours must be there: one that a model does not have is its end of text."""
+    """Return the ids of our special tokens. A token that a model does not have gets the id of its
+    end token.
+    """
     known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
     known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
     (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)

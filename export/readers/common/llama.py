@@ -97,7 +97,7 @@ def without_windows(config: Options) -> None:
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    """Give Llama's names, which Mistral, Qwen and SmolLM have taken over."""
+    """Return the tensor names of Llama, which Mistral, Qwen and SmolLM use too."""
     return Table(NAMES | NORMS, needless=NEEDLESS, prefix="model.")
 
 
@@ -248,7 +248,7 @@ def configure_gemma3(config: Options) -> dict[str, Any]:
 
 
 def _ropes(config: Options) -> tuple[Options, Options]:
-    """Give those of layers that see everything, and of layers with a window."""
+    """Return the rotary embeddings of layers with full attention, and of layers with a window."""
     if "rope_parameters" in config:
         both = config.section("rope_parameters")
         return both.section("full_attention"), both.section("sliding_attention")

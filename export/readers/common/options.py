@@ -17,12 +17,13 @@ LARGEST = 1e30
 
 
 class Options:
-    """Holds values of one object. A null counts as absent, but for what `default_to` put there.
+    """The values of one object of a configuration file.
 
-    A value of another type is noted in `problems`, and the default is given in its place, so that
-    reading goes on.
+    A null counts as missing, unless `default_to` gave it a meaning. A value of a wrong type is
+    added to `problems` and replaced by the default, so that reading goes on.
 
-    prefix: of the names in `used`, the names that were read; a section adds its own, with a dot.
+    prefix: of the names in `used`, the names that were read; a section adds its own name with a
+        dot.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Options:
         return self.values.get(name, default)
 
     def use(self, *names: str) -> None:
-        """Count options as read that have no effect here."""
+        """Mark options as read that have no effect here."""
         self._used.update(self._prefix + name for name in names)
 
     def unused(self) -> Iterator[tuple[str, Any]]:
@@ -62,7 +63,7 @@ class Options:
                 yield full_name, value
 
     def default_to(self, **values: Any) -> None:
-        """Say what names mean that are not in the file at all; a null there stays one."""
+        """Set values for names that are missing in the file; a null stays null."""
         missing = values.keys() - self._nulls
         self.values = {name: values[name] for name in missing} | self.values
 
@@ -114,7 +115,7 @@ class Options:
         return Options(f"{self.file}: {name}", values, self.problems, self._used, prefix)
 
     def only(self, name: str, *supported: Any) -> None:
-        """Note any value but these."""
+        """Add a problem if the option has another value than these."""
         if name in self and self.values[name] not in supported:
             self.refuse(name)
 

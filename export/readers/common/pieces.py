@@ -70,17 +70,17 @@ class Piece:
 
     @property
     def is_text(self) -> bool:
-        """Tell whether a text can become this piece."""
+        """Return whether a text can become this piece."""
         return self.kind in {Kind.NORMAL, Kind.USER_DEFINED}
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """Says what is done to a text before pieces are looked for, and undone after.
+    """The changes to a text before it is split into pieces, undone afterwards.
 
-    charsmap: sentencepiece's compiled normalisation rules, none if empty.
-    adds_space: one in front of the text, or behind it if `space_is_suffix`.
-    trims: runs of spaces become one, none at the ends.
+    charsmap: sentencepiece's compiled normalisation rules; empty if there are none.
+    adds_space: whether a space is added in front of the text, or behind it if `space_is_suffix`.
+    trims: whether runs of spaces become one, and spaces at the ends are removed.
     """
 
     charsmap: bytes = b""
@@ -102,13 +102,13 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Order:
-    """Says which ids pieces have in a model, where they are not their numbers in the file.
+    """The ids of pieces in a model, if they differ from their numbers in the file.
 
-    ids: by name; a piece that is not among them is unknown to the model, and what is no piece is
-    never found in a text.
-    special: names among them that are no text.
-    appended: special tokens with the ids that follow.
-    unknown: the name for what is in no piece; None: as the file calls it.
+    ids: by name. Other pieces are unknown to the model; a name that is no piece is never found in a
+        text.
+    special: names that are no text.
+    appended: special tokens that get the following ids.
+    unknown: the name of the unknown token; None: that of the file.
     """
 
     ids: Mapping[str, int] | None = None
@@ -158,7 +158,7 @@ class _Vocabulary:
 
     @property
     def has_foreign(self) -> bool:
-        """Tell whether there are names of text that no text may become."""
+        """Return whether there are names of text that no text can become."""
         return any(map(self.is_foreign, self.names))
 
     def is_foreign(self, name: str) -> bool:

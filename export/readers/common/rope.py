@@ -28,13 +28,15 @@ class Rotary(NamedTuple):
 
     @property
     def options(self) -> dict[str, object]:
-        """As our configurations have them."""
+        """Return the options in the form of our configurations."""
         found = {"rotary_frequencies": self.frequencies, "rotary_magnitude": self.magnitude}
         return {"imported": found}
 
 
 class Scaling(NamedTuple):
-    """Holds a section of `config.json`, and the plain frequencies that it scales."""
+    """A section of `config.json` that scales rotary frequencies, and the frequencies before
+    scaling.
+    """
 
     rope: Options
     plain: Array
@@ -44,7 +46,7 @@ class Scaling(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """Tell how many times longer texts became."""
+        """Return the factor by which the context became longer."""
         by_lengths = self.context_length / self.original_length
         return self.rope.positive("factor", by_lengths)
 
@@ -119,7 +121,7 @@ def _yarn(scaling: Scaling) -> tuple[Array, float]:
     size = 2 * len(plain)
 
     def pair_of(turns: float) -> float:
-        """Tell which pair turns so often over the original length."""
+        """Return the pair that turns this number of times over the original length."""
         ratio = scaling.original_length / (turns * 2 * math.pi)
         return size * math.log(ratio) / (2 * math.log(scaling.theta))
 
@@ -180,8 +182,8 @@ LONG = (
 
 
 def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
-    """Let `config`, of a language model, read `context_length` tokens at most; without one, as many
-    as are read exactly. Gives what whoever exports it should know.
+    """Limit the `config` of a language model to `context_length` tokens; without one, to the length
+    that is read exactly. Return notes for the person who exports it.
     """
     border, whole = _border_of_longrope(config), config.get("max_position_embeddings")
     if context_length is not None:
@@ -195,10 +197,9 @@ def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
 
 
 def shorten(config: Options, context_length: int) -> None:
-    """Let `config`, of a language model, say that it reads `context_length` tokens at most.
-
-    Scalings of its positions stay what they are, but LongRoPE takes its short table up to where the
-    long one begins. A length beyond the model's own is a problem.
+    """Set the context length in the `config` of a language model. Scalings of positions stay as
+    they are, except that LongRoPE uses its short table up to the length where the long one begins.
+    A length beyond the model's own is a problem.
     """
     whole = config.integer("max_position_embeddings", config.integer("n_positions", 1))
     if not 2 <= context_length <= whole:
@@ -215,7 +216,7 @@ def shorten(config: Options, context_length: int) -> None:
 
 
 def _border_of_longrope(config: Options) -> int | None:
-    """Find the longest text that the short table rotates, if longer ones have another table."""
+    """Return the longest text that the short table rotates, if longer texts have another table."""
     whole = config.get("max_position_embeddings")
     for rope in _ropes(config):
         kind = rope.get("rope_type") or rope.get("type")
@@ -231,7 +232,7 @@ def _border_of_longrope(config: Options) -> int | None:
 
 
 def _ropes(config: Options) -> Iterator[dict[str, Any]]:
-    """Where scalings stand: for all layers, or for each kind of them."""
+    """Return the sections with scalings: one for all layers, or one for each kind of layer."""
     for name in ("rope_parameters", "rope_scaling"):
         rope = config.values.get(name)
         if isinstance(rope, dict):

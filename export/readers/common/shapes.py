@@ -19,13 +19,13 @@ STACKS = ("encoder", "decoder")
 
 
 def linears(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
-    """Give matrices [out, in] by name, each with a bias if there are any."""
+    """Return the shapes of matrices [out, in] by name, each with a bias if there are any."""
     found: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
     return found | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
 
 
 def norms(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
-    """Give scales by name, each with a bias if there are any."""
+    """Return the shapes of scales by name, each with a bias if there are any."""
     return {f"{name}.{part}": (size,) for name in names for part in ("weight", "bias")[: 1 + bias]}
 
 
@@ -37,7 +37,7 @@ def repeated(layers: str, number: int, layer: Shapes) -> Shapes:
 def vocabulary(
     config: BaseTransformerConfig | RecurrentConfig, embedding: int, readout: int
 ) -> Shapes:
-    """Give one table for source, target and output, or three, of vectors of these sizes."""
+    """Return the shapes of one table for source, target and output, or of three."""
     if config.tied_embeddings:
         return {"embedding.weight": (config.vocab_size, embedding)}
     return {
@@ -107,7 +107,7 @@ def _norms(config: BaseTransformerConfig, names: Iterable[str]) -> Shapes:
 
 
 def luong_shapes(config: LuongConfig) -> Shapes:
-    """Give all weights."""
+    """Return the shapes of all weights."""
     dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
     found = vocabulary(config, config.embedding_dim, readout)
     found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
@@ -143,7 +143,10 @@ def _encoder(config: LuongConfig) -> Shapes:
 
 
 def _bridge(config: LuongConfig, size: int) -> Shapes:
-    """Give those between encoder and decoder; size: of a direction's states in all layers."""
+    """Return the shapes of the weights between encoder and decoder.
+
+    size: of a direction's states in all layers.
+    """
     num_states = CELLS[config.cell].num_states
     kinds = {
         "relu": (num_states, (size, size)),
@@ -155,7 +158,7 @@ def _bridge(config: LuongConfig, size: int) -> Shapes:
 
 
 def encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
-    """Name the encoder's weights as torch does, in their module."""
+    """Return the names of the encoder's weights in torch modules."""
     names = (name for name in _encoder(config) if name.startswith("encoder."))
     return {name: name.replace("encoder.", f"{theirs}.") for name in names}
 
@@ -224,7 +227,9 @@ _LAYER = {
 
 
 def stack_names(before: str = "") -> dict[str, str]:
-    """Give theirs by ours, of both stacks; `before` is what all of theirs begin with."""
+    """Return the file's names by ours, for both stacks; `before` is the prefix of the file's
+    names.
+    """
     names = {f"layers.*.{ours}": f"layers.*.{theirs}" for ours, theirs in _LAYER.items()}
     names |= {"norm": "layer_norm", "embedding_norm": "layernorm_embedding"}
     return {

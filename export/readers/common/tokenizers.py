@@ -273,7 +273,9 @@ def piece_ids(model: bytes) -> dict[str, int]:
 
 
 def fairseq_order(model: bytes, appended: Sequence[str] = ()) -> Order:
-    """As fairseq numbers a file's pieces (mBART, NLLB, XLM-R): four specials, then its text."""
+    """Return the ids that fairseq gives the pieces of a file (mBART, NLLB, XLM-R): four special
+    tokens, then the pieces of text.
+    """
     special = ("<s>", "<pad>", "</s>", "<unk>")
     names = [
         p.name for p in read_pieces(model).pieces if p.kind not in {Kind.CONTROL, Kind.UNKNOWN}
@@ -324,7 +326,7 @@ def _of_pieces(
 
 
 def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:
-    """Find the side's own file, or the only one."""
+    """Return the side's own file, or the only one."""
     found = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
     found = sorted(set(found))
     own = [path for path in found if path.name.startswith(side)]

@@ -1,4 +1,4 @@
-"""Holds a model as found in a checkpoint of torch, for OpenNMT-py and fairseq."""
+"""A model in a checkpoint of torch: options and tensors, for the readers of research toolkits."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one
 
 
 class TorchModel:
-    """Holds options and tensors of a checkpoint; whatever is wrong is noted in `problems`."""
+    """The options and tensors of a checkpoint. Everything that is wrong is added to `problems`."""
 
     def __init__(
         self,
@@ -38,9 +38,7 @@ class TorchModel:
         self.tensors = Tensors(stored, problems)
 
     def dims(self, *names: str) -> list[tuple[int, ...]]:
-        """Read rows and columns of matrices that sizes are taken from. Raises CheckpointError if
-        any of them is missing.
-        """
+        """Return the rows and columns of matrices. Raises CheckpointError if any is missing."""
         shapes = [
             self.tensors.stored[name].shape if name in self.tensors.stored else None
             for name in names
@@ -54,14 +52,16 @@ class TorchModel:
         return [shape for shape in shapes if shape is not None]
 
     def count(self, name: str) -> int:
-        """Count the layers that have a tensor of this name, with `{}` for the layer's number."""
+        """Return the number of layers that have a tensor with this name, in which `{}` is the
+        layer's number.
+        """
         numbers = range(LARGEST_LAYER)
         return next(
             (n for n in numbers if name.format(n) not in self.tensors.stored), LARGEST_LAYER
         )
 
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
-        """Make the configuration of ours with these values. Raises CheckpointError."""
+        """Return our configuration with these values. Raises CheckpointError."""
         try:
             return parse_config(dict(values))
         except ModelConfigError as error:
@@ -75,7 +75,7 @@ class TorchModel:
         conventions: Conventions,
         tokenizers: tuple[bytes, bytes | None] | None,
     ) -> Checkpoint:
-        """Put the model together, its weights still unread. Raises CheckpointError."""
+        """Return the checkpoint; its weights are read later. Raises CheckpointError."""
         self.tensors.finish()
         if self.problems or tokenizers is None:
             raise self.error()
@@ -83,7 +83,7 @@ class TorchModel:
         return Checkpoint(self.path, config, Arrays(weights), conventions, files)
 
     def check(self) -> None:
-        """Raises CheckpointError with all problems so far, if there are any."""
+        """Raise CheckpointError if there are any problems so far."""
         if self.problems:
             raise self.error()
 

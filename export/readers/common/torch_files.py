@@ -83,7 +83,7 @@ class LazyArray:
 
     @property
     def kind(self) -> str:
-        """Name the type of its elements as safetensors does."""
+        """Return the type of the elements as safetensors names it."""
         return self.storage.kind
 
     def read(self) -> np.ndarray:
@@ -214,7 +214,9 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 
 
 def looks_like_torch(path: Path) -> bool:
-    """Tell whether the file begins as torch.save's do: in an archive, the pickle comes first."""
+    """Return whether a file begins like those of torch.save: a zip archive whose first member is
+    the pickle.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(LONGEST_START)
@@ -271,7 +273,9 @@ def _read_zip(path: Path, mapped: mmap.mmap, names: frozenset[str]) -> Any:
 
 
 def _root(entries: Mapping[str, slice]) -> str:
-    """Find the folder in the archive, which has the file's first name or is called "archive"."""
+    """Return the folder in the archive: it has the first name of the file, or is called
+    "archive".
+    """
     roots = [name.removesuffix("data.pkl") for name in entries if name.endswith("/data.pkl")]
     if len(roots) != 1:
         raise PickleProblem([f"the archive holds {len(roots)} pickles, expected one"])
@@ -279,7 +283,7 @@ def _root(entries: Mapping[str, slice]) -> str:
 
 
 def _entries(path: Path, size: int) -> dict[str, slice]:
-    """Where the entries of the archive lie in the file, by name."""
+    """Return the offsets of the archive's entries in the file, by name."""
     try:
         with open_archive(path) as archive, path.open("rb") as file:
             return {info.filename: _span(info, file, size) for info in archive.infolist()}
@@ -289,7 +293,7 @@ def _entries(path: Path, size: int) -> dict[str, slice]:
 
 
 def _span(info: zipfile.ZipInfo, file: IO[bytes], size: int) -> slice:
-    """Find the entry's bytes, behind its local header."""
+    """Return the offsets of an entry's bytes, after its local header."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise PickleProblem([f"{info.filename[:80]!r} in the archive is compressed or encrypted"])
     file.seek(info.header_offset)

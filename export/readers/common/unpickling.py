@@ -20,7 +20,7 @@ MOST_OPERATIONS = 4_000_000  # four for each word of a vocabulary, 40 for each t
 
 
 class PickleProblem(Exception):
-    """Tells why a pickle cannot be read; `problems` lists what is wrong with it."""
+    """A pickle cannot be read; `problems` lists what is wrong with it."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -29,21 +29,21 @@ class PickleProblem(Exception):
 
 @dataclass(frozen=True)
 class Name:
-    """Stands for a class or function that the allowlist holds, by its dotted name."""
+    """A class or function of the allowlist, by its dotted name."""
 
     dotted: str
 
 
 @dataclass
 class Record:
-    """Holds an object of an allowed class: the name of that class and the attributes, unread."""
+    """An object of an allowed class, as data: the name of the class and the attributes."""
 
     dotted: str
     fields: dict[str, Any] = field(default_factory=dict)
 
 
 class Forbidden:
-    """Stands for a name that is not allowed, and for all that is made of it."""
+    """A name that is not allowed, and everything made of it."""
 
 
 FORBIDDEN = Forbidden()
@@ -65,7 +65,7 @@ def unpickle(
 
 
 class _Machine:
-    """Holds the stack, the memo, and one method for each kind of operation."""
+    """The stack, the memo, and one method for each kind of opcode."""
 
     def __init__(
         self,

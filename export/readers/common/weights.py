@@ -1,7 +1,7 @@
-"""Takes a reader's weights from the stored tensors, each of which is needed or is a problem.
+"""The weights of a reader, found among the stored tensors.
 
-A tensor that is missing, of another shape or of no type of floats is a problem, and so is one that
-nobody asked for.
+A tensor that is missing, has another shape or is not of floats is a problem, and so is a tensor
+that no weight uses.
 """
 
 import re
@@ -55,7 +55,7 @@ class Tensors:
         self._needless.update(name for name in self.stored if wanted.fullmatch(name))
 
     def finish(self) -> None:
-        """Note what nobody took."""
+        """Add a problem for the tensors that no weight used."""
         known = self._needless | {name for name, _ in self._taken}
         unused = sorted(self.stored.keys() - known)
         self._problems += [f"{name} is not expected" for name in unused]
@@ -142,7 +142,7 @@ class Table:
 def read_weights(
     shapes: Mapping[str, Shape], table: Table, tensors: Tensors
 ) -> dict[str, WeightReader]:
-    """Find each weight of ours and check its shape; it is read when it is needed."""
+    """Return a reader for each weight, with its shape checked. Weights are read later."""
     tensors.prefix = table.prefix
     lookup = _Lookup(table, tensors)
     weights = {ours: lookup.reader(ours, shapes) for ours in shapes}
@@ -153,7 +153,7 @@ def read_weights(
 
 
 def held_names(shapes: Mapping[str, Shape], table: Table, tensors: Tensors) -> dict[str, str]:
-    """Find what the file calls each weight of ours that it holds."""
+    """Return the file's name of each weight that it holds."""
     lookup = _Lookup(table, tensors)
     names = {ours: lookup.their_name(ours) for ours in shapes}
     return {ours: name for ours, name in names.items() if name}
@@ -186,7 +186,9 @@ class _Lookup:
         return str(entry.name) if isinstance(entry, Held) else ""
 
     def find(self, ours: str) -> tuple[list[str], Entry]:
-        """Give all weights of ours in the same tensor, and that, under the very name it has."""
+        """Return all of our weights that are in the same tensor, and the tensor with its exact
+        name.
+        """
         known, end = next(pattern for pattern in _patterns(ours) if pattern[0] in self._keys)
         key, number = self._keys[known], LAYER.search(ours)
         layer, entry = number[0] if number else "", self._table.names[key]

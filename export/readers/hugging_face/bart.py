@@ -208,7 +208,7 @@ def read_marian(folder: Folder) -> Checkpoint:
 
 
 def _check_tables(folder: Folder) -> None:
-    """Note a missing table of words of a model whose two sides share none."""
+    """Add a problem for a missing embedding table of a model whose sides share none."""
     for stack in ("encoder", "decoder") if folder.tensors else ():
         if (name := f"model.{stack}.embed_tokens.weight") not in folder.tensors:
             folder.problems.append(f"{name} is missing")

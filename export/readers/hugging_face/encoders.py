@@ -113,9 +113,7 @@ class EncoderFamily:
     num_separators: int = 1
 
     def table(self, tensors: Tensors) -> Names:
-        """Name theirs by ours, as these very files do: older ones have words of their own for
-        norms.
-        """
+        """Return the file's names by ours. Older files have other names for norms."""
         first = f"{self.prefix}embeddings.LayerNorm.gamma"
         is_old = first in tensors or first.removeprefix(self.prefix) in tensors
         words = ("gamma", "beta") if is_old else ("weight", "bias")
@@ -267,13 +265,15 @@ def _distances(folder: Folder) -> dict[str, Any]:
 
 
 def _num_positions(family: EncoderFamily, folder: Folder) -> int:
-    """Count the positions of a text's tokens."""
+    """Return the number of positions for a text's tokens."""
     whole = folder.config.integer("max_position_embeddings", 512, at_most=MOST_POSITIONS)
     return max(whole - _first_position(family, folder), 0)
 
 
 def _first_position(family: EncoderFamily, folder: Folder) -> int:
-    """In fairseq's tables padding and what has lower ids come first."""
+    """Return the first position of a text: in fairseq's tables padding and lower ids come before
+    it.
+    """
     return folder.config.integer("pad_token_id") + 1 if family.pads_positions else 0
 
 
@@ -300,7 +300,9 @@ def _labels(folder: Folder) -> list[str]:
 
 
 def _scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
-    """Find what is done to logits: as a cross-encoder says, else as `transformers` does it."""
+    """Return the activation of logits: that of a cross-encoder's configuration, else the one of
+    `transformers`.
+    """
     options = folder.config
     activation = text_options.activation or options.section("sentence_transformers").word(
         "activation_fn", ""
@@ -347,7 +349,7 @@ def _cut(table: Array, first: int, last: int) -> Array:
 
 
 def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
-    """Tell which weights an encoder has."""
+    """Return the shapes of the weights of an encoder."""
     dim, wide = config.d_model, config.ffn_dim
     found: dict[str, Shape] = {
         "embedding.weight": (config.vocab_size, dim),

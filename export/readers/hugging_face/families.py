@@ -127,7 +127,7 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
 
 
 def looks_like(path: Path) -> bool:
-    """Tell whether there is a `config.json` that tells a `model_type`."""
+    """Return whether there is a `config.json` with a `model_type`."""
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 

@@ -130,7 +130,7 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 
 
 def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
-    """Find all tensors of a folder by name, of safetensors where there are any."""
+    """Return all tensors of a folder by name, from safetensors files if there are any."""
     found: dict[str, Stored] = {}
     for path in _files(folder, problems):
         is_pickle = path.suffix == ".bin"
@@ -153,7 +153,7 @@ def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
 
 
 def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
-    """Find the files that hold the weights; a folder with none has a problem."""
+    """Return the files with weights; a folder without any is a problem."""
     for name in (SAFETENSORS, PICKLE):
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -188,7 +188,7 @@ def folder_card(path: Path, config: Options) -> bytes:
 
 
 def _licence(path: Path) -> str | None:
-    """Find `license` in the folder's own card, which begins with YAML between lines of `---`."""
+    """Return `license` of the folder's own card, which begins with YAML between lines of `---`."""
     try:
         text = read_file(path).decode(errors="replace")
     except OSError:

@@ -1,7 +1,8 @@
-"""What Sentence Transformers adds to a folder, and the special tokens around a text or a pair.
+"""The parts that Sentence Transformers adds to a folder, and the special tokens of a text or a
+pair.
 
-Modules are listed in `modules.json`, each with a folder of its own. Without it tokens are averaged,
-as Sentence Transformers itself does then.
+Modules are listed in `modules.json`, each with a folder of its own. Without that file tokens are
+averaged, as Sentence Transformers does.
 """
 
 import json
@@ -69,7 +70,7 @@ def read_modules(folder: Path, problems: list[str]) -> Modules:
 
 
 def _listed(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
-    """Name each module's kind and its own folder; none without the file."""
+    """Return each module's kind and folder; none without the file."""
     try:
         listed = read_json(folder / MODULES_FILE)
     except FileNotFoundError:
@@ -86,7 +87,7 @@ def _listed(folder: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _is_module(entry: Any) -> bool:
-    """Tell whether it names a folder in this one, or this one."""
+    """Return whether the entry names this folder or a folder in it."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("type"), str):
         return False
     path = entry.get("path")
@@ -184,7 +185,9 @@ MARKS = (("cls_token", "[CLS]", "<s>"), ("sep_token", "[SEP]", "</s>"))  # with 
 
 @dataclass(frozen=True)
 class Template:
-    """Says prefix + text + suffix, or prefix + text + separator + text + suffix."""
+    """A template of special tokens: prefix + text + suffix, or prefix + text + separator + text +
+    suffix.
+    """
 
     prefix: tuple[int, ...] = ()
     separator: tuple[int, ...] = ()
@@ -216,7 +219,7 @@ def read_template(folder: Folder, num_separators: int) -> Template:
 
 
 def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
-    """Find the id of a special token, which `tokenizer_config.json` may call by another name."""
+    """Return the id of a special token, which may have another name in `tokenizer_config.json`."""
     role, *usual = names
     value = folder.tokenizer.get(role)
     wanted = [value.get("content") if isinstance(value, dict) else value, *usual]
@@ -227,8 +230,10 @@ def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
 
 
 def only_reading(tokenizer_json: bytes, *, lowercases: bool) -> bytes:
-    """Leave away what cuts, pads and tidies up text that is written; nothing is. lowercases: all
-    letters become small before anything else is done.
+    """Return the tokenizer without truncation, padding and the clean-up of decoded text, which an
+    encoder does not need.
+
+    lowercases: whether texts are lower-cased first.
     """
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
     tokenizer.no_truncation()

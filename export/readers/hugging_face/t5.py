@@ -144,7 +144,7 @@ def _stack(stack: str, config: Any) -> dict[str, str]:
 
 
 def _translations(options: Options) -> dict[tuple[str, str], Options]:
-    """Find the tasks of `task_specific_params` that translate from the first one's language, by
+    """Return the tasks of `task_specific_params` that translate from the first one's language, by
     source and target.
     """
     tasks = options.section("task_specific_params")

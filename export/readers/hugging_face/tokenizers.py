@@ -92,7 +92,7 @@ def encode(
 
 
 class _Files:
-    """Holds what a folder says of its tokenizer. Raises TokenizerError for what cannot be read."""
+    """The tokenizer's files of a folder. Raises TokenizerError for one that cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -173,7 +173,7 @@ class _Added:
 
 
 def _content(token: Any) -> str | None:
-    """Give a token's text; it is a text itself, or a table with one."""
+    """Return the text of a token, which is written as a text or as a table with one."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 

@@ -1,9 +1,9 @@
-"""What translators have in common: tokens of languages, decoding, sizes and weights.
+"""Common parts of translators: language tokens, decoding, sizes and weights.
 
-Tokens that name a language stand before or after the source, or begin the target; which, each
-family says (see `models.conventions`). `generation_config.json` says how targets are decoded; in
-older folders, which have none, `config.json` does. The descendants of BART (Marian, M2M-100, mBART)
-have one set of names for their tensors and sizes.
+The token of a language stands before or after the source, or begins the target; each family decides
+it (see `models.conventions`). `generation_config.json` has the decoding; in older folders without
+one, `config.json` has it. The descendants of BART (Marian, M2M-100, mBART) share names of tensors
+and sizes.
 """
 
 import math
@@ -46,7 +46,7 @@ MARIAN = r">>(\S+)<<"
 
 
 def language_tokens(folder: Folder, pattern: str) -> dict[str, int]:
-    """Find the ids of all tokens that match as a whole, by the code in their first group."""
+    """Return the ids of all tokens that match as a whole, by the code in the first group."""
     if folder.tokenizers is None:
         return {}
     known = token_ids(folder.tokenizers.source)
@@ -59,7 +59,9 @@ def language_tokens(folder: Folder, pattern: str) -> dict[str, int]:
 
 
 def only_token(tokens: Mapping[str, int], token_id: int | None) -> dict[str, int]:
-    """Find the language that a model always begins with; all of them if that is none."""
+    """Return the language with which a model always begins, or all languages if there is no such
+    one.
+    """
     found = {code: each for code, each in tokens.items() if each == token_id}
     return found or dict(tokens)
 
@@ -107,7 +109,7 @@ class Decoding:
             self.must_be_tokens(name, self.options.ids(name))
 
     def must_be_tokens(self, name: str, ids: Iterable[int]) -> None:
-        """Note ids that are not of the target's vocabulary, if its size is known."""
+        """Add a problem for ids outside the target's vocabulary, if its size is known."""
         is_known = "vocab_size" in self._config
         if is_known and not all(0 <= token_id < self.vocab_size for token_id in ids):
             self.options.refuse(name, f"must be less than vocab_size {self.vocab_size}")
@@ -135,12 +137,12 @@ class Decoding:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Give the tokens that every target begins with."""
+        """Return the tokens with which every target begins."""
         return (self.start,) if self.forced is None else (self.start, self.forced)
 
     @property
     def special_tokens(self) -> dict[str, int]:
-        """Name them as our configurations do; those that are refused are 0."""
+        """Return the special tokens by the names of our configurations; refused ones are 0."""
         ids = {"bos_id": self.start, "eos_id": next(iter(self.stop), 0)}
         return {name: each if 0 <= each < self.vocab_size else 0 for name, each in ids.items()}
 
@@ -155,7 +157,7 @@ class Decoding:
 
 
 def _unknown(folder: Folder, vocab_size: int) -> int | None:
-    """Find the token of targets that stands for what has none."""
+    """Return the unknown token of targets."""
     if folder.tokenizers is None:
         return None
     known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
@@ -238,14 +240,19 @@ def _embedding_scale(options: Options, default: bool) -> float:
 
 
 def weights(config: Any, tensors: Tensors, more: Names) -> dict[str, WeightReader]:
-    """Find the weights of both stacks and of the vocabulary; `more` are those of the family."""
+    """Return readers of the weights of both stacks and of the vocabulary.
+
+    more: names of the family's further weights.
+    """
     names = {**stack_names("model."), **_vocabulary(), **more}
     table = Table(names, needless=NEEDLESS, prefix=PREFIX)
     return read_weights(transformer_shapes(config), table, tensors)
 
 
 def _vocabulary() -> Names:
-    """Name one table for source, target and output, or three; files repeat some of them."""
+    """Return the names of one table for source, target and output, or of three; some files repeat
+    them.
+    """
     shared, source, target, output = EMBEDDINGS
     return {
         "embedding.weight": Held((*EMBEDDINGS, shared)),
