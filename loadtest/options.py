@@ -202,7 +202,10 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What runs are judged by, and where the report is written. request_limits: in seconds."""
+    """The limits by which runs are judged, and the path of the report.
+
+    request_limits: in seconds.
+    """
 
     objective: Mapping[str, float] | None = None
     request_limits: Mapping[str, float] | None = None

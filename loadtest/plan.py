@@ -1,4 +1,4 @@
-"""The plan of a run: when requests arrive, what they ask, how long, and of which server."""
+"""The plan of a run: arrivals of requests, their contents, the duration, and the server."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ DEFAULT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrivalPlan:
-    """When requests are sent: by so many users, or at a rate in requests per second."""
+    """When requests are sent: by a number of users, or at a rate in requests per second."""
 
     kind: str = CLOSED_LOOP
     users: int | None = None
@@ -29,9 +29,10 @@ class ArrivalPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """What is asked.
+    """The contents of requests.
 
-    max_tokens: None uses the default of the protocol. skipped_texts: texts that earlier runs used.
+    max_tokens: None uses the default of the protocol.
+    skipped_texts: texts that earlier runs used.
     """
 
     protocol: str = "translate"

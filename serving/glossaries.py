@@ -1,7 +1,7 @@
-"""Keeps the glossaries of each key, and finds the entries that a text needs.
+"""Store the glossaries of each key, and find the entries that a text needs.
 
-A glossary holds a dictionary for each pair of languages. It belongs to the key that made it, and to
-nobody where the server asks for no keys; of others' there is no sign.
+A glossary has a dictionary for each pair of languages. It belongs to the key that made it; without
+keys it belongs to everybody. The glossaries of other keys are invisible.
 """
 
 import asyncio
@@ -46,7 +46,10 @@ class Dictionary:
 
 @dataclass(frozen=True, slots=True)
 class Glossary:
-    """Describes a glossary without its entries. created: in ISO 8601, of UTC."""
+    """A glossary without its entries.
+
+    created: in ISO 8601, UTC.
+    """
 
     id: str
     name: str
@@ -63,10 +66,8 @@ class Glossary:
 
 
 class GlossaryStore:
-    """Knows all glossaries; replicas share them.
-
-    Everything raises GlossaryNotFound, and RequestError where a glossary has no dictionary of a
-    pair of languages.
+    """All glossaries; replicas share them. Methods raise GlossaryNotFound, and RequestError if a
+    glossary has no dictionary for a pair of languages.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -338,8 +339,8 @@ class _Row:
 
 
 def parse_entries(text: str, written_as: EntriesFormat, pair: Pair) -> dict[str, str]:
-    """Read entries; blank lines are none. CSV may name the languages of each entry: those of other
-    languages are left out. Raises RequestError naming the first that is wrong.
+    """Parse entries; blank lines are skipped. CSV may name the languages of each entry; entries of
+    other languages are left out. Raises RequestError naming the first wrong entry.
     """
     if len(text) > MAX_BYTES or len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise TooLarge("entries", f"{len(text)} characters", f"must be at most {MAX_BYTES} bytes")

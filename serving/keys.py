@@ -95,7 +95,7 @@ def write_keys(path: Path, entries: tuple[KeyEntry, ...]) -> None:
 
 
 def _copy_permissions(path: Path, written: str) -> None:
-    """Copy mode and owner: the server may run as another user, who may read the file."""
+    """Copy mode and owner of the file, because the server may run as another user."""
     with suppress(FileNotFoundError):
         status = path.stat()
         os.chmod(written, status.st_mode & 0o777)

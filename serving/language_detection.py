@@ -1,6 +1,6 @@
-"""Describes which language a text is in, by py3langid's model of 139 languages.
+"""Identify the language of a text with py3langid, whose model knows 139 languages.
 
-The model is loaded when it is first asked, not when the server starts.
+The model is loaded on first use, not when the server starts.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ _JOINED_CHARACTERS = 4_000
 
 
 class KnowsLanguages(Protocol):
-    """Has the parts of a server that this needs; `Services` is one."""
+    """The parts of a server that language detection needs; `Services` has them."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -207,9 +207,8 @@ class Part:
 
 
 class MixedTranslator:
-    """Takes a job with as many texts as its parts have numbers; its own source counts for nothing.
-
-    It has the card of its first part: limits and defaults of the others may differ.
+    """Translates texts of several source languages: each text by the translator of its language.
+    Its card is that of the first translator; limits and defaults of the others may differ.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:

@@ -142,8 +142,8 @@ class Tracked:
         return self
 
     def started(self, model: str) -> None:
-        """Say which model the request is for; empty if it has none. Names that clients make up are
-        no labels: there must be such a model.
+        """Set the model of the request; empty if it has none. Only models that exist become
+        labels.
         """
         self._model = current_account().model = model
         self._metrics.reading(self._protocol).dec()

@@ -1,6 +1,7 @@
-"""Runs a closed loop: so many requests are in flight, and the next is submitted when one ends.
+"""Closed loops: a constant number of requests is in flight; the next one is submitted when one
+ends.
 
-Everything is computed from the raw times of steps and tokens.
+All figures are computed from the raw times of steps and tokens.
 """
 
 import threading
@@ -48,14 +49,14 @@ class Result:
 def run_closed_loop(
     engine: Engine, requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> Result:
-    """Keep so many requests in flight on one engine."""
+    """Keep a constant number of requests in flight on one engine."""
     return run_side_by_side([engine], requests, num_in_flight)
 
 
 def run_side_by_side(
     engines: Sequence[Engine], requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> Result:
-    """Keep so many requests in flight on engines side by side, and time them."""
+    """Keep a constant number of requests in flight on several engines, and measure the time."""
     started = time.perf_counter()
     watches = [Stopwatch(engine) for engine in engines]
     drive_side_by_side(watches, requests, num_in_flight)
@@ -77,9 +78,9 @@ class Driver(Protocol):
 def drive_side_by_side(
     drivers: Sequence[Driver], requests: Sequence[GenerationRequest], num_in_flight: int
 ) -> None:
-    """Keep so many requests in flight on engines that each have a thread and an even part of them;
-    whoever ends one takes the next of all. One alone steps on the caller's thread: what a GPU has
-    recorded there while it warmed up is that thread's.
+    """Keep a constant number of requests in flight, spread evenly over engines with a thread each;
+    an engine takes the next request when one of its own ends. A single engine runs on the caller's
+    thread, because CUDA graphs belong to the thread that recorded them.
     """
     let_threads_take_turns_quickly()
     waiting, lock = iter(requests), threading.Lock()
@@ -196,7 +197,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Share:
-    """Describes which requests come after each other, and how many of them are in flight."""
+    """The requests of one engine, and how many of them are in flight."""
 
     requests: Iterator[GenerationRequest]
     num_in_flight: int

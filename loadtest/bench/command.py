@@ -1,4 +1,4 @@
-"""Holds `attendant bench`, which measures the bare engine, without HTTP, Ray or event loops."""
+"""`attendant bench`: measure the engine without HTTP, Ray or event loops."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ def bench(
 def _report(
     measured: Iterable[tuple[str, dict[str, Any]]], about: Mapping[str, Any] | None
 ) -> None:
-    """Print each line as it comes; or, with what it is about, all numbers as JSON at the end."""
+    """Print each line at once; with --json print all figures at the end."""
     results = []
     for line, result in measured:
         results.append(result)

@@ -1,4 +1,4 @@
-"""Holds `attendant bench-compare`, which races this project against other engines."""
+"""`attendant bench-compare`: compare this engine with other engines."""
 
 import os
 import shlex
@@ -54,7 +54,7 @@ An embedder over 1,000 sentences, against padded batches of 32, and sorted ones 
 
 
 class PeerModel(click.ParamType):
-    """Takes a peer and the model that it runs, such as ctranslate2=models/ct2."""
+    """A peer and the model that it runs, such as ctranslate2=models/ct2."""
 
     name = "name=model"
 
@@ -68,7 +68,7 @@ class PeerModel(click.ParamType):
 
 
 class Names(click.ParamType):
-    """Takes names of workloads, separated by commas."""
+    """Names of workloads, separated by commas."""
 
     name = "names"
 
@@ -82,7 +82,7 @@ class Names(click.ParamType):
 
 
 class Rates(click.ParamType):
-    """Takes rising rates, separated by commas."""
+    """Rising rates, separated by commas."""
 
     name = "rates"
 
@@ -188,8 +188,8 @@ def bench_compare(bundle: Path, **options: Any) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM raise what ends the race and its processes, meanwhile; also where a
-    shell has it run in the background and ignore the first.
+    """Make Ctrl-C and SIGTERM end the comparison and its processes, also if the shell runs it in
+    the background, where Ctrl-C is ignored.
     """
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -260,7 +260,7 @@ def _references(path: Path | None, given: "Given") -> list[str] | None:
 
 
 def _report(race: "Race", folder: Path) -> None:
-    """Write what was found, and show the table."""
+    """Write the results, and show the table."""
     from loadtest.bench.compare_report import Report
 
     report = Report(_about(race), race.rows, race.missing)
@@ -281,7 +281,7 @@ def _about(race: "Race") -> dict[str, Any]:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name the processor, with the extensions that matter to products."""
+    """Return the name of the processor, with the extensions that matter for matrix products."""
     lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     values = {name.strip(): value for name, _, value in (line.partition(":") for line in lines)}
     flags = [flag for flag in EXTENSIONS if flag in values.get("flags", "").split()]

@@ -1,8 +1,8 @@
 """The engines of a comparison: their settings, and the processes that run them.
 
-Every engine runs in a process of its own, pinned to the same cores, and waits while another is
-measured. What it is asked and what it answers is described in `loadtest/bench/peers/process.py`.
-Each is measured in every setting, and compared in its fastest.
+Every engine runs in a process of its own, pinned to the same cores, and waits while another one is
+measured. `loadtest/bench/peers/process.py` defines the messages. Each engine is measured in every
+setting, and compared in its best.
 """
 
 import json
@@ -105,10 +105,11 @@ def pinned(cores: set[int]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all engines of a comparison have in common.
+    """What the engines of a comparison share.
 
-    interpreter: Python of the environment that has the peers.
-    inputs: a file, see `peers/process.py`. context: positions that a language model needs.
+    interpreter: the Python of the environment in which the peers are installed.
+    inputs: a file, see `peers/process.py`.
+    context: number of positions that a language model needs.
     """
 
     bundle: Path
@@ -160,7 +161,7 @@ def ctranslate2_settings(setup: Setup) -> list[Order]:
 
 
 def _ctranslate2_orders(workload: Workload, order: Order) -> list[Order]:
-    """Try sizes of the batches that it makes of what it is given: 0 makes one of all."""
+    """Return settings with different batch sizes; 0 is one batch of everything."""
     sizes = (0, max(workload.batch // 2, 1)) if workload.batch else FILE_BATCHES
     return [{**order, "max_batch_size": size} for size in dict.fromkeys(sizes)]
 

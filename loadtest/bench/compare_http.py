@@ -43,7 +43,11 @@ NOT_INSTALLED = 3  # the exit code of a server whose package is missing
 
 @dataclass(frozen=True)
 class Server:
-    """Describes a server. command: {port} stands for its port. ready: a path that answers then."""
+    """A server of a comparison.
+
+    command: {port} stands for its port.
+    ready: a path that answers when the server is ready.
+    """
 
     name: str
     setting: str
@@ -52,7 +56,9 @@ class Server:
 
     @contextmanager
     def running(self, cores: set[int]) -> Iterator[str]:
-        """Yield its address. Raises SkippedPeer where what it needs is not installed."""
+        """Return a context with the address of the running server. Raises SkippedPeer if something
+        that it needs is not installed.
+        """
         port = _free_port()
         command = [word.replace("{port}", str(port)) for word in self.command]
         with pinned(cores):
@@ -136,7 +142,7 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What came of requests that were sent at a rate: seconds of those answered."""
+    """The results of requests sent at a rate: the seconds of those that were answered."""
 
     rate: float
     seconds: list[float]
@@ -163,7 +169,7 @@ class Arrivals:
 
 
 async def arrive(url: str, bodies: Iterator[Body], rate: float, duration: float) -> Arrivals:
-    """Send Poisson arrivals for so many seconds; wait for all answers."""
+    """Send Poisson arrivals for this many seconds; wait for all answers."""
     pauses, seconds, failed = random.Random(0), list[float](), list[Exception]()
     async with _session() as session:
 
@@ -185,7 +191,9 @@ async def arrive(url: str, bodies: Iterator[Body], rate: float, duration: float)
 
 
 async def stream(url: str, bodies: Iterator[Body], users: int, num_each: int) -> float:
-    """Have users ask and wait, so many times each; return generated tokens a second."""
+    """Run users who each send a number of requests one after another; return generated tokens per
+    second.
+    """
     async with _session() as session:
 
         async def ask() -> int:
@@ -198,7 +206,7 @@ async def stream(url: str, bodies: Iterator[Body], users: int, num_each: int) ->
 
 
 def numbered(texts: list[str], make: Callable[[str], Body]) -> Iterator[Body]:
-    """Ask for the texts again and again, each time with another number, so that none is cached."""
+    """Yield the texts repeatedly, each with another number, so that none is cached."""
     for number in count():
         yield make(f"{texts[number % len(texts)].rstrip('.')} {number}.")
 
@@ -224,7 +232,7 @@ STREAMS_EACH = 4  # completions of a user in one turn
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run of a server showed: its speed, and the numbers behind it."""
+    """The result of one run of a server: its speed, and the numbers behind it."""
 
     rate: float
     raw: Any
@@ -296,7 +304,9 @@ def sustained(texts: list[str], body: Body, rates: Sequence[float], seconds: flo
 
 
 def streamed(prompts: list[str], body: Body, users: int) -> Measure:
-    """Return what finds the tokens a second of so many users who wait for their completions."""
+    """Return a function that measures the tokens per second of a number of users who wait for their
+    completions.
+    """
 
     def measure(url: str) -> Measured:
         bodies = numbered(prompts, lambda prompt: {"prompt": prompt, **body})

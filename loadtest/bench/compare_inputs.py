@@ -36,10 +36,12 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Given:
-    """What goes in.
+    """The inputs of a comparison.
 
-    even: sentences for batches, or prompts. file: those of a file that is given at once.
-    ids: of the even ones, then of the file. kept_of_file: which of its lines are raced over.
+    even: sentences for batches, or prompts.
+    file: sentences of a file that is given as a whole.
+    ids: token ids of the even ones, then of the file.
+    kept_of_file: which lines of the file are used.
     """
 
     card: ModelCard
@@ -62,7 +64,7 @@ class Given:
         return OF_LANGUAGE_MODELS if self.is_of_language_model else OF_TRANSLATORS
 
     def shortened(self, num_sentences: int) -> "Given":
-        """Return it with so many sentences of the file at most."""
+        """Return the inputs with at most this many sentences of the file."""
         ids = self.ids[: len(self.even) + num_sentences]
         return replace(
             self,

@@ -105,8 +105,8 @@ def drive(
     num_in_flight: int | None,
     first_token: FirstToken,
 ) -> Outputs:
-    """Keep so many requests in flight until all have ended; return their tokens, in the order of
-    the inputs, which are the requests' ids. None leaves all at the engines' scheduler at once.
+    """Keep a number of requests in flight until all have ended; return their tokens in the order of
+    the inputs, whose numbers are the request ids. None submits all requests at once.
     """
     found: dict[str, list[int]] = {request.request_id: [] for request in requests}
     readers = [Reader(engine, found, first_token) for engine in engines]
@@ -182,7 +182,7 @@ async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple
 
 
 class VectorsWorker:
-    """Gives texts their vectors; the longest go first, as `attendant embed` has it."""
+    """Encodes texts, the longest first, as `attendant embed` does."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.version = version("attendant")

@@ -1,4 +1,4 @@
-"""What a race found, and computes ratios and spreads from the raw turns."""
+"""The results of a comparison: ratios and spreads, computed from the raw turns."""
 
 import json
 import statistics
@@ -29,9 +29,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Describes how far outputs are equal to ours.
+    """How many outputs are equal to ours.
 
-    bleu_difference: ours less theirs, against references; None without any.
+    bleu_difference: our BLEU minus theirs; None without references.
     """
 
     same: int

@@ -1,4 +1,4 @@
-"""A race: starts who takes part, has them compete at each workload, collects what came."""
+"""A comparison: start the engines, run each workload in turns, collect the results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,10 +39,12 @@ OVER_HTTP = (Kind.OPEN_LOOP, Kind.STREAMS)
 
 @dataclass(frozen=True)
 class Plan:
-    """Describes what to race over and how long.
+    """The workloads of a comparison, and their duration.
 
-    peers: models by the names of `PEERS`. references: of the file's sentences, if there are any.
-    rates, seconds: requests a second of an open loop, one after the other, and how long each.
+    peers: models by the names of `PEERS`.
+    references: of the file's sentences, if there are any.
+    rates, seconds: requests per second of the open loop, one rate after another, and the duration
+        of each.
     """
 
     workloads: Sequence[Workload]
@@ -57,7 +59,7 @@ class Plan:
 
 @dataclass
 class Race:
-    """A race, and afterwards what it found, and why peers were skipped."""
+    """A comparison, its results, and the reasons why peers were skipped."""
 
     plan: Plan
     setup: Setup
@@ -201,7 +203,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Scale:
-    """Says in which unit the speed of a workload is given, and how much a turn got done of it."""
+    """The unit of a workload's speed, and how much of it a turn has done."""
 
     unit: str
     done: int | None = None
@@ -221,9 +223,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Checker:
-    """Knows how outputs become text, and what they should have been.
+    """Converts outputs to text and compares them with references.
 
-    references: of the inputs of the workload, in their order; None where there are none.
+    references: in the order of the workload's inputs; None if there are none.
     """
 
     read: Callable[[list[int]], str]

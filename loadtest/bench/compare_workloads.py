@@ -1,4 +1,4 @@
-"""Names what is raced over: how many sentences in flight, which search, which inputs."""
+"""The workloads of a comparison: number of sentences in flight, search, inputs."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,11 +6,14 @@ from typing import Any
 
 
 class Kind(Enum):
-    """Describes what goes in and comes out.
+    """The inputs and outputs of a workload.
 
-    TRANSLATE: token ids of sentences. TEXTS: sentences as text. CONTINUE: token ids of prompts.
-    ENCODE: token ids of texts whose vectors are wanted.
-    OPEN_LOOP: sentences over HTTP, at a rate. STREAMS: prompts over HTTP, so many users.
+    TRANSLATE: token ids of sentences.
+    TEXTS: sentences as text.
+    CONTINUE: token ids of prompts.
+    ENCODE: token ids of texts whose vectors are computed.
+    OPEN_LOOP: sentences over HTTP, at a rate.
+    STREAMS: prompts over HTTP, by a number of users.
     """
 
     TRANSLATE = "translate"
@@ -23,11 +26,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Workload:
-    """Describes one row of the race.
+    """One row of the comparison.
 
-    batch: sentences in flight, or users over HTTP; None gives the whole file at once.
-    is_sorted: a peer may first sort a file by length, which nobody can who answers as texts come.
-    aims: how many times as fast as a peer we want to be.
+    batch: sentences in flight, or users over HTTP; None submits the whole file at once.
+    is_sorted: whether a peer may first sort the file by length, which a server cannot do.
+    aims: the ratio of speeds that we want to reach, by peer.
     """
 
     name: str
@@ -83,9 +86,10 @@ BATCHES_PER_TURN = 8
 
 @dataclass(frozen=True)
 class Inputs:
-    """Describes where the inputs of workloads lie in what all engines are given.
+    """The ranges of the workloads' inputs among all inputs.
 
-    num_even: those for batches come first. num_in_file: those of a file given at once.
+    num_even: number of inputs for batches, which come first.
+    num_in_file: number of sentences of the file.
     """
 
     num_even: int

@@ -43,9 +43,9 @@ Raw = dict[str, float]
 
 @dataclass(frozen=True)
 class ComparisonOptions:
-    """Describes what to compare with.
+    """What to compare.
 
-    batch: requests in flight; None means what suits the comparison.
+    batch: requests in flight; None is the default of the comparison.
     clock: of beam search and sampling.
     """
 
@@ -58,9 +58,9 @@ class ComparisonOptions:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
-    says: what `value` is in each of the repetitions, beside the raw numbers it comes from.
+    says: the meaning of `value`, which each repetition has beside the raw numbers.
     """
 
     says: str
@@ -83,7 +83,7 @@ class Comparison:
 
 
 def compare_beam(workload: Workload, options: ComparisonOptions) -> Comparison:
-    """Compare the time of the same sentences by beam search and greedily, so many in flight."""
+    """Compare the time of the same sentences with beam search and with greedy decoding."""
     batch = options.batch or 8
     engine = workload.engine(batch * options.beam.num_beams)
     count = SENTENCES_EACH * batch
@@ -123,8 +123,8 @@ def compare_sampling(workload: Workload, options: ComparisonOptions) -> Comparis
 
 
 def compare_graph(workload: Workload, options: ComparisonOptions) -> Comparison:
-    """Compare what the engine needs for steps of full batches, without what it reads (sources,
-    prompts), with as many runs of the step graph alone over the rows as the engine has left them.
+    """Compare the time of the engine's steps with full batches, without reading sources and
+    prompts, with the time of as many runs of the step graph alone over the same states.
     """
     batch = options.batch or 32
     graphs = open_graphs(workload.parts.bundle, workload.config(batch))
@@ -237,8 +237,8 @@ def compare_prefix(workload: Workload, options: ComparisonOptions) -> Comparison
 
 
 def compare_drafts(workload: Workload, options: ComparisonOptions) -> Comparison:
-    """Compare the time of the same requests without and with drafts, so many in flight; count the
-    runs of a row for each of its tokens.
+    """Compare the time of the same requests without and with speculative decoding; count the runs
+    for each token.
     """
     if not workload.parts.bundle.manifest.num_verified:
         raise click.UsageError("drafts: needs a bundle with a graph verify; export it again")
@@ -296,7 +296,7 @@ COMPARISONS: dict[str, Callable[[Workload, ComparisonOptions], Comparison]] = {
 
 
 class RecordedGraph:
-    """Stands in for a graph, and keeps its last run over a full batch."""
+    """A graph that keeps the inputs of its last run over a full batch."""
 
     def __init__(self, graph: Graph, num_rows: int) -> None:
         self._graph, self._num_rows = graph, num_rows

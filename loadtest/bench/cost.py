@@ -1,4 +1,4 @@
-"""Holds `attendant cost`, which tells what a token costs a model at each length."""
+"""`attendant cost`: the cost of a token at each length."""
 
 import json
 from dataclasses import asdict

@@ -34,10 +34,11 @@ class Way(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Phase:
-    """What a token costs while a model reads, or writes.
+    """The cost of reading, or of writing.
 
-    operations: per token of one row, floating-point. seconds: per token of all rows together.
-    in_turn: tokens are read one after the other, in a loop.
+    operations: floating-point operations per token of one row.
+    seconds: per token of all rows together.
+    in_turn: whether tokens are read one after another in a loop.
     """
 
     operations: float
@@ -47,11 +48,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Point:
-    """What a model costs at one length.
+    """The cost of a model at one length.
 
-    read: None where a model has nothing to read at once. write: None where it writes nothing.
-    state_bytes: what a request of this length keeps. touched_bytes: of states, what writing one
-    token reads and writes.
+    read: None if the model reads nothing at once.
+    write: None if the model writes nothing.
+    state_bytes: bytes of the states of a request of this length.
+    touched_bytes: bytes of states that are read and written for one token.
     """
 
     length: int
@@ -141,7 +143,7 @@ def _state_bytes(manifest: Manifest, length: int) -> int:
 
 
 def _touched_bytes(manifest: Manifest, length: int) -> int:
-    """Count what writing a token reads, and once more what it overwrites."""
+    """Return the bytes that writing a token reads, and again those that it overwrites."""
     twice = {StateKind.REPLACE}
     return sum((1 + (each.kind in twice)) * _bytes(each, length) for each in manifest.states)
 
@@ -152,9 +154,9 @@ def _bytes(state: StateSpec, length: int) -> int:
 
 
 def way_of(points: Sequence[Point]) -> Way:
-    """Return how layers read: what a token costs rises with attention; what runs token by token, or
-    keeps as much of a long text as of a short one, is a recurrence. Of a model that reads only by
-    its steps, what it writes tells.
+    """Return how layers read: with attention the cost of a token rises with the length; a layer
+    that runs token by token, or keeps states of constant size, is a recurrence. A model that reads
+    only by its steps is classified by how it writes.
     """
     read = points[0].read
     if read is None:
@@ -175,7 +177,7 @@ PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "G
 
 @dataclass(frozen=True)
 class Cost:
-    """Holds multiply-adds of one row, and bytes of weights that a run reads once for all rows."""
+    """Multiply-adds of one row, and bytes of weights that a run reads once for all rows."""
 
     multiply_adds: int
     weight_bytes: int

@@ -1,4 +1,4 @@
-"""Runs a bundle's graphs at one length: what they compute there, and how long it takes."""
+"""Run the graphs of a bundle at one length; count their operations and measure their time."""
 
 import json
 import tempfile
@@ -49,7 +49,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run computes: floating-point operations, and which operators it ran."""
+    """The floating-point operations of a run, and the operators it ran."""
 
     operations: int
     operators: frozenset[str]
@@ -193,9 +193,9 @@ MOVES = frozenset(
 
 @dataclass(frozen=True)
 class Lengths:
-    """Describes what shapes alone do not.
+    """Lengths that shapes alone do not show.
 
-    filled: positions that hold something, where buffers have room for `capacity` of them.
+    filled: number of positions in use, of the `capacity` of the buffers.
     """
 
     capacity: int

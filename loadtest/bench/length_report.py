@@ -1,4 +1,4 @@
-"""Writes costs by length as tables: what kind of model it is, and what it was found to cost."""
+"""Tables of costs by length: the kind of a model, and its measured cost."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

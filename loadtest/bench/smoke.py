@@ -105,7 +105,7 @@ def compare_host(workload: Workload) -> Comparison:
 
 
 class MeteredGraph:
-    """Stands in for a graph, and sums up what its runs take."""
+    """A graph that sums up the time of its runs."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

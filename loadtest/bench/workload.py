@@ -1,4 +1,4 @@
-"""Says what the bench asks of a model: sentences or prompts, as the service asks its engine."""
+"""The requests of the benchmarks: sentences or prompts, built as the service builds them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -42,10 +42,10 @@ PROMPT_NEW_TOKENS = 64
 
 @dataclass(frozen=True)
 class Workload:
-    """Holds a model, where to run it, and what is asked of it again and again.
+    """A model, the device that runs it, and the requests that are repeated.
 
     texts: sentences to translate, or prompts.
-    decoding: greedy; the options of the bench and its comparisons change it.
+    decoding: greedy; options of the benchmarks and comparisons change it.
     """
 
     parts: ModelParts
@@ -57,7 +57,9 @@ class Workload:
     def config(
         self, slots: int, prefix_cache_bytes: int = 0, speculation: bool = False
     ) -> EngineConfig:
-        """Say how big the engine is. Caches are off: the bench repeats its texts, users do not."""
+        """Return the configuration of the engine. Caches are off, because the benchmark repeats its
+        texts.
+        """
         return EngineConfig(
             slots,
             self.threads,

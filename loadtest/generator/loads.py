@@ -1,4 +1,4 @@
-"""Sends requests when they are due: users who wait for their answers, or a rate that does not."""
+"""Send requests when they are due: by users who wait for their answers, or at a rate."""
 
 import asyncio
 import random
@@ -58,11 +58,11 @@ class Load(ABC):
             raise self._failure
 
     def stop(self) -> None:
-        """Send no more, and wait for the answers to what was sent."""
+        """Send no more requests, and wait for the answers."""
         self._stopped.set()
 
     def abort(self) -> None:
-        """Send no more, and close the connections of what was sent."""
+        """Send no more requests, and close the open connections."""
         self.stop()
         for task in self._tasks:
             task.cancel()

@@ -73,7 +73,7 @@ class LibreTranslate(ApiProtocol):
 
 
 class OpenAI(ApiProtocol):
-    """What completions and chats have in common."""
+    """Base class of completions and chats."""
 
     can_stream = True
     translates = False

@@ -44,7 +44,10 @@ _BAR = "{desc} {percentage:3.0f}%|{bar:20}| {elapsed}{postfix}"
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has done so far. ended_in_window: requests that ended after the warm-up."""
+    """The state of a run.
+
+    ended_in_window: requests that ended after the warm-up.
+    """
 
     answers: int = 0
     errors: int = 0

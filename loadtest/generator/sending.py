@@ -33,7 +33,7 @@ _DETAIL_CHARACTERS = 200
 
 @dataclass(slots=True)
 class _Trace:
-    """What is known of a request so far."""
+    """The state of a request."""
 
     sent: float
     status: int | None = None

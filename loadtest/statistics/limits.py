@@ -43,7 +43,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A limit and what was measured. An unknown figure keeps no limit."""
+    """A limit and the measured figure. An unknown figure does not meet a limit."""
 
     limit: Limit
     measured: Estimate

@@ -1,4 +1,6 @@
-"""`attendant keys`: who may ask a server that is started with `--keys`."""
+"""`attendant keys` manages the keys of a server that is started with `--keys`; `attendant models`
+loads and unloads models.
+"""
 
 import json
 import os

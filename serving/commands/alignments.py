@@ -33,9 +33,9 @@ Heads = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Panel:
-    """What one sentence attends to.
+    """The attention of one sentence.
 
-    head: None if it is the mean over several.
+    head: None for the mean over several heads.
     """
 
     attention: "SentenceAttention"

@@ -1,6 +1,6 @@
-"""The weights of one kind of attention for a sentence, by words or by the pieces they are made of.
+"""The weights of one kind of attention for a sentence, by words or by tokens.
 
-Those that look are rows, what they look at are columns. It knows text and numbers only.
+Rows attend to columns. This module knows text and numbers only.
 """
 
 import re
@@ -45,9 +45,8 @@ def text_of(tokens: Sequence[str]) -> str:
 
 
 def labelled(view: View, by_pieces: bool) -> View:
-    """Name the rows and columns of a view of tokens, or sum it up to words first.
-
-    A word's weight is the sum over its tokens in a column, the mean over them in a row.
+    """Return a view by tokens or by words, with the labels of rows and columns. The weight of a
+    word is the sum over its tokens in a column and the mean over them in a row.
     """
     rows, row_shares = _parts(view.rows, by_pieces or view.kind == AttentionKind.HOPS)
     columns, column_shares = _parts(view.columns, by_pieces)
@@ -62,9 +61,8 @@ def labelled(view: View, by_pieces: bool) -> View:
 
 
 def _parts(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], Array]:
-    """Return what is drawn of tokens, and how much of each belongs to it: [parts, tokens].
-
-    A piece that begins a word has a low line, as SentencePiece writes it.
+    """Return the labels of the tokens or words to be drawn, and the share of each token in them:
+    [parts, tokens]. A token that begins a word is marked with a low line, as in SentencePiece.
     """
     if by_pieces:
         return tuple(token.replace(" ", "▁") for token in tokens), np.eye(len(tokens))
@@ -88,9 +86,8 @@ def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
 
 
 def _named(labels: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """Name special tokens, which have no text, and blanks.
-
-    A text that a decoder reads begins with what starts it, any other ends with what ends it.
+    """Return labels for special tokens, which have no text, and for blanks. A text that a decoder
+    reads begins with the start token; any other ends with the end token.
     """
     named = ["".join(_BLANKS.get(each, each) for each in label) or "<tag>" for label in labels]
     if labels[-1] == "":

@@ -1,7 +1,5 @@
-"""Draws who looks at whom within a text: a sheet of heat maps, a row of them for each layer and a
-column for each head; or one word's looks as lines, as Vaswani et al. 2017 do in figures 3 to 5.
-
-It knows views only. Needs matplotlib.
+"""Plot the attention within a text: heat maps, a row of them for each layer and a column for each
+head; or the attention of one word as lines (Vaswani et al. 2017, figures 3 to 5). Needs matplotlib.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +26,7 @@ _LINES_WIDTH = 1.6
 
 
 class _Size(NamedTuple):
-    """Describes how large a cell of a map is, and its labels; none where they would not fit."""
+    """The size of a cell of a heat map and of its labels; no labels where they would not fit."""
 
     cell: float
     points: float | None

@@ -1,4 +1,4 @@
-"""What the commands share: options, lines of input, progress."""
+"""Options, input lines and progress bars that commands share."""
 
 import signal
 import sys
@@ -128,11 +128,11 @@ def flag_of(option: Option) -> str:
 def decoding_options(
     is_recommended: bool = True, has_source: bool = True, **defaults: str
 ) -> Decorator:
-    """Give a command the options of decoding, each None where it is not given.
+    """Add the decoding options to a command; an option that is not given is None.
 
-    is_recommended: what is not given is as the bundle recommends.
-    has_source: the command runs models with a source.
-    defaults: words for what holds where an option is not given, else those of its declaration.
+    is_recommended: options that are not given have the values that the bundle recommends.
+    has_source: whether the command runs models with a source.
+    defaults: texts for the defaults in `--help`, if they differ from the declared ones.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +146,9 @@ def decoding_options(
 
 
 def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Take what was given of the options of decoding from all options of a command."""
+    """Return the decoding options that were given, and remove them from all options of a
+    command.
+    """
     return {name: values[name] for name in OPTIONS if values.get(name) is not None}
 
 

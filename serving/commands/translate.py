@@ -203,8 +203,8 @@ async def translate_documents(
     files: Sequence[Path],
     output: Path,
 ) -> None:
-    """Translate one document after the other. Raises RequestError for what is no document, before
-    any is translated.
+    """Translate documents one after another. Raises RequestError for a file that is not a document,
+    before any is translated.
     """
     from tqdm import tqdm
 

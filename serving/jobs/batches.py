@@ -220,7 +220,9 @@ class Batches:
         return bool(left)
 
     async def _result_file(self, job: Batch, name: str, is_error: bool) -> FileRecord | None:
-        """Write one file of results; None if there are none. It has the same id each time."""
+        """Write one file of results; return None if there are no results. A repeated call uses the
+        same id.
+        """
         lines = await self._database.run(table.results, job.id, is_error)
         if not lines:
             return None

@@ -95,7 +95,7 @@ class JobQueue:
         self.wake(type(job.data))
 
     def wake(self, data: type[Any]) -> None:
-        """Have idle workers look for jobs of this kind at once."""
+        """Wake idle workers so that they look for jobs of this kind at once."""
         self._has_news[data].set()
 
     @asynccontextmanager

@@ -17,12 +17,13 @@ Shapes = dict[AttentionKind, AttentionShape]  # `Manifest.attention_shapes`
 
 @dataclass(frozen=True, slots=True)
 class AttentionMap:
-    """The answer to one attention query.
+    """The result of one attention query.
 
-    row_tokens: the tokens that attend. column_tokens: the tokens that they attend to.
-    weights: f32 [layers, heads, rows, columns]; 0 where a row cannot attend. Rows sum to 1, but for
-        the first of a memory of earlier positions, which is empty then.
-    layers, heads: the numbers of those along the axes; empty where the weights are a mean.
+    row_tokens: the tokens that attend.
+    column_tokens: the tokens that they attend to.
+    weights: f32 [layers, heads, rows, columns]; 0 where a row cannot attend. Rows sum to 1, except
+        the first row of a memory of earlier positions, which is empty.
+    layers, heads: their numbers along the axes; empty if the weights are a mean.
     """
 
     kind: str
@@ -37,8 +38,9 @@ class AttentionMap:
 class TokenTexts:
     """The texts of the tokens of one request.
 
-    source: as the encoder read them. given: tokens of the target that were not reported.
-    reported: the others, without a stop token.
+    source: as the encoder read them.
+    given: tokens of the target that the engine did not report.
+    reported: the other tokens of the target, without a stop token.
     """
 
     source: tuple[str, ...]

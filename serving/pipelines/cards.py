@@ -1,6 +1,6 @@
-"""Says what a client may know about a model: its name, its languages, its limits, its defaults.
+"""Model cards: what a client may know about a model: its name, languages, limits and defaults.
 
-A card is a plain value: it crosses to other processes, which serve the model by forwarding.
+A card is a plain value, because it is sent to other processes, which serve the model by forwarding.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from serving.text.languages import UNDETERMINED, matching
 
 @dataclass(frozen=True, slots=True)
 class PlanCard:
-    """Describes how a model runs in each replica, and how that was chosen."""
+    """The execution plan of a model in each replica, and how it was chosen."""
 
     engines: int
     threads: int
@@ -27,21 +27,21 @@ class PlanCard:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """Describes a model that is served.
+    """A model that is served.
 
-    source_languages: codes as the model has them.
-    target_languages: likewise.
+    source_languages, target_languages: codes in the spelling of the model.
     max_target_tokens: tokens of prompt and output together.
     num_attention_heads: heads whose attention over the source can be reported; 0 if it has none.
-    has_chat_template: whether it can be asked by messages.
-    generation: what its makers recommend where a request says nothing, by our fields' names.
-    plan: how it runs; None where it does not.
-    fingerprint: of all that decides what it answers, see `fingerprint_of`; None where it does not
-        run.
-    max_source_tokens: of one segment; None of a model without a source, or without a limit.
-    text: what its makers say of it, in Markdown; empty where it does not run.
-    attention: of each kind of attention that can be reported its layers and heads.
-    encoder: what it makes of a text; None of a model that decodes.
+    has_chat_template: whether the model accepts messages.
+    generation: the decoding options that its makers recommend as defaults, by the names of our
+        fields.
+    plan: None if the model does not run here.
+    fingerprint: of everything that decides the output, see `fingerprint_of`; None if the model does
+        not run here.
+    max_source_tokens: of one segment; None without a source or without a limit.
+    text: the model card in Markdown; empty if the model does not run here.
+    attention: the number of layers and heads of each kind of attention that can be reported.
+    encoder: the output of a model that only encodes, else None.
     """
 
     name: str
@@ -81,17 +81,19 @@ class ModelCard:
 
     @property
     def max_tokens(self) -> int:
-        """Return the most tokens of a request: of prompt and output, or of what is encoded."""
+        """Return the maximum number of tokens of a request: prompt and output, or the text to
+        encode.
+        """
         return self.max_target_tokens or self.max_source_tokens or 0
 
     @property
     def no_attention(self) -> str:
-        """Say why a model without heads cannot do what needs them."""
+        """Return why a model without attention heads cannot do what needs them."""
         return f"has no attention over its source: its architecture, {self.architecture}, has none"
 
     def targets_of(self, source: str) -> tuple[str, ...]:
-        """Return the languages that it translates a source language of its own into: into that
-        language itself only if there is no other.
+        """Return the languages into which the model translates a source language of its own. The
+        language itself is one of them only if there is no other.
         """
         others = (each for each in self.target_languages if each != source)
         if source == UNDETERMINED:

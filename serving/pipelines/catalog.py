@@ -21,7 +21,7 @@ from serving.text.languages import matching
 
 
 class Translator(Protocol):
-    """Translates: one model, or several together."""
+    """A model that translates, or several together."""
 
     @property
     def card(self) -> ModelCard: ...
@@ -32,7 +32,9 @@ class Translator(Protocol):
 
 
 class Generator(Protocol):
-    """Completes prompts: a language model, or a translator that is asked like one."""
+    """A model that completes prompts: a language model, or a translator behind the same
+    interface.
+    """
 
     card: ModelCard
 
@@ -52,7 +54,7 @@ class Model(Protocol):
     async def run(self, job: Job[Result]) -> Result: ...
 
     def stream(self, job: StreamedJob[Any, Item]) -> AsyncGenerator[Item, None]:
-        """Yield the answer piece by piece; closing the stream cancels the job."""
+        """Yield the result in parts. Closing the stream cancels the job."""
 
 
 _DOES = {
@@ -88,7 +90,9 @@ class Catalog:
         return ()
 
     async def models(self) -> list[Model]:
-        """Return all models, those of this process first; of two with one name the first counts."""
+        """Return all models, those of this process first. Of two with one name the first one
+        counts.
+        """
         found = dict(self._models)
         for model in await self.elsewhere():
             found.setdefault(model.card.name, model)
@@ -101,7 +105,7 @@ class Catalog:
     async def named(self, name: str, *tasks: Task) -> Model:
         """Return the model of that name. Raises ModelNotFound.
 
-        tasks: those that the model may be for, RequestError for another one; none allows any.
+        tasks: RequestError is raised for a model of another task; by default any task is allowed.
         """
         model = self._models.get(name)
         if model is None:
@@ -117,8 +121,8 @@ class Catalog:
     async def translator(
         self, name: str | None, source: str, target: str, may_pivot: bool = True
     ) -> Translator:
-        """Return what `translation_model` returns, or, if no model translates between the languages
-        and `may_pivot`, two that do together.
+        """Return the result of `translation_model`. If no model translates between the languages
+        and `may_pivot`, return two models that do so together.
         """
         try:
             return await self.translation_model(name, source, target)
@@ -155,8 +159,8 @@ def _between(models: Iterable[Model], source: str, target: str) -> Model | None:
 
 
 def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> RequestError:
-    """Return the error that names the languages there are, or the pairs among which the client has
-    to choose.
+    """Return an error that names the languages there are, or the pairs from which the client must
+    choose.
     """
     pairs = {
         (own, language)

@@ -244,7 +244,7 @@ class CompletionPipeline:
     ) -> CompletionDelta:
         """Add the attention maps to the last delta of the run's best completion.
 
-        end: None where a stop string ended it.
+        end: None if a stop string ended the completion.
         """
         request = run.request
         is_last = delta.finish_reason is not None and delta.index == run.index
@@ -295,8 +295,9 @@ def _deltas(completion: IncrementalCompletion, hypothesis: Hypothesis) -> Iterat
 
 
 class Structures:
-    """Compiles structures for one bundle's tokenizer, which is prepared when the first is asked
-    for: as a text begins, and as it goes on after a prompt, where that makes a difference.
+    """Compiles structures for the tokenizer of one bundle. A compiler is prepared on first use: one
+    for outputs that begin a text and, where it makes a difference, one for outputs that continue a
+    prompt.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop_ids: Iterable[int]) -> None:
@@ -306,9 +307,9 @@ class Structures:
         self._is_lossless = tokenizer.is_lossless
 
     async def constraint(self, decoding: Decoding, begins_text: bool) -> Constraint | None:
-        """Return what a job's output must follow; None if nothing was asked.
+        """Return the constraint that a job's output must follow; None if it has no structure.
 
-        Raises RequestError for what does not compile.
+        Raises RequestError for a structure that does not compile.
         """
         structure, stop_ids = decoding.structure, decoding.stop_token_ids
         if structure is None:

@@ -1,7 +1,7 @@
 """Build the engine requests of completion jobs, without an engine.
 
-The service, the offline commands and the bench all build their requests here, so that what is
-measured is what is served.
+The service, the offline commands and the benchmarks build their requests here, so that all of them
+run the same requests.
 """
 
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from serving.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class CompletionRun:
-    """One request to the engine and what its completions need to know beside it.
+    """One request to the engine, and what is needed to make completions of its events.
 
-    request: None where what is echoed is all that is wanted.
+    request: None if only the prompt is echoed.
     index: the number of its first completion.
-    echoed: tokens that the completion begins with and that the engine does not report.
-    begins_text: the completion, what is echoed included, is a text of its own.
+    echoed: tokens at the start of the completion that the engine does not report.
+    begins_text: whether the completion, including echoed tokens, begins a text.
     """
 
     request: GenerationRequest | None
@@ -40,21 +40,21 @@ class CompletionRun:
 
     @property
     def has_others(self) -> bool:
-        """Return whether it brings more than one completion."""
+        """Return whether the request has more than one completion."""
         beam = self.request.beam if self.request else None
         return beam is not None and beam.num_hypotheses > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt's tokens.
+    """The tokens of a prompt.
 
-    token_ids: without the bundle's own prefix.
-    num_before: how many tokens the bundle puts in front of them.
-    is_whole: the prefix is not put there: chats, which their template has written, and prompts
-        that are given as ids, which mean what they say.
-    ends_text: what comes next begins a text of its own.
-    field: what the client calls it.
+    token_ids: without the prefix of the bundle.
+    num_before: number of tokens that the bundle adds in front.
+    is_whole: True if the bundle adds no prefix: for chats, whose template has written it, and for
+        prompts given as ids.
+    ends_text: whether the completion begins a new text.
+    field: the client's name for the prompt.
     """
 
     token_ids: TokenIds
@@ -69,10 +69,10 @@ class Prompt:
 
 
 class CompletionRequests:
-    """Builds the requests of one bundle's jobs; needs no engine, so the bench can ask for them.
+    """Builds the requests of one bundle's jobs. Needs no engine.
 
-    `CompletionRequests(manifest, tokenizer).runs(job, number, prompt)` holds exactly the requests
-    that the service makes of a job's prompt, as `PromptReader` has read it.
+    `CompletionRequests(manifest, tokenizer).runs(job, number, prompt)` returns the requests that
+    the service makes for a prompt read by `PromptReader`.
     """
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
@@ -82,11 +82,11 @@ class CompletionRequests:
     def runs(
         self, job: CompletionJob, number: int, prompt: Prompt, constraint: Constraint | None = None
     ) -> Iterator[CompletionRun]:
-        """Yield the runs of one prompt: a beam search makes all its choices at once, each sample
-        is a run of its own.
+        """Yield the runs of one prompt. A beam search finds all choices in one run; each sample is
+        a run.
 
-        number: the prompt's among the job's prompts, from 0.
-        constraint: what the output must look like, compiled from the job's `structure`.
+        number: the number of the prompt among those of the job, from 0.
+        constraint: compiled from the job's `structure`.
         """
         given, forced = _given_and_forced(job, prompt)
         only_echoes = job.decoding.max_new_tokens == 0 and not forced
@@ -127,9 +127,8 @@ class CompletionRequests:
 
 
 def _given_and_forced(job: CompletionJob, prompt: Prompt) -> tuple[TokenIds, TokenIds]:
-    """Divide a prompt in what is only given and what is forced, so that the engine reports it.
-
-    The first token of all is forced only if the bundle's own prefix comes before it.
+    """Split a prompt into tokens that are only read and tokens that are forced, so that the engine
+    reports them. The very first token is forced only if the prefix of the bundle precedes it.
     """
     decoding = job.decoding
     if not job.echo or (decoding.logprobs is None and decoding.max_new_tokens != 0):
@@ -139,7 +138,7 @@ def _given_and_forced(job: CompletionJob, prompt: Prompt) -> tuple[TokenIds, Tok
 
 
 class PromptReader:
-    """Reads prompts for one bundle, without an engine."""
+    """Reads prompts for one bundle. Needs no engine."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
         self._name = manifest.name
@@ -153,9 +152,10 @@ class PromptReader:
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
 
     def read(self, prompt: str | TokenIds | Chat) -> Prompt:
-        """Return a prompt's tokens. A chat takes its time: its template runs in another process.
+        """Return the tokens of a prompt. A chat takes longer, because its template runs in another
+        process.
 
-        Raises RequestError for what the model cannot read.
+        Raises RequestError for a prompt that the model cannot read.
         """
         if isinstance(prompt, Chat):
             return self._chat_prompt(prompt)
@@ -166,7 +166,7 @@ class PromptReader:
         return self._prompt_of_ids(prompt)
 
     def check_length(self, prompt: Prompt, max_new_tokens: int) -> None:
-        """Raise RequestError if the prompt is empty, or leaves no room for so many tokens."""
+        """Raise RequestError if the prompt is empty, or leaves no room for `max_new_tokens`."""
         if prompt.num_tokens == 0:
             reason = "" if prompt.is_whole else ": this model has no start token"
             raise RequestError(prompt.field, "", f"must not be empty{reason}")

@@ -43,29 +43,28 @@ from serving.text.tokenizer import Tokenizer
 
 
 class EnginePort(Protocol):
-    """Runs requests."""
+    """The interface of the engine that pipelines use; `serving/engine/bridge.py` implements it."""
 
     def check_room(self, work: int, share: str, priority: int) -> None:
-        """Raise Overloaded if a job of about so much work, in tokens, would be refused
-        now."""
+        """Raise Overloaded if a job of about `work` tokens would be refused now."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield the request's events as they come; closing the generator cancels the request."""
+        """Yield the events of a request. Closing the generator cancels the request."""
 
     def stream(self, requests: Sequence[GenerationRequest]) -> AsyncGenerator[list[Event], None]:
-        """Yield the events of several requests as they come, those of one step together; either all
-        are accepted or none. Closing the generator cancels them all.
+        """Yield the events of several requests, those of one step together. Either all requests are
+        accepted or none. Closing the generator cancels them all.
         """
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """Return all events of all requests, once every one has ended.
+        """Return all events of all requests when every one has ended.
 
-        Either all are accepted or none. Cancelling cancels them all.
+        Either all requests are accepted or none. Cancelling the call cancels them all.
         """
 
 
 def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
-    """Raise what a request has failed with."""
+    """Raise the error with which a request has ended."""
     if isinstance(event, AbortedEvent):
         raise EngineStopped("the request was aborted: the engine is shutting down")
     if isinstance(event.error, EngineStopped | OutOfMemory | DeadlineExceeded):
@@ -74,7 +73,7 @@ def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
 
 
 def successful_end(events: Sequence[Event]) -> FinishedEvent:
-    """Return the last event of a request that ended as it should; raise what it failed with."""
+    """Return the last event of a request; raise the error if the request failed."""
     end = events[-1]
     if not isinstance(end, FinishedEvent):
         assert not isinstance(end, TokenEvent), "a request's last event is final"
@@ -83,8 +82,9 @@ def successful_end(events: Sequence[Event]) -> FinishedEvent:
 
 
 def ranked_hypotheses(events: Sequence[Event], num_forced: int) -> tuple[Hypothesis, ...]:
-    """Return the hypotheses of a beam search, best first; without one, what was generated, whose
-    score is the mean log-probability of the tokens after the first `num_forced`.
+    """Return the hypotheses of a beam search, best first. Without a beam search return the
+    generated text as the only hypothesis; its score is the mean log-probability of the tokens after
+    the first `num_forced`.
     """
     end = successful_end(events)
     if end.hypotheses:
@@ -107,10 +107,10 @@ _LIMITS = (MAX_NEW_TOKENS, "max_tokens", "max_completion_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What an output must look like.
+    """The structure that an output must have.
 
     value: a JSON schema, a regular expression, or a grammar in Lark's notation, as text; for a
-        choice the texts to choose from.
+        choice, the texts to choose from.
     field: the client's name for it.
     """
 
@@ -121,7 +121,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How the tokens of a job are chosen; see `GenerationRequest` for each field.
+    """The decoding options of a job; see `GenerationRequest` for each field.
 
     processors: without the bad words, which are texts here.
     share: the account that the job counts for in fair scheduling.
@@ -219,7 +219,7 @@ def _without(values: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def default_problems(generation: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the recommended defaults of a manifest."""
+    """Yield the problems of the recommended defaults in a manifest."""
     known = {*_recommendable(OPTIONS.values()), MAX_NEW_TOKENS, MAX_LENGTH_FACTOR}
     yield from (f"generation.{name}: unknown" for name in generation if name not in known)
     for name, value in generation.items():

@@ -1,8 +1,8 @@
 """Encode texts with models that have no decoder: each input is one engine request and gets one
 vector.
 
-The service, the offline commands and the bench all build their requests with `EncodingRequests`, so
-that what is measured is what is served.
+The service, the offline commands and the benchmarks build their requests with `EncodingRequests`,
+so that all of them run the same requests.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ Framed = tuple[TokenIds, int | None]  # ids, and where the second text of a pair
 
 
 class EncodingPipeline:
-    """Serves the jobs of one model that only encodes.
+    """Runs the jobs of one model that only encodes.
 
     max_inputs: of one job; None for any number.
     """
@@ -75,7 +75,8 @@ class EncodingPipeline:
     async def run(self, job: Job[Any]) -> Any:
         """Return the vectors of a job's inputs, or the tokens of a text, or the text of tokens.
 
-        Raises RequestError for what cannot be served, and Overloaded before any work is done.
+        Raises RequestError for jobs that the model cannot do, and Overloaded before any work is
+        done.
         """
         match job:
             case EncodeJob():

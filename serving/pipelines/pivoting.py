@@ -1,8 +1,8 @@
-"""Translates in two steps where no model has a pair of languages by itself: pt to en, en to fr.
+"""Translation by two models if no model has the language pair: pt to en, then en to fr.
 
-Of several ways through two models the one through English is taken; else the one whose first model,
-then whose language between, then whose second model is listed first. What must be known of source
-and target together, as alignments, is refused by name.
+If several pairs of models are possible, one through English is used; else the one whose first
+model, then pivot language, then second model is listed first. Options that need source and target
+together, such as alignments, are refused by name.
 """
 
 import time
@@ -26,7 +26,10 @@ _SHORTEST_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Describes a way through two models. source, pivot: as the first model has them."""
+    """Two models that translate together.
+
+    source, pivot: codes in the spelling of the first model.
+    """
 
     first: ModelCard
     source: str
@@ -35,8 +38,8 @@ class Route:
 
 
 def route_between(cards: Sequence[ModelCard], source: str, target: str) -> Route | None:
-    """Return the way that is taken from source to target; None if there is none, or if one model
-    has the pair in several ways, of which the client has to choose.
+    """Return the route from source to target; None if there is none, or if one model has the pair
+    in several variants, from which the client must choose.
     """
     if _has_pair(cards, source, target):
         return None
@@ -52,14 +55,16 @@ def is_reached(cards: Sequence[ModelCard], source: str, target: str) -> bool:
 
 
 def sources_for(cards: Sequence[ModelCard], target: str | None) -> list[str]:
-    """List the languages that can be translated into the target; all that are read without one."""
+    """Return the languages that can be translated into the target; without a target, all source
+    languages.
+    """
     sources = dict.fromkeys(code for card in cards for code in card.source_languages)
     return [each for each in sources if target is None or is_reached(cards, each, target)]
 
 
 def targets_by_source(cards: Sequence[ModelCard]) -> dict[str, set[str]]:
-    """Return what each language can be translated into, by one model or by two; of languages that
-    several models have, each by one code.
+    """Return the languages into which each language can be translated, by one model or by two. Of
+    several codes for one language only one is returned.
     """
     own: dict[str, set[str]] = {}
     for card in cards:
@@ -102,9 +107,9 @@ def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Ro
 
 
 class PivotTranslator:
-    """Translates by two models, one after the other; it is a `Translator` as each of them is.
+    """Translates with two models, one after the other. It has the interface of a `Translator`.
 
-    pivot: the language between, as the first model has it.
+    pivot: the language between, in the spelling of the first model.
     """
 
     def __init__(self, route: Route, models: Iterable["Translator"]) -> None:
@@ -121,7 +126,7 @@ class PivotTranslator:
         return _joined(between, last)
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
-        """Stream the second step; the first has to be done before."""
+        """Stream the second translation; the first must be complete before it starts."""
         started = time.monotonic()
         between = await self._between(job)
         second = self._second.stream(self._onwards(job, between, started))
@@ -130,9 +135,10 @@ class PivotTranslator:
                 yield _joined(between, item) if isinstance(item, Translation) else item
 
     async def _between(self, job: TranslationJob) -> Translation:
-        """Translate into the pivot: no alternatives, drawing nothing, by beam search if the job is.
+        """Translate into the pivot language without alternatives and without sampling; by beam
+        search if the job uses it.
 
-        Raises RequestError for what does not pass through two models.
+        Raises RequestError for options that two models cannot fulfil.
         """
         for field, value in _for_one_model(job):
             self._refuse(field, value)
@@ -163,7 +169,7 @@ class PivotTranslator:
 
 
 def _joint_card(route: Route) -> ModelCard:
-    """Describe both models as one, with the defaults of the second."""
+    """Return the card of both models together, with the defaults of the second."""
     first, second = route.first, route.second
     return replace(
         second,
@@ -192,7 +198,7 @@ def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
 
 
 def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
-    """Name what was asked for that does not pass through two models."""
+    """Yield the options of a job that need a single model."""
     asked: dict[str, object] = {
         "alignments": job.wants_alignments,
         "return_attention": job.tells_attention or len(job.attention_queries),
@@ -204,7 +210,7 @@ def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
 
 
 def _joined(between: Translation, last: Translation) -> Translation:
-    """Return the second step's translation with the tokens of both."""
+    """Return the second translation with the token counts of both."""
     return replace(
         last,
         num_source_tokens=between.num_source_tokens + last.num_source_tokens,

@@ -1,4 +1,4 @@
-"""Merge streams, cut a stream into batches, and work on many items while keeping their order."""
+"""Merge streams, split a stream into batches, and process items concurrently in order."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """Yield the items of several streams as they come.
+    """Yield the items of several streams as they arrive.
 
     Closing the merged stream closes them all; the first failure ends them all.
     """
@@ -29,7 +29,9 @@ async def merge(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T,
 
 
 async def in_batches(stream: AsyncGenerator[T, None]) -> AsyncGenerator[list[T], None]:
-    """Yield what came since the last batch as the next one: as few as the reader is slow."""
+    """Yield lists of the items that have arrived since the last list; the slower the reader, the
+    longer the lists.
+    """
     items: asyncio.Queue[T | None] = asyncio.Queue()
     task = asyncio.create_task(_drain(stream, items))
     try:
@@ -82,12 +84,12 @@ Result = TypeVar("Result")
 async def in_order(
     work: Callable[[Item], Coroutine[Any, Any, Result]], items: Iterable[Item], max_at_work: int
 ) -> AsyncGenerator[Result, None]:
-    """Work on many items at once and yield the results in the order of the items.
+    """Process many items concurrently and yield the results in the order of the items.
 
-    Items are taken on another thread, as they may come from a pipe that is in no hurry; a result is
-    given as soon as it is there and those before it were given.
+    Items are taken on another thread, because they may come from a slow pipe. A result is yielded
+    as soon as it and those before it are complete.
 
-    max_at_work: most items that wait for their results at once.
+    max_at_work: maximum number of items in progress.
     """
     started: asyncio.Queue[asyncio.Task[Result] | None] = asyncio.Queue()
     feeder = Feeder(asyncio.get_running_loop(), max_at_work)
@@ -110,10 +112,10 @@ async def in_order(
 
 
 class Feeder:
-    """Takes items on a thread and hands them to an event loop, so many ahead and no more.
+    """Takes items on a thread and passes them to an event loop, up to `max_ahead` of them ahead.
 
-    The thread does not wait for the loop after each item: beside engines at work that would take
-    milliseconds, and the engines would wait for items.
+    The thread does not wait for the loop after each item: while engines run, that takes
+        milliseconds, and the engines would wait for items.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_ahead: int) -> None:
@@ -122,7 +124,7 @@ class Feeder:
         self._is_stopped = False
 
     def feed(self, items: Iterable[Item], take: Callable[[Item], None]) -> None:
-        """Have `take` called on the loop for each item."""
+        """Call `take` on the loop for each item."""
         for item in items:
             self._room.acquire()
             if self._is_stopped:

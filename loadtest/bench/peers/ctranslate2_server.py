@@ -20,7 +20,7 @@ NOT_INSTALLED = 3  # exit code
 
 @dataclass(frozen=True)
 class Waiting:
-    """Holds a request until a worker has its translation."""
+    """A request that waits for its translation."""
 
     text: str
     max_new_tokens: int

@@ -1,5 +1,5 @@
-"""Answers what is asked of a language model with translations, so that whoever knows only
-completions and chats can ask a translator.
+"""A translator behind the interface of a language model, for clients that know only completions and
+chats.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 class TranslatingGenerator:
-    """Translates these texts, one for each prompt of the job that it is given: it is a `Generator`.
+    """Translates texts, one for each prompt of a completion job. It has the interface of a
+    `Generator`.
 
-    Where nothing else is said translations are greedy, and as long as they have to be.
+    By default translations are greedy, and their length is not limited.
     """
 
     def __init__(
@@ -41,10 +42,10 @@ class TranslatingGenerator:
         return await collect(self.stream(job), job.num_completions)
 
     async def stream(self, job: CompletionJob) -> Deltas:
-        """Yield what is certain of each translation, and at the end what is left of all.
+        """Yield the parts of each translation that are final, and at the end the rest of all.
 
-        Of several samples each is a translation of its own; of several hypotheses the first comes
-        piece by piece. Raises RequestError for what can be asked of language models only.
+        Each sample is a translation of its own; of several hypotheses only the first is streamed.
+        Raises RequestError for options that only language models have.
         """
         _check(self.card.name, job)
         wanted = self._job(job)
@@ -90,7 +91,7 @@ def _check(name: str, job: CompletionJob) -> None:
 
 
 def _with_all_hypotheses(decoding: Decoding) -> Decoding:
-    """Ask for all hypotheses: some may be the same text."""
+    """Return the decoding with all hypotheses of the beam, because some may be the same text."""
     beam = decoding.beam
     assert beam is not None
     return replace(decoding, beam=replace(beam, num_hypotheses=beam.num_beams))
@@ -99,8 +100,8 @@ def _with_all_hypotheses(decoding: Decoding) -> Decoding:
 def _last_deltas(
     job: CompletionJob, translation: Translation, step: int
 ) -> Iterator[CompletionDelta]:
-    """Yield the end of each choice. Tokens are counted for all of them together, with the first;
-    of a prompt's alternatives that are fewer than its choices the last stands for what is missing.
+    """Yield the last delta of each choice. The first one counts the tokens of all choices. If a
+    prompt has fewer alternatives than choices, the last one is repeated.
     """
     repeated = job.num_choices // step
     for number, renderings in enumerate(translation.renderings):

@@ -1,4 +1,4 @@
-"""Finds the terms of a glossary in a segment, and their translations in its translation."""
+"""Find the terms of a glossary in a segment, and their translations in its translation."""
 
 import re
 from collections import Counter
@@ -18,17 +18,17 @@ NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 @dataclass(frozen=True, slots=True)
 class FoundTerm:
-    """A place in a segment where a term of the glossary occurs, and the term's translations."""
+    """An occurrence of a term in a segment, and the term's translations."""
 
     span: Span
     translations: tuple[str, ...]
 
 
 class Glossary:
-    """Finds terms in a source. Where several share a word the longest is meant, and of terms that
-    differ in capitals only the one that is written so.
+    """Finds terms in a source. Where terms overlap the longest one counts; of terms that differ in
+    capitals only, the one with the spelling of the source.
 
-    Raises RequestError for a translation that cannot be written.
+    Raises RequestError for a translation that the model cannot write.
     """
 
     def __init__(self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer) -> None:
@@ -39,7 +39,7 @@ class Glossary:
             self._numbers_of.setdefault(first_word(entry.term), []).append(number)
 
     def found(self, segment: str) -> tuple[FoundTerm, ...]:
-        """Return the terms of a segment in their order. Raises RequestError for too many."""
+        """Return the terms of a segment in order. Raises RequestError if there are too many."""
         if not self._entries:
             return ()
         meant = self._in_order(segment)
@@ -49,7 +49,7 @@ class Glossary:
         return tuple(FoundTerm(each.span, self._translations[each.number]) for each in meant)
 
     def spans(self, text: str) -> Iterator[Span]:
-        """Yield where terms lie in a text of any length."""
+        """Yield the spans of terms in a text of any length."""
         return (each.span for each in self._in_order(text))
 
     def _in_order(self, text: str) -> "list[_Match]":
@@ -66,7 +66,7 @@ class Glossary:
 
 
 class _Match:
-    """Holds one place where the term of an entry occurs."""
+    """One occurrence of the term of an entry."""
 
     def __init__(self, number: int, term: str, match: re.Match[str]) -> None:
         self.number, self.span = number, Span(*match.span())
@@ -74,7 +74,7 @@ class _Match:
 
 
 def _meant(matches: Iterable[_Match]) -> list[_Match]:
-    """Return those that are left where longer ones go first."""
+    """Return the matches that do not overlap; longer ones come first."""
     taken: list[_Match] = []
     for each in sorted(matches, key=lambda each: (*each.rank, each.span)):
         if not any(overlap(each.span, other.span) for other in taken):
@@ -98,7 +98,7 @@ def _checked(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
 
 
 class WantedTerms:
-    """Knows which terms the translation of a segment must have, each as often as its source."""
+    """The terms that the translation of a segment must contain, each as often as its source."""
 
     def __init__(self, found: Sequence[FoundTerm]) -> None:
         self.found = found
@@ -112,12 +112,12 @@ class WantedTerms:
         self._pattern = terms_pattern(self._owner)
 
     def written(self, text: str) -> list[tuple[Span, tuple[str, ...]]]:
-        """Return where translations of terms are, and of which term they are."""
+        """Return the spans of the translations of terms in a text, each with its term."""
         matches = self._pattern.finditer(text)
         return [(Span(*match.span()), self._owner[match.group()]) for match in matches]
 
     def missing(self, text: str) -> list[FoundTerm]:
-        """Return all places of those terms that are written too seldom."""
+        """Return all occurrences of the terms that the text contains too seldom."""
         num_written = Counter(translations for _, translations in self.written(text))
         return [
             each
@@ -131,5 +131,5 @@ class WantedTerms:
 
 
 def capitalised(text: str) -> str:
-    """Return a text as it may begin a sentence."""
+    """Return a text as it would begin a sentence."""
     return text[:1].upper() + text[1:]

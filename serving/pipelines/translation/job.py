@@ -1,6 +1,6 @@
 """Translation jobs and their results, as text. An ICU message is a job of several texts.
 
-Plain values: they cross to another process when another worker group serves the model.
+All are plain values, because they are sent to other processes.
 """
 
 import re
@@ -22,7 +22,7 @@ from serving.text.sentences import Splitting
 
 @dataclass(frozen=True, slots=True)
 class GlossaryEntry:
-    """Gives a source term the ways in which it may be translated."""
+    """A source term and its allowed translations."""
 
     term: str
     translations: tuple[str, ...]
@@ -30,26 +30,25 @@ class GlossaryEntry:
 
 @dataclass(frozen=True, slots=True)
 class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"]):
-    """Asks for the translations of some texts.
+    """A request to translate some texts.
 
-    source: a language by any of its codes; as the model has it once the pipeline has checked it.
-    target: likewise.
-    num_alternatives: further translations of each text.
-    target_prefix: what the translation of each text begins with; without a space at its end, its
-        last word may go on.
-    alternatives_at_prefix: alternatives differ in the token that follows the prefix.
-    glossary: terms that, where they occur, must be translated so.
-    placeholders: texts that go from source to target as they are, found there by the attention;
-        without any, all that look like placeholders; None leaves them to the model.
-    replaces_unknown: the model's unknown token gives way to the source word it attends to.
-    tells_attention: the attention of each sentence is wanted.
-    attention_queries: attention weights that are wanted of the best translation of each sentence.
-    tells_scores: the scores of translations that were not searched are wanted; else they are 0.
-    attention_heads: those whose attention counts; without any, those the bundle recommends.
-    markup: what the tags in the texts are; None if there are none. XML texts are fragments.
-    protection: web and e-mail addresses, code, placeholders, numbers and the like reach the
-        translation as they are.
-    splitting: where texts are cut.
+    source, target: any code of a language; the pipeline replaces it by the model's own.
+    num_alternatives: number of further translations of each text.
+    target_prefix: the beginning of the translation of each text. If it does not end with a space,
+        its last word may continue.
+    alternatives_at_prefix: whether alternatives differ in the token after the prefix.
+    glossary: terms that must be translated as given.
+    placeholders: texts that are copied from source to target, placed by attention. An empty tuple
+        stands for everything that looks like a placeholder; None leaves them to the model.
+    replaces_unknown: whether the unknown token is replaced by the source word that it attends to.
+    tells_attention: whether the attention of each sentence is returned.
+    attention_queries: attention weights of the best translation of each sentence that are returned.
+    tells_scores: whether translations without a beam search get scores; otherwise these are 0.
+    attention_heads: the heads whose attention is used; empty for those that the bundle recommends.
+    markup: the kind of tags in the texts; None if there are none. XML texts are fragments.
+    protection: whether web and e-mail addresses, code, placeholders, numbers and the like are
+        copied.
+    splitting: where texts are split.
     """
 
     request_id: str
@@ -74,13 +73,13 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
 
     @property
     def has_marks(self) -> bool:
-        """Return whether more may stand in its texts than what is translated, line by line."""
+        """Return whether its texts may contain more than words that are translated line by line."""
         is_plain = self.markup is None and not self.protection
         return not is_plain or self.splitting is not Splitting.SENTENCES
 
     @property
     def placeholder_pattern(self) -> re.Pattern[str] | None:
-        """Match its placeholders; None where they are left to the model."""
+        """Return a pattern that matches its placeholders; None if they are left to the model."""
         if self.placeholders is None:
             return None
         return placeholder_pattern(self.placeholders) if self.placeholders else PLACEHOLDER
@@ -91,7 +90,7 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
 
     @property
     def uses_of_attention(self) -> list[str]:
-        """Name the fields that were asked for and need the model's attention, as clients do."""
+        """Return the names of its fields that need the model's attention, as clients write them."""
         asked = {
             "alignments": self.wants_alignments,
             "return_attention": self.tells_attention,
@@ -103,9 +102,9 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
 
 @dataclass(frozen=True, slots=True)
 class AlignedWords:
-    """Links the words of a source with the words of its translation.
+    """Links between the words of a source and of its translation.
 
-    links: indices, from 0, of a source word and of the target word that comes of it.
+    links: indices, from 0, of a source word and of the target word aligned with it.
     """
 
     source_words: tuple[str, ...]
@@ -119,14 +118,14 @@ class AlignedWords:
 
 @dataclass(frozen=True, slots=True)
 class SentenceAttention:
-    """Describes what the tokens, and what the words, of a translated sentence attend to.
+    """The attention of a translated sentence, by tokens and by words.
 
     source_tokens: the last one ends the source; special tokens have no text.
     weights: [target tokens, source tokens], rows sum to 1.
-    source_words: punctuation is apart; the last one, without text, stands for all that is no word,
-        as the sentence's end.
-    word_weights: [target words, source words]: the sum over a source word's tokens, the mean over
-        a target word's; rows sum to 1.
+    source_words: punctuation marks are words; the last entry, without text, stands for everything
+        else, such as the end of the sentence.
+    word_weights: [target words, source words]: the sum over a source word's tokens, the mean over a
+        target word's; rows sum to 1.
     """
 
     source_tokens: tuple[str, ...]
@@ -139,14 +138,12 @@ class SentenceAttention:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """One translation of one text, or of one segment of it.
+    """One translation of a text, or of a segment of it.
 
-    score: mean over its sentences of what each was ranked by: the log-probability over the number
-        of tokens to the power of the length penalty.
-    reason: why it ended; of several sentences the gravest.
-    alignment: None unless it was asked for.
-    attention: of each sentence, if it was asked for.
-    attention_maps: of each sentence one map for each query; with the best translation only.
+    score: mean over its sentences of log-probability / number of tokens ** length penalty.
+    reason: the finish reason; of several sentences the most severe.
+    alignment: None unless the job asked for it.
+    attention: of each sentence, if the job asked for it.
     """
 
     text: str

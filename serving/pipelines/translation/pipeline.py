@@ -160,7 +160,7 @@ class TranslationPipeline:
         return tokenized(self._tokenizers.source, ids)
 
     def _checked(self, job: LanguageJob) -> LanguageJob:
-        """Return the job with its languages as the model has them."""
+        """Return the job with the model's own language codes."""
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
@@ -169,7 +169,7 @@ class TranslationPipeline:
         return replace(job, source=source, target=target)
 
     async def _planned(self, job: TranslationJob) -> TranslationPlan:
-        """Plan a job, if the engine has room for it."""
+        """Plan a job if the engine has room for it."""
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         plan = await _run(self._planner.plan, job)
@@ -203,7 +203,7 @@ class TranslationPipeline:
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:
-    """Do work for a job; for a long one on another thread."""
+    """Run work for a job; for a long job on another thread."""
     if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
         return await asyncio.to_thread(work, job, *more)
     return work(job, *more)

@@ -48,9 +48,9 @@ _GRAVEST = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 
 
 class SegmentRenderer:
-    """Writes the hypotheses of a job's segments as text.
+    """Converts the hypotheses of a job's segments into text.
 
-    unknown_id: the model's token for what it cannot write; None if it can write anything.
+    unknown_id: the model's unknown token; None if the model can write any text.
     """
 
     def __init__(
@@ -157,21 +157,23 @@ class SegmentRenderer:
 def _marked(
     segment: Segment, target: TokenizedText, source: TokenizedText, attention: Array | None
 ) -> MarkedTranslation | None:
-    """Return the translation of a segment in which more stands than words."""
+    """Return the translation of a segment with tags or protected text; None for others."""
     if segment.marks is None or segment.marks.is_one_text:
         return None
     return MarkedTranslation(segment.marks, target, source, attention)
 
 
 def _attention_of(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
-    """Return its attention: [target tokens, source tokens], f32; None if there is none."""
+    """Return the attention of a hypothesis: f32 [target tokens, source tokens]; None if it has
+    none.
+    """
     if any(token.alignment is None for token in hypothesis.tokens):
         return None
     return attention_matrix(hypothesis.tokens, num_source_tokens)
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
-    """Link words that white space parts.
+    """Align words separated by white space.
 
     attention: [tokens or words of the target, of the source]
     """
@@ -184,8 +186,8 @@ def text_renderings(
 ) -> Iterator[tuple[Rendering, ...]]:
     """Yield the different translations of each text, best first.
 
-    of_segments: the translations of the segments of all texts in one row.
-    count: most translations of a text.
+    of_segments: the translations of the segments of all texts.
+    count: maximum number of translations of a text.
     """
     segments = iter(of_segments)
     for layout in layouts:
@@ -197,8 +199,8 @@ def text_renderings(
 
 
 def _ranks(layout: TextLayout, parts: Sequence[Sequence[Rendering]]) -> Iterator[Rendering]:
-    """Yield the best of all segments, the second best of all, and so on; a segment that has no
-    more stays at its last.
+    """Yield texts made of the best translations of all segments, of the second best, and so on. A
+    segment with fewer translations repeats its last one.
     """
     for rank in range(max(map(len, parts), default=1)):
         yield _whole(layout, [part[min(rank, len(part) - 1)] for part in parts])
@@ -218,7 +220,7 @@ def _whole(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
 
 
 def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
-    """Join alignments one after the other: each counts its words from where the last one ends."""
+    """Concatenate alignments; the word indices of each continue after those before."""
     return AlignedWords(
         tuple(word for part in parts for word in part.source_words),
         tuple(word for part in parts for word in part.target_words),
@@ -245,7 +247,7 @@ def pair_score(
     """Return the score of one pair.
 
     request: one of `TranslationRequests.scores`.
-    events: what became of it.
+    events: all events of the request.
     """
     end = successful_end(events)
     assert end.stop_logprob is not None, "a forced stop token ends the request"
@@ -276,7 +278,7 @@ def sentence_attention(
     target_ids: Sequence[int],
     attention: Array,
 ) -> SentenceAttention:
-    """Return what the tokens and the words of a translation attend to.
+    """Return the attention of a translation by tokens and by words.
 
     attention: [target tokens, source tokens]
     """

@@ -1,7 +1,7 @@
-"""The segments of a translation job, and the requests to the engine for them.
+"""The segments of a translation job, and the engine requests for them.
 
-The service, the offline commands and the bench build them here, so that what is measured is what
-is served.
+The service, the offline commands and the benchmarks build them here, so that all of them run the
+same requests.
 """
 
 import re
@@ -42,11 +42,11 @@ _BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
 class Segment:
     """A part of a text that is translated by itself, mostly a sentence.
 
-    place: its number among the segments of its own text, from 0.
-    terms: where terms of the glossary occur in it.
-    prefixes: what its translations begin with; each is a request of its own.
-    beginning: what comes next, where that is known in part.
-    marks: what stands among its words; None where nothing can.
+    place: its number among the segments of its text, from 0.
+    terms: the terms of the glossary that occur in it.
+    prefixes: beginnings of its translations; each is a request.
+    beginning: a constraint on the next tokens, if the next word is partly given.
+    marks: tags and protected text among its words; None if there can be none.
     """
 
     text: str
@@ -65,11 +65,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TranslationPlan:
-    """The segments of all texts of a job, and how texts are made of them again.
+    """The segments of all texts of a job, and how to join them into texts again.
 
-    frame: what the job's languages put around each segment.
-    layouts: one of each text.
-    segments: those of all texts in one row.
+    frame: the special tokens of the job's languages.
+    layouts: one for each text.
+    segments: of all texts, in order.
     """
 
     frame: LanguageFrame
@@ -82,13 +82,13 @@ class TranslationPlan:
 
     @property
     def first_segments(self) -> list[int]:
-        """Return the number of the first segment of each text that has any."""
+        """Return the number of the first segment of each text that has segments."""
         return [number for number, segment in enumerate(self.segments) if segment.place == 0]
 
     def with_changes(self, changes: dict[int, dict[str, Any]]) -> "TranslationPlan":
-        """Return the plan with other values for some fields of some segments.
+        """Return the plan with some fields of some segments changed.
 
-        changes: by the number of a segment, values by the names of its fields.
+        changes: by the number of a segment, new values by field name.
         """
         segments = list(self.segments)
         for number, own in changes.items():
@@ -96,15 +96,15 @@ class TranslationPlan:
         return replace(self, segments=tuple(segments))
 
     def prefixed_segments(self) -> Iterator[tuple[Segment, TokenIds]]:
-        """Yield each segment with each of its prefixes: every pair becomes a request."""
+        """Yield each segment with each of its prefixes: every pair is one request."""
         return ((segment, prefix) for segment in self.segments for prefix in segment.prefixes)
 
 
 class TranslationRequests:
-    """Builds the requests of one bundle's jobs; needs no engine, so the bench can ask for them.
+    """Builds the requests of one bundle's jobs. Needs no engine.
 
-    `TranslationRequests(manifest, tokenizers, shortlist).translations(job, planner.plan(job))` are
-    exactly the requests that the service makes of a job.
+    `TranslationRequests(manifest, tokenizers, shortlist).translations(job, planner.plan(job))`
+    returns the requests that the service makes for a job.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class TranslationRequests:
     def translations(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
         """Return a request for each segment with each of its prefixes.
 
-        Segments of a text draw with seeds of their own, counted within it: a list of texts gives
-        what its texts give alone. The prefixes of a segment share its seed: each gives what it
-        gives when it is asked for alone.
+        Sampling: each segment of a text has its own seed, counted from the start of the text, so
+            that a text gives the same translation alone and in a list. All prefixes of a segment
+            have the same seed.
         """
         arguments = self._arguments(job, plan.frame)
         return [
@@ -162,7 +162,9 @@ class TranslationRequests:
         ]
 
     def scores(self, job: ScoreJob, frame: LanguageFrame) -> list[GenerationRequest]:
-        """Return a request for each pair: its target is forced, the end too, nothing generated."""
+        """Return a request for each pair. The target and its end are forced; nothing is
+        generated.
+        """
         arguments = self._arguments(job, frame)
         return [
             self._request(
@@ -197,7 +199,7 @@ class TranslationRequests:
     def _request(
         self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any
     ) -> GenerationRequest:
-        """Build a request with what it has of the bundle and of the languages."""
+        """Build a request, with the fields that depend on the bundle and the languages."""
         return GenerationRequest(
             request_id,
             source_ids,
@@ -207,7 +209,9 @@ class TranslationRequests:
         )
 
     def _max_new_tokens(self, job: TranslationJob, source_ids: TokenIds) -> int | None:
-        """Return the client's limit, else the least of the model's own; None if it has none."""
+        """Return the client's limit, else the smallest limit of the model; None if there is
+        none.
+        """
         if job.decoding.max_new_tokens is not None:
             return job.decoding.max_new_tokens
         limit: int | None = self._defaults.get(MAX_NEW_TOKENS)
@@ -223,8 +227,8 @@ def with_alternative_prefixes(
     """Return the plan with several prefixes for the first segment of each text.
 
     outcomes: of the plan's probes, see `TranslationRequests`.
-    count: of translations that are wanted; there are up to two prefixes for each, as some lead to
-        the same text in other tokens.
+    count: number of translations wanted. There are up to two prefixes for each, because some lead
+        to the same text in other tokens.
     """
     longer: dict[int, dict[str, Any]] = {}
     for number, events in zip(plan.first_segments, outcomes, strict=True):
@@ -235,7 +239,7 @@ def with_alternative_prefixes(
 
 
 def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:
-    """Return the tokens with some text that may come next, likeliest first."""
+    """Return the likeliest next tokens that have text, likeliest first."""
     successful_end(events)
     [*_, last] = (event for event in events if isinstance(event, TokenEvent))
     ids = [token.token_id for token in last.top]
@@ -248,10 +252,11 @@ _LAST_WORD = re.compile(r"\s?(?<!\S)\S+$")  # tried once a word, not once a char
 
 
 class Planner:
-    """Cuts texts into segments that the model can take, and reads what must be in each.
+    """Splits texts into segments that fit the model, and finds glossary terms and protected text in
+    them.
 
     max_segments: of one job; None for any number.
-    known_words: of the source, if that is known.
+    known_words: words of the source language that the model knows, if there is a list.
     """
 
     def __init__(
@@ -274,8 +279,8 @@ class Planner:
     def plan(self, job: TranslationJob) -> TranslationPlan:
         """Return the plan of a job whose languages are the model's own codes.
 
-        Raises TooLarge for too many segments, RequestError for a prefix or a glossary's term that
-        the target's vocabulary cannot write.
+        Raises TooLarge for too many segments, RequestError for a prefix or glossary term that the
+        target's vocabulary cannot write.
         """
         frame = self.frame(job.source, job.target)
         glossary = Glossary(job.glossary, self._target)
@@ -288,7 +293,7 @@ class Planner:
         return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
 
     def frame(self, source: str, target: str) -> LanguageFrame:
-        """Return what a pair of languages adds around a text, by the model's codes."""
+        """Return the special tokens of a pair of languages, given by the model's codes."""
         return LanguageFrame.between(self._tokens, source, target)
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
@@ -299,8 +304,8 @@ class Planner:
     def _layouts(
         self, job: TranslationJob, frame: LanguageFrame, glossary: Glossary
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
-        """Return a layout of each text, and of all segments what stands among their words, if
-        texts of this job may have any.
+        """Return the layout of each text and, if texts of this job may have marks, the marks of all
+        segments.
         """
         fits = partial(self._fits, self._max_segment_tokens(frame))
         language = primary_language(job.source)
@@ -329,7 +334,7 @@ class Planner:
         return tuple(map(Segment, texts, sources, places, map(glossary.found, texts)))
 
     def _prefix(self, job: TranslationJob) -> dict[str, Any]:
-        """Return what a text's first segment has of the prefix that its translation begins with."""
+        """Return the fields of a text's first segment that the target prefix decides."""
         words, begun = _last_word_apart(job)
         if not (self._target.can_write(words) or job.replaces_unknown):
             raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
@@ -339,8 +344,9 @@ class Planner:
         return fields
 
     def _beginning(self, prefix: str, begun: str, begins_text: bool) -> Constraint:
-        """Constrain what comes next to the word that the prefix ends with, as the vocabulary
-        writes it; where it has the whole words only, to one that begins so.
+        """Return a constraint: the next word continues the incomplete word at the end of the
+        prefix. If the vocabulary cannot write the incomplete word, the next token must begin with
+        it.
         """
         if self._target.can_write(begun):
             begun = self._written(begun)

@@ -61,9 +61,9 @@ class TermPlacing:
     async def run(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
     ) -> list[list[Event]]:
-        """Return all events of a plan's requests, with the terms of their segments.
+        """Return all events of a plan's requests, with the terms of their segments in place.
 
-        Raises DeadlineExceeded, what a request has failed with, and what the engine raises.
+        Raises DeadlineExceeded, the errors of failed requests, and those of the engine.
         """
         if not requests:
             return []
@@ -79,7 +79,9 @@ class TermPlacing:
     async def stream(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
     ) -> AsyncGenerator[list[Event], None]:
-        """Yield the events as they come; of a request with terms, when its terms are in place."""
+        """Yield events as they arrive. Those of a request with terms follow when its terms are in
+        place.
+        """
         started = time.monotonic()
         segments = (segment for segment, _ in plan.prefixed_segments())
         held: dict[str, tuple[Segment, GenerationRequest, list[Event]]] = {
@@ -193,10 +195,10 @@ class _Candidate:
 
 
 class _Revision:
-    """One translation of a sentence, into which terms are put one by one, from left to right.
+    """One translation of a sentence, in which terms are placed one by one, from left to right.
 
-    attention_pieces: of the final event of the last request that changed it; empty if none did.
-    num_generated: tokens of all requests for it.
+    attention_pieces: of the last request that changed it; empty if none did.
+    num_generated: tokens of all its requests.
     """
 
     def __init__(
@@ -218,7 +220,7 @@ class _Revision:
         self.num_generated = 0
 
     async def put_all_terms(self) -> None:
-        """Raises DeadlineExceeded, and what the engine raises."""
+        """Place all terms. Raises DeadlineExceeded, and the errors of the engine."""
         wanted = self._sentence.wanted
         given_up: list[FoundTerm] = []
         put: list[FoundTerm] = []

@@ -14,12 +14,12 @@ from serving.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class LanguageFrame:
-    """Holds the special tokens of one pair of languages.
+    """The special tokens of one pair of languages.
 
     before: tokens in front of a source.
     after: tokens at its end.
-    prompt: what a target begins with, after the bundle's own prefix.
-    num_given: how many tokens a target begins with, that prefix included.
+    prompt: the beginning of a target, after the bundle's own prefix.
+    num_given: number of tokens at the beginning of a target, including that prefix.
     """
 
     before: TokenIds
@@ -44,22 +44,22 @@ class LanguageFrame:
 
     @property
     def num_counted(self) -> int:
-        """Count the prompt tokens that belong to the length of a beam search's hypothesis: all but
-        the first, as in Hugging Face's `generate`.
+        """Return the number of prompt tokens that count in the length of a hypothesis of a beam
+        search: all but the first, as in Hugging Face's `generate`.
         """
         return max(self.num_given - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerPair:
-    """Holds the tokenizers of source and target; most models have one for both."""
+    """The tokenizers of source and target; most models have one for both."""
 
     source: Tokenizer
     target: Tokenizer
 
     @classmethod
     def load(cls, bundle: Bundle) -> "TokenizerPair":
-        """Read a bundle's tokenizers; a language model has one for both sides.
+        """Read the tokenizers of a bundle; a language model has one for both sides.
 
         Raises BundleError.
         """
@@ -71,7 +71,7 @@ class TokenizerPair:
         return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
     def encode_sources(self, texts: Sequence[str], frame: LanguageFrame) -> list[TokenIds]:
-        """Return each text as the encoder takes it."""
+        """Return the token ids of each text with the special tokens of the languages."""
         return [frame.framed(ids) for ids in self.source.encode_batch(texts)]
 
     def source_pieces(self, ids: TokenIds, frame: LanguageFrame) -> list[bytes]:
