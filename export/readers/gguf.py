@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
-from export.readers.common.files import card_of, checkpoint_files, noted
-from export.readers.common.language_family import shapes_of
 from export.readers.common.language_models import FAMILIES
 from export.readers.common.options import Options, unused_notes
 from export.readers.common.pieces import (
@@ -25,7 +23,9 @@ from export.readers.common.pieces import (
     tokenizer_json,
 )
 from export.readers.common.rope import fit
+from export.readers.common.shapes import shapes_of
 from export.readers.common.tokenizers import byte_level_bpe
+from export.readers.common.toolkits import card_of, checkpoint_files, noted
 from export.readers.common.weights import Names, Table, Tensors, read_weights
 from export.readers.gguf_container import MAGIC, Container, kept_bits, read_container
 from export.readers.gguf_metadata import (

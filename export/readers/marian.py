@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from export.readers.common.files import card_of, checkpoint_files
 from export.readers.common.options import Options, read_options
+from export.readers.common.toolkits import card_of, checkpoint_files
 from export.readers.marian_files import (
     Item,
     is_binary,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.readers.common.files import Cursor, MalformedFile
+from export.readers.common.toolkits import Cursor, MalformedFile
 from models.files import open_archive
 from models.safetensors import Array, Stored
 

@@ -52,7 +52,7 @@ def distil(bundle: Path, pairs: Path, output: Path, num_beams: int) -> None:
         -o data/en-fr/distilled.tsv
     """
     with reported_errors("distilling"):
-        from export.scoring.distillation import distil_corpus
+        from export.scoring.scorers import distil_corpus
 
         asyncio.run(distil_corpus(bundle, pairs, output, num_beams))
 
@@ -145,7 +145,7 @@ def evaluate_marks(
       attendant evaluate-marks build/bundles/transformer-en-fr-int8
         --markup tests/data/markup_pairs.tsv --protection tests/data/protected.tsv
     """
-    from export.scoring.marks import MarkedScore, Marks, score_marks
+    from export.scoring.reports import MarkedScore, Marks, score_marks
     from serving.errors import BundleError
 
     tests = {Marks.MARKUP: markup, Marks.PROTECTION: protection}

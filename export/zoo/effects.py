@@ -12,8 +12,8 @@ from statistics import mean
 
 import numpy as np
 
-from export.zoo.quality import fewer_bits
 from export.zoo.results import Quality, Results
+from export.zoo.stages import fewer_bits
 
 SLOPE_WORDS = 10
 

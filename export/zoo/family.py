@@ -6,6 +6,9 @@ The folder holds `run/` (what `attendant train` writes), a bundle for each preci
 import fcntl
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from export.scoring.reports import held_out
-from export.zoo.processes import attendant
 from export.zoo.results import Bundle, Look, OutOfTime, Results, Training, ZooError, read_results
 from models.architectures.registry import AnyConfig
 from models.checkpoint import WEIGHTS_FILE, load_checkpoint
@@ -25,6 +27,45 @@ from models.training.config import ConfigError, TrainingConfig, read_config
 from serving.bundle.manifest import MANIFEST_FILE, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.states.store import row_bytes
+
+SHOWN_LINES = 12
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+
+
+def attendant(
+    *words: object,
+    held: IO[Any] | None = None,
+    shows: bool = False,
+    seconds: float | None = None,
+) -> str:
+    """Return what `attendant WORDS...` writes to standard output. `shows` lets its progress
+    through.
+
+    `held` stays open as long as the process lives, should this one die before it. After `seconds`
+    it is stopped as by SIGTERM. Raises ZooError, and OutOfTime where that was early.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "serving.cli", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=None if shows else subprocess.PIPE,
+        text=True,
+        pass_fds=[held.fileno()] if held else [],
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            out, errors = process.communicate()
+            if process.returncode in STOPPED:
+                raise OutOfTime from None
+        except BaseException:  # what it writes stays whole only if it may end by itself
+            process.terminate()
+            raise
+    if process.returncode:
+        said = (errors or out).strip().splitlines()[-SHOWN_LINES:]
+        raise ZooError([f"attendant {words[0]} ended with status {process.returncode}", *said])
+    return out
+
 
 READERS: dict[str, Callable[[Path], object]] = {
     "translate": read_pairs,

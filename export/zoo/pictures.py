@@ -12,9 +12,9 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from export.zoo.effects import peers, without_replicas
-from export.zoo.processes import attendant
-from export.zoo.quality import Scorer
+from export.zoo.family import attendant
 from export.zoo.results import Results
+from export.zoo.stages import Scorer
 from models.data.corpus import Pair
 from serving.bundle.opening import open_bundle
 

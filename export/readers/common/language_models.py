@@ -10,7 +10,7 @@ from typing import Any
 
 from export.readers.common import llama
 from export.readers.common import llama as gemma
-from export.readers.common.language_family import (
+from export.readers.common.llama import (
     QUERY_KEY_VALUE,
     LanguageFamily,
     num_layers,

@@ -215,6 +215,9 @@ def _fields(loader: _Plain, tag: str, node: yaml.Node) -> Any:
     return loader.construct_scalar(node)  # type: ignore[arg-type]
 
 
+_Plain.add_multi_constructor("", _fields)
+
+
 def read_yaml(path: Path, problems: list[str]) -> dict[str, Any]:
     """Read an object; what is wrong is a problem, and gives an empty one."""
     try:

@@ -1,17 +1,85 @@
 """A model in a checkpoint of torch: options and tensors, for the readers of research toolkits."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.files import card_of, checkpoint_files
+import numpy as np
+
 from export.readers.common.options import Options
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
-from models.checkpoint import Checkpoint, CheckpointError
+from models.checkpoint import (
+    CARD_FILE,
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    Checkpoint,
+    CheckpointError,
+)
 from models.conventions import Conventions
-from models.safetensors import Arrays, Stored
+from models.safetensors import Array, Arrays, Stored
+
+
+def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:
+    """Return the files of a checkpoint by name.
+
+    target: the tokenizer of the target; None if it is the source's.
+    """
+    files = {TOKENIZER_FILE: source, CARD_FILE: card}
+    return files if target is None or target == source else files | {TARGET_TOKENIZER_FILE: target}
+
+
+def card_of(title: str, origin: str, *facts: str) -> bytes:
+    """Write the beginning of a model card in Markdown."""
+    lines = [f"# {title}", "", origin, "", *(f"- {fact}" for fact in facts)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+class MalformedFile(Exception):
+    """The rest of a file cannot be parsed."""
+
+
+class Cursor:
+    """A position in a file. Raises MalformedFile at its end."""
+
+    def __init__(self, memory: Array) -> None:
+        """memory: uint8."""
+        self.memory, self.offset = memory, 0
+
+    @property
+    def num_left(self) -> int:
+        return len(self.memory) - self.offset
+
+    def array(self, dtype: Any, count: int, what: str = "the next value") -> Array:
+        """View `count` values of the file. what: its part, in words."""
+        size = count * np.dtype(dtype).itemsize
+        if size > self.num_left:
+            raise MalformedFile(
+                f"is cut short or damaged: {what} would need {size} bytes from byte"
+                f" {self.offset} on, and {self.num_left} are left"
+            )
+        start, self.offset = self.offset, self.offset + size
+        return self.memory[start : self.offset].view(dtype)
+
+    def number(self, dtype: str, what: str = "the next value") -> int:
+        """Read one integer."""
+        return int(self.array(dtype, 1, what)[0])
+
+    def bytes(self, count: int) -> bytes:
+        """Copy as many bytes."""
+        return self.array("u1", count).tobytes()
+
+
+def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
+    """Add the notes to the checkpoint and to its model card."""
+    if not notes:
+        return checkpoint
+    lines = "".join(f"\nNote: {note}.\n" for note in notes)
+    files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
+    return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)
+
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one

@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.files import noted
-from export.readers.common.language_family import LanguageFamily
 from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.llama import LanguageFamily
 from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
+from export.readers.common.toolkits import noted
 from export.readers.hugging_face import bart, t5
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.encoders import FAMILIES as ENCODERS

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from export.readers.common.files import card_of, checkpoint_files, noted
 from export.readers.common.options import Options, read_options, unused_notes
+from export.readers.common.toolkits import card_of, checkpoint_files, noted
 from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers

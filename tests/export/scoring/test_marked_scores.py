@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from export.scoring.commands import evaluate_marks
-from export.scoring.marks import Marks, score_marks
+from export.scoring.reports import Marks, score_marks
 from tests.served import int8_bundle
 
 DATA = Path(__file__).parents[2] / "data"

@@ -7,7 +7,7 @@ import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 from sacrebleu.metrics import BLEU
 
-from export.zoo.quality import BINS, Scorer
+from export.zoo.stages import BINS, Scorer
 from models.data.corpus import read_pairs
 
 PAIRS = read_pairs(Path(__file__).parent.parent.parent / "data" / "en-fr-200.tsv")

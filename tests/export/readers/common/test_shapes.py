@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from export.readers.common.language_family import shapes_of
-from export.readers.common.shapes import luong_shapes, transformer_shapes
+from export.readers.common.shapes import luong_shapes, shapes_of, transformer_shapes
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
