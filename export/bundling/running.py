@@ -88,7 +88,7 @@ class Rows:
             self._encode(encode, sources)
 
     def begin_anew(self) -> None:
-        """Forget all that a language model has read."""
+        """Reset the states of a language model."""
         self._lengths = np.zeros_like(self._lengths)
         for state in self.states.values():
             state[...] = 0
@@ -159,7 +159,7 @@ class Rows:
 
 
 def padded(rows: list[list[int]], length: int, pad: int) -> Array:
-    """Fill rows of ids up: int64 [rows, length]."""
+    """Return rows of ids, padded to one length: int64 [rows, length]."""
     array = np.full((len(rows), length), pad, np.int64)
     for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids
@@ -232,7 +232,7 @@ EVEN_INPUTS = "attention.output"  # whose inputs are even enough: they gained no
 
 
 def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
-    """Number the outlying inputs of matrices, by their names.
+    """Return the indices of each matrix's outlying inputs, by the matrix's name.
 
     The bundle's step graph tells how large inputs are, as `export.graph.blocks` writes it if
     asked to.

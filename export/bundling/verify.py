@@ -42,7 +42,7 @@ NEW_TOKENS = 64  # of their continuations
 
 
 class Differences:
-    """Sums up log-probabilities of the two sides, text by text."""
+    """A sum of differences of log-probabilities between torch and bundle, over texts."""
 
     def __init__(self) -> None:
         self._largest = self._sum = 0.0
@@ -195,7 +195,7 @@ class Verifier:
         return Rows(self._bundle, sources).score(padded)
 
     def _source(self, ids: list[int]) -> list[int]:
-        """Frame the encoder's input; a language model has none."""
+        """Return the encoder's input; a language model has none."""
         prefix, suffix = self._around.source_prefix, self._around.source_suffix
         limit = self._limits.max_source_tokens
         return [*prefix, *ids[: limit - len(prefix + suffix)], *suffix] if limit else []

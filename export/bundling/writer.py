@@ -51,7 +51,7 @@ PRECISIONS = {
 
 
 def bundle_card(own: str, name: str, precision: Precision, parity: AnyParity | None) -> str:
-    """Markdown, after the checkpoint's ``own``. Without ``parity`` nothing was verified."""
+    """Return the model card in Markdown: the checkpoint's ``own``, then this bundle's parity."""
     text = own or f"# {name}\n"
     found = parity.as_markdown() if parity else "Not verified against the torch model."
     return f"""{text.rstrip()}
@@ -105,7 +105,7 @@ ALIGNMENT = 4096  # of large tensors, so that ONNX Runtime can map them
 
 
 class WeightFile:
-    """Writes a file of large tensors for all graphs of a bundle; equal tensors are stored once."""
+    """A file of large tensors for all graphs of a bundle; equal tensors are stored once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class WeightFile:
 
 
 class BundleWriter:
-    """Writes one exported model, with what the checkpoint has to say about it."""
+    """A writer of one exported model: graphs, the checkpoint's files, manifest and card."""
 
     def __init__(
         self, checkpoint: Checkpoint, model: ExportedModel, precision: Precision, name: str
@@ -290,7 +290,7 @@ def export_checkpoint(
 def _write(
     checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
 ) -> tuple[BundleWriter, Bundle]:
-    """Language models in int8 are written twice: first to run and tell of their outliers."""
+    """Write the bundle. A language model in int8 is written twice: first to find its outliers."""
     if precision is not Precision.INT8 or not isinstance(checkpoint.config, DecoderOnlyConfig):
         return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
     from export.bundling.running import (

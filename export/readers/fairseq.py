@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.tokenizers import read_vocabulary
-from export.readers.common.toolkits import TorchModel
+from export.readers.common.toolkits import TorchModel, token_values
 from export.readers.common.unpickling import Record
 from export.readers.fairseq_convolutional import FairseqConvolutional
 from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
@@ -33,24 +32,24 @@ NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwat
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
+    """Return the model of an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     state = tree["model"] if isinstance(tree["model"], dict) else {}
     model = TorchModel(path, "fairseq", _options(tree), state, problems)
     reader = _reader(model)
     languages = [model.options.word(f"{side}_lang") for side in ("source", "target")]
     model.check()
-    tokenizers = _tokenizers(model, reader, languages)
-    config = model.configured(
-        reader.values()
-        | {
-            "source_languages": (languages[0],),
-            "target_languages": (languages[1],),
-            "pad_id": PAD,
-            "bos_id": 0,
-            "eos_id": EOS,
-        }
-    )
+    vocabularies = {
+        side: model.read_words(
+            model.path.parent / f"dict.{Path(language).name}.txt", words_of, rows
+        )
+        for side, language, rows in zip(
+            ("source", "target"), languages, (reader.source_words, reader.target_words), strict=True
+        )
+    }
+    model.check()
+    tokenizers = model.tokenizers(vocabularies, SPECIAL, "<unk>")
+    config = model.configured(reader.values() | token_values(languages, PAD, BOS, EOS))
     conventions = Conventions(
         source_suffix=(EOS,),
         prompt_prefix=(EOS,),
@@ -62,7 +61,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
 
 
 def _options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Gather all options, wherever they lie: {"encoder": {"layers": 6}} is encoder_layers."""
+    """Return all options by name; {"encoder": {"layers": 6}} becomes encoder_layers."""
     parts = [tree.get("args")]
     if isinstance(tree.get("cfg"), dict):
         parts += [tree["cfg"].get("task"), tree["cfg"].get("model")]
@@ -92,45 +91,16 @@ def _reader(model: TorchModel) -> AnyReader:
     return READERS[kinds[0]](model)
 
 
-def _tokenizers(
-    model: TorchModel, reader: AnyReader, languages: list[str]
-) -> tuple[bytes, bytes | None] | None:
-    """Make the source's, and the target's if it has words of its own."""
-    words: list[list[str]] = []
-    for language, expected in zip(
-        languages, (reader.source_words, reader.target_words), strict=True
-    ):
-        path = model.path.parent / f"dict.{Path(language).name}.txt"
-        found = read_dictionary(path, model.problems)
-        if found and len(found) != expected:
-            message = f"{path.name} has {len(found)} words, the embeddings are of {expected}"
-            model.problems.append(message)
-        words.append(found)
-    model.check()
-    source, target = (
-        read_vocabulary(each, SPECIAL, "<unk>", model.path.parent, side, model.problems)
-        for side, each in zip(("source", "target"), words, strict=True)
-    )
-    if source is None or target is None:
-        return None
-    return source, None if words[0] == words[1] else target
-
-
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-PAD, EOS, UNK = 1, 2, 3
-OVERWRITE = "#fairseq:overwrite"  # the word is there twice, and the later one counts
+BOS, PAD, EOS, UNK = range(len(SPECIAL))
+OVERWRITE = "#fairseq:overwrite"  # marks a word that stands twice: the later line counts
 
 
-def read_dictionary(path: Path, problems: list[str]) -> list[str]:
-    """Read all words by their ids; none, and a problem, if the file is missing or damaged."""
-    try:
-        lines = read_text(path).splitlines()
-        return [*SPECIAL, *_words(lines)]
-    except FileNotFoundError:
-        problems.append(f"{path.name} is missing beside the checkpoint")
-    except (OSError, ValueError) as error:
-        problems.append(f"{path.name} cannot be read: {error}")
-    return []
+def words_of(path: Path) -> list[str]:
+    """Return the words of a dictionary by their ids. Raises OSError, and ValueError for a line that
+    is no word and its count.
+    """
+    return [*SPECIAL, *_words(read_text(path).splitlines())]
 
 
 def _words(lines: list[str]) -> list[str]:

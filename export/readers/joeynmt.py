@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from export.readers.common.options import Options, read_yaml
-from export.readers.common.tokenizers import read_vocabulary
-from export.readers.common.toolkits import TorchModel
+from export.readers.common.toolkits import TorchModel, token_values
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
@@ -48,7 +47,7 @@ def _file(source: Path) -> Path | None:
 
 
 def read(source: Path) -> Checkpoint:
-    """Read the model, its weights still unread. Raises CheckpointError with every problem."""
+    """Return the model, its weights not read yet. Raises CheckpointError with every problem."""
     path = _file(source)
     if path is None:
         raise CheckpointError(source, ["it holds no checkpoint, or several"])
@@ -91,7 +90,7 @@ def _reader(model: TorchModel, embeddings: Embeddings) -> JoeyNMTRecurrent | Joe
 
 
 def _generation(testing: Options) -> dict[str, Any]:
-    """Take the size of beams and the longest output from what the model was tested with."""
+    """Return the beam width and the longest output that the model was tested with."""
     found: dict[str, Any] = {}
     if testing.integer("beam_size", 1) > 1:
         found["num_beams"] = testing.integer("beam_size")
@@ -109,7 +108,12 @@ class Words:
         self._names = self._special_names()
         sizes = {"src": embeddings.source_words, "trg": embeddings.target_words}
         lists = {side: self._read(side, size) for side, size in sizes.items()}
-        self.tokenizers = self._tokenizers(lists)
+        model.check()
+        self.tokenizers = model.tokenizers(
+            {SIDES[side]: words for side, words in lists.items()},
+            list(self._names.values()),
+            self._names["unk"],
+        )
         ids = {word: token_id for token_id, word in enumerate(lists["trg"])}
         missing = [name for name in self._names.values() if lists["trg"] and name not in ids]
         model.problems += [f"the target's words lack {name}" for name in missing]
@@ -118,11 +122,10 @@ class Words:
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            "source_languages": (self._language("src"),),
-            "target_languages": (self._language("trg"),),
-            "pad_id": self.ids["pad"],
-            "bos_id": self.ids["bos"],
-            "eos_id": self.ids["eos"],
+            **token_values(
+                [self._language(side) for side in SIDES],
+                *(self.ids[kind] for kind in ("pad", "bos", "eos")),
+            ),
         }
 
     def _special_names(self) -> dict[str, str]:
@@ -137,35 +140,17 @@ class Words:
         return isinstance(self._data.values.get(side), dict)
 
     def _read(self, side: str, expected: int) -> list[str]:
-        """Read a word a line; in the order of their ids."""
+        """Return the words of a side in the order of their ids."""
         options = self._data.section(side) if self._is_section(side) else self._data
         options.only("level", "word", "bpe")
         for name in ("lowercase", "normalize"):
             options.only(name, False)
         options.section("tokenizer_cfg").only("pretokenizer", "none")
         path = self._model.path.parent / f"{side}_vocab.txt"
-        try:
-            words = read_text(path).split("\n")
-        except FileNotFoundError:
-            self._model.problems.append(f"{path.name} is missing beside the checkpoint")
-            return []
-        except (OSError, ValueError) as error:
-            self._model.problems.append(f"{path.name} cannot be read: {error}")
-            return []
-        words = words[:-1] if words[-1] == "" else words
-        if len(words) != expected:
-            message = f"{path.name} has {len(words)} words, the embeddings are of {expected}"
-            self._model.problems.append(message)
-        return words
+        return self._model.read_words(path, _words_of, expected)
 
-    def _tokenizers(self, lists: dict[str, list[str]]) -> tuple[bytes, bytes | None] | None:
-        self._model.check()
-        source, target = (self._tokenizer(side, lists[side]) for side in SIDES)
-        if source is None or target is None:
-            return None
-        return source, None if lists["src"] == lists["trg"] else target
 
-    def _tokenizer(self, side: str, words: list[str]) -> bytes | None:
-        special = [name for name in self._names.values() if name in words]
-        folder, problems = self._model.path.parent, self._model.problems
-        return read_vocabulary(words, special, self._names["unk"], folder, SIDES[side], problems)
+def _words_of(path: Path) -> list[str]:
+    """Return the lines of a file, which may end with a line break."""
+    words = read_text(path).split("\n")
+    return words[:-1] if words[-1] == "" else words

@@ -14,8 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.tokenizers import read_vocabulary
-from export.readers.common.toolkits import TorchModel
+from export.readers.common.toolkits import TorchModel, token_values
 from export.readers.common.unpickling import Record
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
@@ -34,7 +33,7 @@ OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before to
 
 
 def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
-    """Read the model in an unpickled checkpoint. Raises CheckpointError."""
+    """Return the model of an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     options, state = _options(tree, problems), _tensors(path, tree, problems)
     model = TorchModel(path, "OpenNMT-py", options, state, problems)
@@ -66,7 +65,9 @@ def _tensors(path: Path, tree: Mapping[str, Any], problems: list[str]) -> dict[s
 
 
 def shards(path: Path) -> list[Path]:
-    """`model_step_1000.safetensors` or `model_step_1000.00.safetensors` ... of a `.pt` file."""
+    """Return the files `model_step_1000.safetensors` or `model_step_1000.00.safetensors`, ... of a
+    `.pt` file.
+    """
     pattern = f"{escape(path.stem)}*.safetensors"
     return sorted(each for each in path.parent.glob(pattern) if each.is_file())
 
@@ -80,7 +81,10 @@ def _options(tree: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
 
 
 def _state(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Join the generator's tensors, which lie apart, behind "0." where it is a sequence."""
+    """Return the tensors of model and generator, which are stored apart.
+
+    The generator's names begin with "0." where it is a `torch.nn.Sequential`.
+    """
     found: dict[str, Any] = {}
     for part, prefix in (("model", ""), ("generator", "generator.")):
         tensors = tree[part] if isinstance(tree.get(part), dict) else {}
@@ -114,19 +118,15 @@ class Words:
         target = words_of(vocabulary, "tgt", model.problems)
         self._check_size("src", source, embeddings.source_words)
         self._check_size("tgt", target, embeddings.target_words)
-        self.is_shared = source == target
-        self.tokenizers = self._tokenizers(source, target)
+        vocabularies = {"source": source} | ({} if source == target else {"target": target})
+        self.tokenizers = model.tokenizers(vocabularies, SPECIAL, UNK)
         self._target = {word: token_id for token_id, word in enumerate(target)}
         start = self._id(decoder_start(vocabulary))
         self.values = {
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            "source_languages": (UNKNOWN_LANGUAGE,),
-            "target_languages": (UNKNOWN_LANGUAGE,),
-            "pad_id": self._id(PAD),
-            "bos_id": start,
-            "eos_id": self._id(EOS),
+            **token_values([UNKNOWN_LANGUAGE] * 2, self._id(PAD), start, self._id(EOS)),
         }
         self.conventions = Conventions(
             prompt_prefix=(start,),
@@ -139,20 +139,6 @@ class Words:
         if words and len(words) != expected:
             message = f"vocab: {side} has {len(words)} words, the embeddings are of {expected}"
             self._model.problems.append(message)
-
-    def _tokenizers(
-        self, source: list[str], target: list[str]
-    ) -> tuple[bytes, bytes | None] | None:
-        first = self._tokenizer("source", source)
-        second = None if self.is_shared else self._tokenizer("target", target)
-        if first is None or (second is None and not self.is_shared):
-            return None
-        return first, second
-
-    def _tokenizer(self, side: str, words: list[str]) -> bytes | None:
-        special = [word for word in SPECIAL if word in words]
-        folder, problems = self._model.path.parent, self._model.problems
-        return read_vocabulary(words, special, UNK, folder, side, problems) if words else None
 
     def _id(self, word: str) -> int:
         if word not in self._target:

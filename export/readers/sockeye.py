@@ -15,8 +15,7 @@ import numpy as np
 
 from export.readers.common.options import Options, read_yaml
 from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.tokenizers import read_vocabulary
-from export.readers.common.toolkits import TorchModel
+from export.readers.common.toolkits import TorchModel, token_values
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.common.weights import (
     Entry,
@@ -49,7 +48,7 @@ def _file(source: Path) -> Path:
 
 
 def read(source: Path) -> Checkpoint:
-    """Read the model, its weights still unread. Raises CheckpointError with every problem."""
+    """Return the model, its weights not read yet. Raises CheckpointError with every problem."""
     path = _file(source)
     if not looks_like_torch(path):
         message = (
@@ -66,35 +65,23 @@ def read(source: Path) -> Checkpoint:
     source_words, target_words = (rows for rows, _ in model.dims(SOURCE, TARGET))
     reader = SockeyeTransformer(model)
     words = {
-        side: _words(path.parent / VOCABULARIES[side], number, problems)
+        side: _words(model, VOCABULARIES[side], number)
         for side, number in (("source", source_words), ("target", target_words))
     }
-    values = reader.values() | {
-        "source_languages": (UNKNOWN_LANGUAGE,),
-        "target_languages": (UNKNOWN_LANGUAGE,),
-        "pad_id": PAD,
-        "bos_id": BOS,
-        "eos_id": EOS,
-    }
+    values = reader.values() | token_values([UNKNOWN_LANGUAGE] * 2, PAD, BOS, EOS)
     model.check()
-    tokenizers = _tokenizers(words, path.parent, problems)
+    tokenizers = model.tokenizers(words, SPECIAL, SPECIAL[UNK])
     config = model.configured(values)
     conventions = Conventions(source_suffix=(EOS,), prompt_prefix=(BOS,), stop=(EOS,), unk=UNK)
     weights = reader.weights(config)
     return replace(model.checkpoint(config, weights, conventions, tokenizers), folder=source)
 
 
-def _words(path: Path, number: int, problems: list[str]) -> list[str]:
-    """Return the words in the order of their ids; an empty list, and a problem, if the file does
-    not fit.
-    """
-    try:
-        ids: Any = read_json(path)
-    except FileNotFoundError:
-        problems.append(f"{path.name} is missing beside the parameters")
-        return []
-    except (OSError, ValueError) as error:
-        problems.append(f"{path.name} cannot be read: {error}")
+def _words(model: TorchModel, name: str, number: int) -> list[str]:
+    """Return words by their ids; none, and a problem, if the file does not fit the model."""
+    path, problems = model.path.parent / name, model.problems
+    ids = model.read_beside(path, lambda file: read_json(file) or {}, "parameters")
+    if ids is None:
         return []
     if not isinstance(ids, dict) or sorted(map(str, ids.values())) != sorted(
         map(str, range(number))
@@ -108,18 +95,6 @@ def _words(path: Path, number: int, problems: list[str]) -> list[str]:
         problems.append(f"{path.name} does not begin with {', '.join(SPECIAL)}")
         return []
     return words
-
-
-def _tokenizers(
-    words: dict[str, list[str]], folder: Path, problems: list[str]
-) -> tuple[bytes, bytes | None] | None:
-    source, target = (
-        read_vocabulary(each, SPECIAL, SPECIAL[UNK], folder, side, problems)
-        for side, each in words.items()
-    )
-    if source is None or target is None:
-        return None
-    return source, None if words["source"] == words["target"] else target
 
 
 SOURCE, TARGET = "embedding_source.embedding.weight", "embedding_target.embedding.weight"

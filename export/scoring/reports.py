@@ -1,4 +1,9 @@
-"""Asks models for translations, prose or labels, and puts their answers side by side."""
+"""Reports that compare models on translations, prose or labels, and the score of a bundle's marks.
+
+A line of a test for tags is a source with HTML tags, and what each tag may hold in the translation,
+``b=chien noir|chien brun;i=jardin``. A line of a test for protection is a source, and what its
+translation must hold once each, ``500 mg|www.school.net``.
+"""
 
 import asyncio
 import re
@@ -43,7 +48,7 @@ class Report(Protocol):
 
 
 def score_models(models: Sequence[Path], question: Test) -> Report:
-    """Score models, the first of which the report is about.
+    """Return a report about the first model, compared with the others.
 
     Raises CheckpointError, BundleError, OSError, and ValueError for what does not go together.
     """
@@ -137,7 +142,7 @@ def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
 
 
 def held_out(recipe: Path, data: Path) -> list[str]:
-    """The documents that a recipe holds out of training. Raises ValueError, OSError."""
+    """Return the documents that a recipe holds out of training. Raises ValueError, OSError."""
     from models.training.config import ConfigError, read_config
     from models.training.prepare import split_documents
 
@@ -182,7 +187,7 @@ _SPACES = str.maketrans("\u00a0\u202f’", "  '")
 
 
 class Marks(StrEnum):
-    """Names what is counted."""
+    """What is counted in translations."""
 
     MARKUP = "markup"
     PROTECTION = "protection"
@@ -190,7 +195,7 @@ class Marks(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarkedScore:
-    """Describes how many marks are right.
+    """How many marks are right.
 
     wrong: the translations in which one is not, after what it should be.
     """

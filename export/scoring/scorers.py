@@ -1,4 +1,6 @@
-"""Scores a model that labels texts, a checkpoint or a bundle: whether each text gets its own."""
+"""Functions that score checkpoints and bundles: labels, bits of prose and translations; and corpora
+of translations for other models to learn from.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -181,7 +183,7 @@ def _bundle_translator(folder: Path, num_beams: int | None, protects: bool) -> "
 
 
 async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
-    """Each text is a job of its own, as a line of `attendant translate` is."""
+    """Translate each text as a job of its own, as `attendant translate` does with a line."""
     config = EngineConfig(max_waiting=None)
     async with opened(folder, config) as catalog:
         [card] = catalog.own_cards
@@ -222,7 +224,7 @@ def _checkpoint_translator(folder: Path, num_beams: int | None) -> "Translate":
 
 
 def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]:
-    """Cut the texts into sentences, as the service does."""
+    """Split the texts into sentences, as the service does."""
     config: Any = checkpoint.config
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)

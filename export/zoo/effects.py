@@ -114,7 +114,7 @@ PUBLISHED = (
 
 
 def effects(found: Sequence[Results]) -> list[str]:
-    """A sentence for each effect whose figures are there."""
+    """Return a sentence for each effect that was measured."""
     by_name = {results.name: results for results in found}
     lines = [*_of_length(peers(found)), *(_of(change, by_name) for change in CHANGES)]
     lines += [_against(published, by_name) for published in PUBLISHED]
@@ -123,7 +123,7 @@ def effects(found: Sequence[Results]) -> list[str]:
 
 
 def peers(found: Sequence[Results]) -> list[Results]:
-    """Choose those with the commonest languages and budget, which can be compared."""
+    """Return the results with the most common languages and budget, which can be compared."""
     firsts = [results for results in without_replicas(found) if not results.is_of_prose]
     kinds = Counter(_kind(results) for results in firsts)
     [(commonest, _)] = kinds.most_common(1) or [((), 0)]
@@ -237,7 +237,7 @@ LUONG_PLACES = ("global", "local-m", "local-p")
 
 
 def grid(found: Sequence[Results]) -> str:
-    """A Markdown table; nothing where one recipe alone is there."""
+    """Return a Markdown table; an empty text for a single recipe."""
     by_name = {results.name: results for results in found}
     rows = [[_cell(by_name.get(recipe_of(s, p))) for p in LUONG_PLACES] for s in LUONG_SCORES]
     if sum(cell != "" for row in rows for cell in row) < 2:
@@ -263,7 +263,7 @@ SEED = re.compile(r"-seed-\d+$")
 
 
 def without_replicas(found: Sequence[Results]) -> list[Results]:
-    """All but those of further seeds."""
+    """Return the results without those of further seeds."""
     return [results for results in found if not SEED.search(results.name)]
 
 

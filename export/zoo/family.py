@@ -1,4 +1,4 @@
-"""One recipe's place in the zoo: its run, its bundles, its figures.
+"""One recipe of the zoo: its run, bundles and results, and the commands run for it.
 
 The folder holds `run/` (what `attendant train` writes), a bundle for each precision, and a lock.
 """
@@ -191,7 +191,7 @@ class Family:
         return attendant(*words, held=self._lock)
 
     def train(self) -> None:
-        """Train from wherever it was stopped. Raises ZooError and OutOfTime."""
+        """Train from where training was stopped. Raises ZooError and OutOfTime."""
         assert self._lock is not None, "the family is locked before anything is done"
         words = ["train", self.recipe.path, "--data", self.settings.data, "-o", self.run.folder]
         attendant(
@@ -227,7 +227,7 @@ class Family:
 
     @cached_property
     def held_out(self) -> list[str]:
-        """The documents that a language model is scored on."""
+        """The held-out documents that a language model is scored on."""
         return held_out(self.recipe.path, self.settings.data)
 
     @property
@@ -270,7 +270,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last file is there that training writes, the checkpoint's card."""
+        """Whether training is done: it writes the checkpoint's card last."""
         return (self.checkpoint / "README.md").is_file()
 
     @property

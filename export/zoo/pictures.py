@@ -65,13 +65,13 @@ LINES = ("-", "--", ":")
 
 
 def drawn(found: Sequence[Results]) -> list[Results]:
-    """Choose those that the picture shows: same languages, same budget, best first."""
+    """Return the results that the picture shows: same languages, same budget, best first."""
     ready = [r for r in peers(found) if r.translation and r.bundle]
     return sorted(ready, key=lambda r: -r.translation.fp32.beam_5.bleu if r.translation else 0.0)
 
 
 def description(found: Sequence[Results]) -> str:
-    """The figures of the picture in words, which it carries with it."""
+    """Return the picture's figures in words, for its description."""
     lines = []
     for results in drawn(found):
         assert results.translation is not None
@@ -127,7 +127,7 @@ def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:
 
 @contextmanager
 def saved(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
-    """Axes one below the other, which become an SVG, whole or not at all."""
+    """Open axes, one below the other, that are saved as a picture if the block succeeds."""
     fresh = path.with_name(f".{path.name}.new")
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(num_axes, figsize=(8.5, 4.5 * num_axes), squeeze=False)

@@ -151,7 +151,7 @@ class Results(Section):
 
     @property
     def is_of_prose(self) -> bool:
-        """Whether it is of a language model: these have one language."""
+        """Whether it is a language model, which has one language."""
         return "-" not in self.languages
 
     @property
@@ -169,7 +169,7 @@ class Results(Section):
 
 
 def read_results(path: Path) -> Results | None:
-    """None where there is no such file. Raises ZooError."""
+    """Return the results of a file, None if it is missing. Raises ZooError."""
     try:
         return Results.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -180,7 +180,7 @@ def read_results(path: Path) -> Results | None:
 
 
 def read_all(folder: Path) -> tuple[list[Results], list[str]]:
-    """Everything that a folder holds, by name, and what of it cannot be read."""
+    """Return all results of a folder by name, and a problem for each that cannot be read."""
     found, problems = [], []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -191,7 +191,7 @@ def read_all(folder: Path) -> tuple[list[Results], list[str]]:
 
 
 class ZooError(Exception):
-    """Describes what cannot be done, and why; `problems` lists everything found wrong."""
+    """Something that cannot be done; `problems` lists every reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))

@@ -40,7 +40,7 @@ STORED = re.compile(r"stored in (?:fp32|fp16|bf16|int8)")
 
 
 def completed(card: str, scores: str, storage: Storage, command: str) -> str:
-    """Put scores in place of those that training told, or at the end of a card without any."""
+    """Return the card with the scores instead of training's, or at its end if it has none."""
     section = f"## Quality\n\n{scores}\n\nBy `{command}`.\n\n"
     text = STORED.sub(f"stored in {storage}", card)
     if QUALITY.search(text):
@@ -106,7 +106,7 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
 
 
 def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:
-    """The recipe's test set, then the made sets."""
+    """Return the pairs of the recipe's test set, then of the made sets."""
     from models.training.config import read_config
 
     test = read_config(recipe).data.test
@@ -155,7 +155,7 @@ SCORERS: dict[str, Callable[[Bundles, Sources], Found]] = {
 
 
 def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sources) -> str:
-    """Fill the folder `output`; returns the scores in Markdown.
+    """Write the folder `output` and return the scores in Markdown.
 
     Raises CheckpointError, ConfigError, AttendantError, OSError and ValueError.
     """

@@ -37,7 +37,7 @@ ELISION = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
 
 
 class Scorer:
-    """Scores one hypothesis for each pair of a test set."""
+    """A scorer of one hypothesis for each pair of a test set."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._references = [pair.target for pair in pairs]
@@ -64,7 +64,7 @@ class Scorer:
         }
 
     def by_length(self, hypotheses: Sequence[str]) -> tuple[LengthBin, ...]:
-        """BLEU of the sentences of each bin that has any."""
+        """Return BLEU for each bin of source lengths that has sentences."""
         statistics, bins = self._statistics(hypotheses), []
         for first, end in pairwise((*BINS, None)):
             chosen = (self._lengths >= first) & (self._lengths < (end or np.inf))
@@ -90,7 +90,7 @@ class Scorer:
 
 
 def _split_elisions(texts: Sequence[str]) -> list[str]:
-    """l'eau -> l' eau, as Moses tokenises French; sacreBLEU's 13a leaves it one token."""
+    """Split l'eau into l' eau, as Moses does; sacreBLEU's 13a leaves it one token."""
     return [ELISION.sub("' ", text) for text in texts]
 
 
@@ -101,7 +101,7 @@ def _bleu(sums: np.ndarray) -> float:
 
 
 def fewer_bits(changed: Sequence[Document], plain: Sequence[Document]) -> tuple[float, float]:
-    """Compute how many fewer bits per byte documents take, and half of its 95 % interval."""
+    """Return the saving in bits per byte of documents, and half of its 95 % interval."""
     pairs = zip(changed, plain, strict=True)
     saved = np.array([[ours.bytes, other.bits - ours.bits] for ours, other in pairs])
     return _per_byte(saved.sum(0)), _interval(saved, _per_byte)
@@ -113,7 +113,7 @@ def _per_byte(sums: np.ndarray) -> float:
 
 
 def _interval(statistics: np.ndarray, figure: Callable[[np.ndarray], float]) -> float:
-    """Half of the 95 % interval of a figure of sums, by resampling what is summed (Koehn 2004)."""
+    """Return half of the 95 % interval of a figure of sums, by bootstrap (Koehn 2004)."""
     draw, count = np.random.default_rng(0), len(statistics)
     samples = (statistics[draw.integers(count, size=count)].sum(0) for _ in range(RESAMPLES))
     low, high = np.quantile([figure(sums) for sums in samples], [0.025, 0.975])
@@ -140,14 +140,14 @@ class Stage:
 
 
 def train(family: Family) -> None:
-    """To the end of the budget, from wherever it was stopped."""
+    """Train until the budget is spent, from where training was stopped."""
     if not family.run.is_finished:
         family.train()
     family.save()
 
 
 def evaluate(family: Family) -> None:
-    """Score in fp32 and in int8: translations, greedy and by beam search, or prose."""
+    """Score the bundles in fp32 and int8: translations, greedy and by beam search, or prose."""
     _must_be_trained(family)
     if family.recipe.is_of_prose:
         _evaluate_prose(family)
@@ -197,7 +197,7 @@ def _evaluate_translations(family: Family) -> None:
 
 
 def measure(family: Family) -> None:
-    """The engine's speed on the test set, and against that of its step graph."""
+    """Measure the engine's speed on the test set, and compare it with its step graph alone."""
     _must_be_trained(family)
     sentences = family.folder / "sentences.txt"
     texts = _beginnings(family) if family.recipe.is_of_prose else _sources(family)
@@ -223,7 +223,7 @@ STAGES = {
 
 
 def chosen(names: Iterable[str]) -> list[Stage]:
-    """The stages of these names, in the order in which they are done; without names all."""
+    """Return the stages of these names in their order; without names, all."""
     wanted = set(names) or set(STAGES)
     return [stage for name, stage in STAGES.items() if name in wanted]
 
@@ -242,7 +242,7 @@ def _sources(family: Family) -> list[str]:
 
 
 def _beginnings(family: Family) -> list[str]:
-    """Prompts for a language model: how paragraphs begin that were held out."""
+    """Return prompts for a language model: the first words of held-out paragraphs."""
     paragraphs = (text for document in family.held_out for text in document.split("\n"))
     return [" ".join(text.split()[:PROMPT_WORDS]) for text in islice(paragraphs, NUM_PROMPTS)]
 
@@ -261,7 +261,7 @@ def _pace(family: Family, bundle: Path, sentences: Path, num_texts: int) -> Pace
 
 
 def _machine() -> str:
-    """The processor's own name."""
+    """Return the name of the processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "unknown processor")

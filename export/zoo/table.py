@@ -44,7 +44,7 @@ def block(readme: str) -> str:
 
 
 def readme_problems(path: Path) -> list[str]:
-    """Why the table has no place in a file."""
+    """Return why the tables cannot be put into a file."""
     try:
         block(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def readme_problems(path: Path) -> list[str]:
 
 
 def rewrite(path: Path, text: str) -> None:
-    """Put `text` between the marks of a file, whole or not at all."""
+    """Replace the text between the marks of a file, completely or not at all."""
     readme = path.read_text(encoding="utf-8")
     before, after = readme.partition(BEGIN)[0], readme.partition(END)[2]
     fresh = path.with_name(f".{path.name}.new")
@@ -64,7 +64,7 @@ def rewrite(path: Path, text: str) -> None:
 
 
 def _ordered(found: Sequence[Results]) -> list[Results]:
-    """By the year of the paper; those of other languages than most at the end."""
+    """Sort by the paper's year; recipes of less common languages come last."""
     [(commonest, _)] = Counter(r.languages for r in found).most_common(1) or [("", 0)]
     return sorted(found, key=lambda r: (r.languages != commonest, r.languages, r.year, r.name))
 

@@ -128,7 +128,7 @@ def head_size(config: Options) -> int:
 def rotary(
     config: Options, *, theta: float = 10000.0, rope: Options | None = None
 ) -> dict[str, Any]:
-    """Compute one table for all layers."""
+    """Return the rotary table of all layers."""
     rope = rope or rope_section(config)
     return read_rotary(config, rope, head_size(config), theta=theta).options
 
@@ -251,7 +251,7 @@ SMOLLM3 = LanguageFamily(configure_smollm3, table)
 
 
 def configure_phi3(config: Options) -> dict[str, Any]:
-    """Its early files call LongRoPE "su" or "yarn"."""
+    """Return our options of Phi-3, whose early files call LongRoPE "su" or "yarn"."""
     config.default_to(rms_norm_eps=1e-5)
     rope = rope_section(config)
     for name in ("type", "rope_type"):

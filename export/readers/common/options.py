@@ -109,7 +109,7 @@ class Options:
         return self._list(name, str, self._typed(name, [], False, list))
 
     def section(self, name: str) -> "Options":
-        """Open an object inside the object; empty where there is none."""
+        """Return the options of an inner object, empty if there is none."""
         self.use(f"{name}.")
         values, prefix = self._typed(name, {}, False, dict), f"{self._prefix}{name}."
         return Options(f"{self.file}: {name}", values, self.problems, self._used, prefix)
@@ -142,7 +142,7 @@ class Options:
 
 
 def _is(value: Any, *kinds: type) -> bool:
-    """JSON tells true from 1."""
+    """Return whether two values are equal; true is not 1."""
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
@@ -204,7 +204,7 @@ MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70
 
 
 class _Plain(yaml.SafeLoader):
-    """Makes nothing but plain containers; an object of a class is the dictionary of its fields."""
+    """A loader of plain containers only; an object of a class becomes a dictionary."""
 
 
 def _fields(loader: _Plain, tag: str, node: yaml.Node) -> Any:

@@ -18,7 +18,7 @@ from models.data.tokenizer import BEYOND
 
 
 class TokenizerError(Exception):
-    """Not to be converted; `problems` lists everything found wrong."""
+    """A tokenizer that cannot be converted; `problems` lists every reason."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -92,7 +92,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Describes a sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
+    """A sentencepiece model. has_bytes: what is in no piece becomes its UTF-8 bytes."""
 
     pieces: Sequence[Piece]
     is_bpe: bool
@@ -136,7 +136,7 @@ def tokenizer_json(source: Pieces, order: Order) -> bytes:
 
 
 class _Vocabulary:
-    """Every id with what it stands for."""
+    """All ids with their pieces."""
 
     def __init__(self, source: Pieces, order: Order) -> None:
         self.source = source

@@ -59,7 +59,7 @@ def read_rotary(
     theta: float = 10000.0,
     portion: float = 1.0,
 ) -> Rotary:
-    """Compute the table that `rope`, a section of `config`, asks for.
+    """Return the table that `rope`, a section of `config`, asks for.
 
     theta, portion: where neither says anything; portion is the part of a head that is rotated.
     """

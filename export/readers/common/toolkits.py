@@ -1,13 +1,16 @@
-"""A model in a checkpoint of torch: options and tensors, for the readers of research toolkits."""
+"""What readers of several formats share: a checkpoint's files, a cursor over binary files, and the
+base of readers of toolkits that train with torch (fairseq, JoeyNMT, OpenNMT-py and Sockeye).
+"""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from export.readers.common.options import Options
+from export.readers.common.tokenizers import read_vocabulary
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
@@ -21,6 +24,11 @@ from models.checkpoint import (
 from models.conventions import Conventions
 from models.safetensors import Array, Arrays, Stored
 
+LARGEST_LAYER = 1000  # number of a layer
+LONGEST = 1024  # tokens, for models without a limit: the engine's buffers need one
+
+Read = TypeVar("Read")
+
 
 def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:
     """Return the files of a checkpoint by name.
@@ -32,7 +40,7 @@ def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) ->
 
 
 def card_of(title: str, origin: str, *facts: str) -> bytes:
-    """Write the beginning of a model card in Markdown."""
+    """Return the beginning of a model card in Markdown."""
     lines = [f"# {title}", "", origin, "", *(f"- {fact}" for fact in facts)]
     return ("\n".join(lines) + "\n").encode()
 
@@ -53,7 +61,7 @@ class Cursor:
         return len(self.memory) - self.offset
 
     def array(self, dtype: Any, count: int, what: str = "the next value") -> Array:
-        """View `count` values of the file. what: its part, in words."""
+        """Return a view of the next `count` values. what: their name, for errors."""
         size = count * np.dtype(dtype).itemsize
         if size > self.num_left:
             raise MalformedFile(
@@ -64,25 +72,21 @@ class Cursor:
         return self.memory[start : self.offset].view(dtype)
 
     def number(self, dtype: str, what: str = "the next value") -> int:
-        """Read one integer."""
+        """Return the next integer."""
         return int(self.array(dtype, 1, what)[0])
 
     def bytes(self, count: int) -> bytes:
-        """Copy as many bytes."""
+        """Return a copy of the next `count` bytes."""
         return self.array("u1", count).tobytes()
 
 
 def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
-    """Add the notes to the checkpoint and to its model card."""
+    """Return the checkpoint with the notes added to it and to its model card."""
     if not notes:
         return checkpoint
     lines = "".join(f"\nNote: {note}.\n" for note in notes)
     files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
     return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)
-
-
-LARGEST_LAYER = 1000  # number of a layer
-LONGEST = 1024  # tokens, where a model knows no limit: our buffers need one
 
 
 class TorchModel:
@@ -128,6 +132,52 @@ class TorchModel:
             (n for n in numbers if name.format(n) not in self.tensors.stored), LARGEST_LAYER
         )
 
+    def read_beside(
+        self, path: Path, read: Callable[[Path], Read], beside: str = "checkpoint"
+    ) -> Read | None:
+        """Return what `read` makes of a file beside the checkpoint; None, and a problem, if it is
+        missing or damaged.
+        """
+        try:
+            return read(path)
+        except FileNotFoundError:
+            self.problems.append(f"{path.name} is missing beside the {beside}")
+        except (OSError, ValueError) as error:
+            self.problems.append(f"{path.name} cannot be read: {error}")
+        return None
+
+    def read_words(self, path: Path, read: Callable[[Path], list[str]], expected: int) -> list[str]:
+        """Return a vocabulary in the order of its ids; an empty one, and a problem, if its file
+        cannot be read. expected: the rows of the embeddings.
+        """
+        words = self.read_beside(path, read)
+        if words is not None and len(words) != expected:
+            self.problems.append(
+                f"{path.name} has {len(words)} words, the embeddings are of {expected}"
+            )
+        return words or []
+
+    def tokenizers(
+        self, vocabularies: Mapping[str, list[str]], special: Sequence[str], unknown: str
+    ) -> tuple[bytes, bytes | None] | None:
+        """Return `tokenizer.json` of the source, and of the target unless both have the same words;
+        None, and problems, if they cannot be made.
+
+        vocabularies: the words of "source" and "target", or of "source" alone where both share
+        them. special: tokens that are no text; those that a vocabulary lacks are passed over.
+        """
+        folder, found = self.path.parent, list[bytes]()
+        for side, words in vocabularies.items():
+            present = [token for token in special if token in words]
+            if words and (
+                made := read_vocabulary(words, present, unknown, folder, side, self.problems)
+            ):
+                found.append(made)
+        if len(found) < len(vocabularies):
+            return None
+        source_words, *others = vocabularies.values()
+        return found[0], found[-1] if others and others[0] != source_words else None
+
     def configured(self, values: Mapping[str, Any]) -> AnyConfig:
         """Return our configuration with these values. Raises CheckpointError."""
         try:
@@ -163,3 +213,15 @@ class TorchModel:
         origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
         facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
         return card_of(path.stem, f"{origin} about its licence.", *facts)
+
+
+def token_values(languages: Sequence[str], pad: int, bos: int, eos: int) -> dict[str, Any]:
+    """Return our options of languages and special ids. languages: the source's, the target's."""
+    source, target = languages
+    return {
+        "source_languages": (source,),
+        "target_languages": (target,),
+        "pad_id": pad,
+        "bos_id": bos,
+        "eos_id": eos,
+    }
