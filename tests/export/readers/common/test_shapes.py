@@ -1,11 +1,14 @@
-"""Readers ask for the weights that the builders of graphs take: all of them, and no others."""
+"""Shapes of weights, and tables of sinusoids."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from export.readers.common.shapes import luong_shapes, shapes_of, transformer_shapes
+from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
@@ -64,3 +67,30 @@ def test_they_are_what_the_graph_takes(
     checkpoint = tiny_checkpoint(architecture, tmp_path, **changes)
     taken = {name: checkpoint.weights[name].shape for name in checkpoint.weights}
     assert SHAPES[architecture](checkpoint.config) == taken
+
+
+DIM, NUM, FIRST = 8, 5, 2
+
+
+def table(rate: Callable[[int], float]) -> list[list[float]]:
+    half = range(DIM // 2)
+    positions = range(FIRST, FIRST + NUM)
+    return [
+        [function(p * rate(i)) for function in (math.sin, math.cos) for i in half]
+        for p in positions
+    ]
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_rates_are_those_of_the_papers(precision: type[np.floating]) -> None:
+    vaswani = sinusoids((NUM, DIM), FIRST, rates="vaswani", precision=precision)
+    assert np.allclose(vaswani, table(lambda i: 10000 ** (-2 * i / DIM)), atol=1e-6)
+    found = sinusoids((NUM, DIM), FIRST, precision=precision)
+    assert np.allclose(found, table(lambda i: 10000 ** (-i / (DIM // 2 - 1))), atol=1e-6)
+    assert vaswani.dtype == found.dtype == np.float32
+
+
+def test_odd_widths_end_with_zeros() -> None:
+    found = sinusoids((NUM, DIM + 1))
+    assert found.shape == (NUM, DIM + 1) and not found[:, -1].any()
+    assert np.array_equal(found[:, :-1], sinusoids((NUM, DIM)))
