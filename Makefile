@@ -102,7 +102,8 @@ clean: ## remove the bundles and the virtual environment
 
 $(serve_stamp): extras := $(DEVICE)
 $(test_stamp): extras := $(DEVICE),train,dev
-$(serve_stamp) $(test_stamp): pyproject.toml | $(venv)/bin/pip
+# Installing compiles the native kernels.
+$(serve_stamp) $(test_stamp): pyproject.toml $(wildcard serving/kernels/*.h serving/kernels/*.cpp) | $(venv)/bin/pip
 	$(venv)/bin/pip install --editable '.[$(extras)]'
 	touch $@
 

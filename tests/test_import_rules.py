@@ -66,6 +66,7 @@ ONLY_IN = {
 RANK = {
     "arrays": 0,
     "errors": 0,
+    "kernels": 1,
     "parameters": 2,
     "request": 3,
     "server_config": 2,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from export.graph.functions import parsed, token_choice
 from export.graph.model import TARGETS, ExportedModel
 from export.graph.writer import Array, GraphWriter, Value
 from serving.bundle.manifest import BATCH, EDITS, MAX_TOP_K, SELECT, WANTS_LOGP, Precision
@@ -47,23 +48,23 @@ class Columns:
 
 def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
     """Write the outputs, given f32 logits [batch, columns]."""
-    op = graph.op
-    best, places = _likeliest(graph, logits, columns)
+    width, window = columns.width, columns.window
+    in_blocks = isinstance(width, int) and width >= LEAST_IN_BLOCKS and width % BLOCK == 0
+    num_blocks = width // BLOCK if isinstance(width, int) and in_blocks else None
+    function = parsed(token_choice(window, num_blocks, BLOCK))
+    top_logp, places, normaliser = graph.call(
+        function, logits, types=("float32", "int64", "float32"), number=window
+    )
 
     def scored() -> list[Value]:
-        is_whole = columns.width == columns.num_scored
-        own = logits if is_whole else logits[:, : columns.vocab_size]
-        logp, normaliser = _log_probabilities(graph, own)
-        return [logp, op.GatherElements(logp, places, axis=1), normaliser]
+        own = logits if width == columns.num_scored else logits[:, : columns.vocab_size]
+        return [own - normaliser.unsqueeze(1)]
 
     def unscored() -> list[Value]:
-        nothing = graph.constant(np.zeros((1, 1)), "float32")
-        normaliser = best[:, 0]
-        return [op.Identity(nothing), op.Identity(best), normaliser]
+        return [graph.op.Identity(graph.constant(np.zeros((1, 1)), "float32"))]
 
-    wanted = graph.switch(WANTS_LOGP)
-    logp, top_logp, normaliser = graph.branch(wanted, "float32", scored, unscored, 3)
-    _write(graph, columns, (logp, normaliser, top_logp, places))
+    logp = graph.branch(graph.switch(WANTS_LOGP), "float32", scored, unscored, 1)
+    _write(graph, columns, (logp[0], normaliser, top_logp, places))
 
 
 def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
@@ -101,33 +102,6 @@ def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]
     logp = op.LogSoftmax(logits, axis=-1)
     shift = op.Gather(logits, first, axis=1) - op.Gather(logp, first, axis=1)
     return logp, shift.squeeze(1)
-
-
-def _likeliest(graph: GraphWriter, logits: Value, columns: Columns) -> tuple[Value, Value]:
-    """Return the greatest logits and their columns [batch, window], of equals the first."""
-    width = columns.width
-    if isinstance(width, str) or width < LEAST_IN_BLOCKS or width % BLOCK:
-        window = graph.ints(columns.window)
-        best, places = graph.op.TopK(logits, window, axis=-1, _outputs=2)
-        return best, places
-    return _likeliest_of_blocks(graph, logits, width // BLOCK)
-
-
-def _likeliest_of_blocks(graph: GraphWriter, logits: Value, num_blocks: int) -> tuple[Value, Value]:
-    """Search only the blocks with the greatest maxima, as many blocks as tokens are wanted. TopK
-    takes the first of equals; so does this, because the blocks are put in order first.
-    """
-    op, count, size = graph.op, graph.ints(WINDOW), graph.constant(BLOCK, "int64")
-    blocks = logits.reshape(0, num_blocks, BLOCK)
-    greatest = blocks.max(-1, keepdims=False)
-    _, found = op.TopK(greatest, count, axis=-1, _outputs=2)
-    order, _ = op.TopK(found, count, axis=-1, largest=0, _outputs=2)
-    chosen = op.GatherND(blocks, order.unsqueeze(-1), batch_dims=1)
-    flat = chosen.reshape(0, WINDOW * BLOCK)
-    best, places = op.TopK(flat, count, axis=-1, _outputs=2)
-    block = places / size
-    moved = op.GatherElements(order, block, axis=1) - block
-    return best, places + moved * size
 
 
 SCAN_BLOCK = 256

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from export.graph.functions import QUANTIZED_LINEAR, parsed
 from export.graph.writer import Array, GraphWriter, Value
 
 LEVELS = 127  # symmetric: -127..127
@@ -80,8 +81,19 @@ class RowQuantiser:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
         if channels is not None and channels.input_range is not None:
             return self._clipped_linear(x, name, weight, bias, channels)
-        product = self._row_wise_linear(x, name, weight, channels)
-        return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
+        if self._graph.is_in_loop:
+            product = self._row_wise_linear(x, name, weight, channels)
+            return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
+        weight_levels, scale = quantise_channels(weight, channels)
+        bias = np.zeros(len(weight), np.float32) if bias is None else bias
+        [y] = self._graph.call(
+            parsed(QUANTIZED_LINEAR),
+            x,
+            self._graph.weight(f"{name}.int8", weight_levels),
+            self._graph.weight(f"{name}.scale", scale),
+            self._graph.weight(f"{name}.bias", bias),
+        )
+        return y
 
     def lookup(
         self, ids: Value, name: str, table: Array, channels: Channels, scale: float

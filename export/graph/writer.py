@@ -214,7 +214,12 @@ class GraphWriter:
 
     @property
     def model(self) -> ir.Model:
-        return ir.Model(self._graph, ir_version=IR_VERSION, producer_name="attendant")
+        return ir.Model(
+            self._graph,
+            ir_version=IR_VERSION,
+            producer_name="attendant",
+            functions=list(self._outermost.functions.values()),
+        )
 
     def spec(self, file: str) -> GraphSpec:
         return GraphSpec(file, tuple(self._inputs), tuple(self._outputs))
@@ -374,6 +379,23 @@ class GraphWriter:
             return values if len(values) > 1 else values[0]
 
         return node
+
+    def call(
+        self,
+        function: ir.Function,
+        *inputs: Value,
+        types: Sequence[str] | None = None,
+        **attributes: Any,
+    ) -> list[Value]:
+        """Create a node that calls a function, whose body is written into the model.
+
+        types: of the outputs; by default each has the type of the input with its number.
+        """
+        self._graph.opset_imports[function.domain] = 1
+        found = self._builder.call(function, *(value.bare for value in inputs), **attributes)
+        outputs = [found] if isinstance(found, ir.Value) else list(found)
+        types = types or [each.dtype for each in inputs]
+        return [Value(self, *each) for each in zip(outputs, types, strict=False)]
 
     @contextmanager
     def _inside(self, builder: GraphBuilder) -> Iterator[None]:

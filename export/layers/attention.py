@@ -6,7 +6,14 @@ in the engine's buffers; the step graph appends to them in place.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from export.graph.functions import (
+    CROSS_ATTENTION,
+    INT8_CROSS_ATTENTION,
+    SELF_ATTENTION,
+    parsed,
+)
 from export.graph.model import Target
 from export.graph.writer import Value
 from export.layers.basic import HeadLayout, Layers
@@ -169,7 +176,7 @@ class Heads:
         return self.num_heads // self.num_kv_heads
 
     @property
-    def attributes(self) -> dict[str, float]:
+    def attributes(self) -> dict[str, Any]:
         """The attributes of the operator."""
         counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
         return {**counts, "scale": self.scale}
@@ -198,6 +205,14 @@ def self_attention(
     heads, 1, capacity], with one token each, is added to the scores.
     """
     graph = qkv.graph
+    is_plain = bias is None and heads.rotary is None and not (heads.window or heads.cap)
+    if is_plain and heads.target.dtype == "float32":
+        last = graph.constant([capacity], "int32")
+        function = parsed(SELF_ATTENTION)
+        mixed, keys, values = graph.call(
+            function, qkv, *past, total_lengths, last, **heads.attributes
+        )
+        return mixed, keys, values
     in_operator = None if heads.target.is_cuda else bias  # CUDA's operator takes none
     mixed, keys, values = graph.ms.GroupQueryAttention(
         qkv,
@@ -228,44 +243,26 @@ def cross_attention(query: Value, memory: KeyValue, source_lengths: Value, heads
     """
     if heads.target.is_cuda:
         return _masked_attention(query, memory, source_lengths, heads)[0]
-    inputs = _of_source(query, memory, source_lengths, heads)
-    return query.graph.ms.GroupQueryAttention(*inputs, **heads.attributes)
+    no_keys = query.graph.ints(0, heads.kv_dim)
+    inputs = query, *memory, source_lengths, no_keys
+    [found] = query.graph.call(parsed(CROSS_ATTENTION), *inputs, **heads.attributes)
+    return found
 
 
 def int8_cross_attention(
-    query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
+    query: Value,
+    memory: KeyValue,
+    source_lengths: Value,
+    steps: tuple[Value, Value],
+    heads: Heads,
 ) -> list[Value]:
-    """Attend to int8 keys and values, whose levels are used as numbers.
+    """Attend to int8 keys and values; steps [batch, 1, query_dim] are the values of a level.
 
     Returns what was found, and the memory, which the operator puts out too: unchanged, and in place
     if it is bound to the same buffer.
     """
-    graph = query.graph
-    one = graph.constant([1], "float32")
-    quantised = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR"}
-    results = graph.ms.GroupQueryAttention(
-        *_of_source(query, memory, source_lengths, heads),
-        *[None] * 5,
-        one,
-        one,
-        **heads.attributes,
-        **quantised,
-        kv_cache_bit_width=8,
-        _outputs=3,
-    )
-    return list(results)
-
-
-def _of_source(
-    query: Value, memory: KeyValue, source_lengths: Value, heads: Heads
-) -> tuple[Value, ...]:
-    """Return the operator's first inputs."""
-    graph = query.graph
-    ends, axes = graph.ints(0, heads.kv_dim), graph.ints(1, 2)
-    nothing = graph.op.Slice(query, graph.ints(0, 0), ends, axes)  # [batch, 0, kv_dim]
-    last_positions = source_lengths - 1
-    span = memory[0].length(2).cast("int32")
-    return query, nothing, nothing, *memory, last_positions, span
+    inputs = query, *memory, source_lengths, query.graph.ints(0, heads.kv_dim), *steps
+    return query.graph.call(parsed(INT8_CROSS_ATTENTION), *inputs, **heads.attributes)
 
 
 def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:

@@ -154,11 +154,11 @@ class ReadInt8(ReadMemory):
         self._key_step, self._value_step = map(self._per_head, (key_step, value_step))
 
     def attend(self, query: Value, lengths: Value) -> Value:
-        scaled = query * self._key_step
-        mixed, *levels = int8_cross_attention(scaled, self._memory, lengths, self._heads)
+        steps = self._key_step, self._value_step
+        found, *levels = int8_cross_attention(query, self._memory, lengths, steps, self._heads)
         for state, each in zip(self._levels, levels, strict=True):
             self._graph.next_state(state, each)
-        return mixed * self._value_step
+        return found
 
     def scores(self, query: Value) -> Value:
         keys = self._memory[0].cast("float32")

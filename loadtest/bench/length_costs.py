@@ -172,7 +172,10 @@ def rises(points: Sequence[Point], phase: str) -> bool:
     return bool(last.operations > first.operations * (1 + NEGLIGIBLE))
 
 
-PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "Gemm", "FusedMatMul")
+PRODUCTS = (
+    *("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "Gemm", "FusedMatMul"),
+    "QuantizedLinear",
+)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,10 @@ def _shapes(found: list[dict[str, list[int]]]) -> list[list[int]]:
     return [shape for each in found for shape in each.values()]
 
 
-PRODUCTS = ("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "FusedMatMul")
+PRODUCTS = (
+    *("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "FusedMatMul"),
+    "QuantizedLinear",
+)
 
 
 GEMMS = ("Gemm", "FusedGemm")
@@ -176,7 +179,7 @@ CONVOLUTIONS = ("Conv", "FusedConv")
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-ATTENTION = "GroupQueryAttention"
+ATTENTION = ("GroupQueryAttention", "SelfAttention", "CrossAttention", "Int8CrossAttention")
 
 
 LOOPS = ("Loop", "Scan", "If")  # their bodies' operators are counted themselves
@@ -213,7 +216,7 @@ def work_of(ran: Ran, lengths: Lengths) -> int:
         return 2 * written * prod(ran.inputs[1][1:])
     if ran.operator in GATES:
         return _recurrence(ran)
-    if ran.operator == ATTENTION:
+    if ran.operator in ATTENTION:
         return _attention(ran, lengths)
     return written
 

@@ -29,6 +29,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.worker import Steps, TakesTurns
 from serving.errors import BundleError
+from serving.kernels.library import native_kernels
 from serving.pipelines.cards import PlanCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.completion import CompletionPipeline
@@ -166,7 +167,8 @@ def load_model(
     parts = ModelParts.open(folder)
     name = parts.bundle.manifest.name
     planned = parts.plan(config, budget or CpuBudget(config.threads, 1, config.threads))
-    logger.info("%s: %s", name, planned)
+    kernels = f"; native kernels: {native_kernels().description}"
+    logger.info("%s: %s%s", name, planned, kernels if planned.config.device == "cpu" else "")
     meter = meter_of(name) if meter_of else None
     engines = parts.engines(planned, has_engine_for_small_jobs=turns_of is not None)
     turns = _turns(engines, planned.plan.threads, turns_of) if turns_of else ()
@@ -204,6 +206,7 @@ def fingerprint_of(manifest: Manifest, device: str) -> str:
         "versions": {name: version(name) for name in ("attendant", "onnxruntime")},
         "device": device,
         "instructions": instruction_sets(),
+        "kernels": native_kernels().description,
     }
     text = json.dumps(decisive, sort_keys=True, default=str)
     return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"

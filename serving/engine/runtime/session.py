@@ -38,6 +38,7 @@ from serving.engine.runtime.graph import NO_STEP, Graph, Graphs, OrtGraph
 from serving.engine.states.memory import HostMemory
 from serving.engine.states.store import Coarse
 from serving.errors import BundleError, DeviceError, OutOfMemory
+from serving.kernels.library import register_kernels
 
 logger = logging.getLogger(__name__)
 
@@ -278,6 +279,8 @@ def _session_options(config: EngineConfig, allows_cpu: bool = False) -> ort.Sess
     # x86 processor; those with VNNI sum exactly anyway, and take twice the time for it.
     if not has_vnni():
         options.add_session_config_entry("session.x64quantprecision", "1")
+    if config.device == "cpu":
+        register_kernels(options)
     if config.device == "cuda" and not allows_cpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return options

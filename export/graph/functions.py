@@ -1,0 +1,139 @@
+"""Functions of the domain `attendant`, which graphs call and models contain.
+
+The body of a function is a chain of ONNX Runtime's own operators. Where the library of native
+kernels (`serving/kernels`) is loaded, ONNX Runtime runs its kernel of the same name instead;
+elsewhere it inlines the body. So a bundle runs anywhere.
+"""
+
+from functools import cache
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+
+DOMAIN = "attendant"
+OPSETS = f'opset_import: ["" : 23, "com.microsoft" : 1], domain: "{DOMAIN}"'
+
+# x: f32 [..., inputs], weight: int8 [inputs, outputs], scale and bias: f32 [outputs]. Each row of x
+# is quantised by its largest magnitude; in a row of zeros 0 / 0 gives any level, and the range, 0,
+# makes the product 0 again. See `export/graph/quantise.py`.
+QUANTIZED_LINEAR = f"""
+<{OPSETS}>
+QuantizedLinear (x, weight, scale, bias) => (y) {{
+    zero_point = Constant <value = uint8 {{128}}> ()
+    step = Constant <value = float {{{float(np.float32(1 / 127))!r}}}> ()
+    last_axis = Constant <value = int64[1] {{-1}}> ()
+    magnitudes = Abs (x)
+    range = ReduceMax <keepdims = 1> (magnitudes, last_axis)
+    normalised = Div (x, range)
+    levels = QuantizeLinear (normalised, step, zero_point)
+    sums = com.microsoft.MatMulIntegerToFloat (levels, weight, step, scale, zero_point)
+    product = Mul (sums, range)
+    y = Add (product, bias)
+}}
+"""
+
+# qkv: f32 [batch, tokens, (num_heads + 2 * kv_num_heads) * head_dim]; past_key, past_value: f32
+# [batch, kv_num_heads, capacity, head_dim]; total_lengths: int32 [batch], with the new tokens;
+# capacity: int32 [1].
+SELF_ATTENTION = f"""
+<{OPSETS}>
+SelfAttention <num_heads, kv_num_heads, scale>
+(qkv, past_key, past_value, total_lengths, capacity) => (mixed, key, value) {{
+    one = Constant <value = int32 {{1}}> ()
+    last_positions = Sub (total_lengths, one)
+    mixed, key, value = com.microsoft.GroupQueryAttention <
+        num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale
+    > (qkv, "", "", past_key, past_value, last_positions, capacity)
+}}
+"""
+
+# query: f32 [batch, 1, num_heads * head_dim]; keys, values: f32 [batch, kv_num_heads, source,
+# head_dim]; lengths: int32 [batch]; no_keys: int64 [2], 0 and kv_num_heads * head_dim. ONNX
+# Runtime's operator takes keys and values as a past, with no new keys.
+_AS_PAST = """
+    starts = Constant <value = int64[2] {0, 0}> ()
+    axes = Constant <value = int64[2] {1, 2}> ()
+    nothing = Slice (scaled, starts, no_keys, axes)
+    shape = Shape <start = 2, end = 3> (keys)
+    source = Cast <to = 6> (shape)
+    one = Constant <value = int32 {1}> ()
+    last_positions = Sub (lengths, one)
+"""
+_HEADS = "num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale"
+
+CROSS_ATTENTION = f"""
+<{OPSETS}>
+CrossAttention <num_heads, kv_num_heads, scale>
+(query, keys, values, lengths, no_keys) => (found) {{
+    scaled = Identity (query)
+    {_AS_PAST}
+    found = com.microsoft.GroupQueryAttention <{_HEADS}>
+        (scaled, nothing, nothing, keys, values, last_positions, source)
+}}
+"""
+
+# The same with keys and values of int8 levels, which the operator uses as numbers: key_step and
+# value_step, f32 [batch, 1, num_heads * head_dim], the values of a level, are folded into the query
+# and into the result. The operator puts keys and values out too: unchanged.
+INT8_CROSS_ATTENTION = f"""
+<{OPSETS}>
+Int8CrossAttention <num_heads, kv_num_heads, scale>
+(query, keys, values, lengths, no_keys, key_step, value_step) => (found, next_keys, next_values) {{
+    scaled = Mul (query, key_step)
+    {_AS_PAST}
+    unit = Constant <value = float[1] {{1}}> ()
+    mixed, next_keys, next_values = com.microsoft.GroupQueryAttention <
+        {_HEADS}, k_quant_type = "PER_TENSOR", v_quant_type = "PER_TENSOR", kv_cache_bit_width = 8
+    > (scaled, nothing, nothing, keys, values, last_positions, source,
+        "", "", "", "", "", unit, unit)
+    found = Mul (mixed, value_step)
+}}
+"""
+
+
+def token_choice(number: int, num_blocks: int | None, block: int) -> str:
+    """Return the function that finds the likeliest tokens of f32 scores [batch, columns].
+
+    It gives the log-probabilities and the columns of `number` tokens, the likeliest first and of
+    equals the lowest column, and log(sum(exp(scores))) of each row. num_blocks: if given, search
+    only the blocks of columns with the greatest maxima. TopK takes the first of equals, and so does
+    this, because the blocks are put in order first.
+    """
+    if num_blocks is None:
+        search = "best, top_ids = TopK (scores, count)"
+    else:
+        search = f"""
+    blocked = Constant <value = int64[3] {{0, {num_blocks}, {block}}}> ()
+    blocks = Reshape (scores, blocked)
+    greatest = ReduceMax <keepdims = 0> (blocks, last_axis)
+    maxima, found = TopK (greatest, count)
+    order, places_of_order = TopK <largest = 0> (found, count)
+    indices = Unsqueeze (order, last_axis)
+    chosen = GatherND <batch_dims = 1> (blocks, indices)
+    flattened = Constant <value = int64[2] {{0, {number * block}}}> ()
+    flat = Reshape (chosen, flattened)
+    best, places = TopK (flat, count)
+    size = Constant <value = int64 {{{block}}}> ()
+    block = Div (places, size)
+    own = GatherElements <axis = 1> (order, block)
+    skipped = Sub (own, block)
+    offset = Mul (skipped, size)
+    top_ids = Add (places, offset)"""
+    return f"""
+<{OPSETS}>
+TokenChoice <number> (scores) => (top_logp, top_ids, log_normaliser) {{
+    count = Constant <value = int64[1] {{{number}}}> ()
+    last_axis = Constant <value = int64[1] {{-1}}> ()
+    {search}
+    normaliser = ReduceLogSumExp <keepdims = 1> (scores, last_axis)
+    top_logp = Sub (best, normaliser)
+    log_normaliser = Squeeze (normaliser, last_axis)
+}}
+"""
+
+
+@cache
+def parsed(text: str) -> ir.Function:
+    """Return the function that a text in ONNX's notation defines."""
+    return ir.serde.deserialize_function(onnx.parser.parse_function(text))

@@ -1,0 +1,265 @@
+// Attention of decoders, of any number of rows with ragged lengths.
+//
+// SelfAttention: qkv f32 [batch, tokens, (heads + 2 kv_heads) * head_dim], keys and values f32
+//   [batch, kv_heads, capacity, head_dim], total_lengths int32 [batch] with the new tokens, and the
+//   capacity, which only the body of the function needs -> mixed f32 [batch, tokens, heads *
+//   head_dim], next keys and values: the same buffers with the new tokens appended, if they are
+//   bound so, else copies. A token attends to those before it and to itself.
+//   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), and bias f32 [1 or
+//   batch, heads, tokens, at least the greatest length], which is added to the scores. Optional
+//   output: weights f32 [batch, heads, tokens, greatest length], zeros where nothing is attended to.
+// Bfloat16SelfAttention: the same with keys and values in bfloat16, rounded to the nearest.
+// CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
+//   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
+//   needs -> mixed f32, as large as the query, and optional weights f32 [batch, heads, 1, source]. A
+//   row of length 0 gets zeros.
+// Int8CrossAttention: the same over int8 levels, with key_step and value_step f32 [batch, 1, heads *
+//   head_dim] -> mixed, keys, values (unchanged), and optional weights.
+//
+// Attributes: num_heads, kv_num_heads, scale; of self-attention local_window_size and softcap, as
+// GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
+// has the same bits in any batch, and a token the same bits whether it is read alone or with others.
+#include "attention.h"
+
+#include <algorithm>
+
+#include "linear.h"
+
+namespace {
+
+// Copy an input that is not bound to the same buffer as its output.
+template <class Element>
+Element* in_place(const Context& context, size_t output, const Tensor& input, const Shape& shape) {
+  Element* const out = context.output(output, shape).data<Element>();
+  const Element* const in = input.data<Element>();
+  if (out != in) std::memcpy(out, in, sizeof(Element) * count(shape));
+  return out;
+}
+
+float* zeros(const Context& context, size_t output, const Shape& shape) {
+  if (!context.wants(output)) return nullptr;
+  const Tensor tensor = context.output(output, shape);
+  if (tensor) std::fill_n(tensor.data<float>(), count(shape), 0.0f);
+  return tensor.data<float>();
+}
+
+float* room_for(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
+
+constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of scores
+
+void check_head_dim(int64_t head_dim) {
+  require(head_dim > 0 && head_dim <= kMostHeadDim, "attention: heads have at most 256 numbers");
+}
+
+size_t num_tasks(int64_t rows, int64_t kv_heads) { return size_t(rows * kv_heads); }
+
+void append(const float* from, int64_t number, float* to) { std::memcpy(to, from, sizeof(float) * number); }
+
+void append(const float* from, int64_t number, Bfloat16* to) {
+  for (int64_t i = 0; i < number; i++) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof(bits));
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;  // rounding up could make it infinity
+    to[i].bits = uint16_t(is_nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+}
+
+void attend(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim) {
+  kernels.attend(head, int(head_dim));
+}
+
+void attend(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t head_dim) {
+  kernels.attend_int8(head, int(head_dim));
+}
+
+void attend(const Kernels& kernels, const AttentionHead<Bfloat16>& head, int64_t head_dim) {
+  kernels.attend_bfloat16(head, int(head_dim));
+}
+
+// The inputs of one run of self-attention, checked.
+template <class Element>
+struct SelfInputs {
+  SelfInputs(const Context& context, const AttentionOptions& options) {
+    const Tensor qkv_in = context.input(0), keys_in = context.input(1), totals_in = context.input(3);
+    const Shape shape = qkv_in.shape(), memory = keys_in.shape();
+    require(shape.size() == 3 && memory.size() == 4 && context.input(2).shape() == memory,
+            "SelfAttention: wrong shapes");
+    rows = shape[0], tokens = shape[1], width = shape[2], capacity = memory[2], head_dim = memory[3];
+    check_head_dim(head_dim);
+    require(memory[0] == rows && memory[1] == options.kv_heads &&
+                width == (options.heads + 2 * options.kv_heads) * head_dim && totals_in.shape() == Shape{rows},
+            "SelfAttention: wrong shapes");
+    qkv = qkv_in.data<float>();
+    totals = totals_in.data<int32_t>();
+    for (int64_t row = 0; row < rows; row++) {
+      require(totals[row] >= tokens && totals[row] <= capacity, "SelfAttention: a length exceeds the capacity");
+      longest = std::max<int64_t>(longest, totals[row]);
+    }
+    read_rotary(context.input(5), context.input(6));
+    read_bias(context.input(7), options.heads);
+  }
+
+  void read_rotary(Tensor cos_in, Tensor sin_in) {
+    require(bool(cos_in) == bool(sin_in), "SelfAttention: cos and sin belong together");
+    if (!cos_in) return;
+    const Shape shape = cos_in.shape();
+    require(shape.size() == 2 && sin_in.shape() == shape && shape[0] >= longest && 2 * shape[1] <= head_dim,
+            "SelfAttention: cos and sin must be [positions, rotary_dim / 2]");
+    cos = cos_in.data<float>(), sin = sin_in.data<float>(), rotary_dim = 2 * shape[1];
+  }
+
+  void read_bias(Tensor bias_in, int64_t heads) {
+    if (!bias_in) return;
+    const Shape shape = bias_in.shape();
+    require(shape.size() == 4 && (shape[0] == 1 || shape[0] == rows) && shape[1] == heads && shape[2] == tokens &&
+                shape[3] >= longest,
+            "SelfAttention: bias must be [1 or batch, heads, tokens, at least the greatest length]");
+    bias = bias_in.data<float>(), bias_width = shape[3];
+    bias_rows = shape[0];
+  }
+
+  const float* bias_of(int64_t row, int64_t head, int64_t heads, int64_t token) const {
+    if (bias == nullptr) return nullptr;
+    return bias + (((bias_rows == 1 ? 0 : row) * heads + head) * tokens + token) * bias_width;
+  }
+
+  int64_t rows, tokens, width, capacity, head_dim, longest = 0, rotary_dim = 0, bias_width = 0, bias_rows = 0;
+  const float *qkv, *cos = nullptr, *sin = nullptr, *bias = nullptr;
+  const int32_t* totals;
+};
+
+}  // namespace
+
+AttentionOptions::AttentionOptions(const Info& info)
+    : heads(info.integer("num_heads", 0)),
+      kv_heads(info.integer("kv_num_heads", 0)),
+      scale(info.number("scale", 0)),
+      window(info.integer("local_window_size", -1)),
+      cap(info.number("softcap", 0)) {
+  require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "attention: num_heads and kv_num_heads do not fit");
+  if (window <= 0) window = INT32_MAX;
+}
+
+template <class Element>
+void SelfAttention<Element>::compute(const Context& context) const {
+  const SelfInputs<Element> in(context, options);
+  const int64_t head_dim = in.head_dim, group = options.heads / options.kv_heads, query_dim = options.heads * head_dim;
+  const Tensor keys_in = context.input(1), values_in = context.input(2);
+  Element* const keys = in_place<Element>(context, 1, keys_in, keys_in.shape());
+  Element* const values = in_place<Element>(context, 2, values_in, keys_in.shape());
+  float* const out = context.output(0, {in.rows, in.tokens, query_dim}).template data<float>();
+  float* const weights = zeros(context, 3, {in.rows, options.heads, in.tokens, in.longest});
+  const size_t tasks = num_tasks(in.rows, options.kv_heads);
+  if (tasks == 0) return;
+
+  context.parallel(tasks, [&](size_t task) {
+    const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
+    const int64_t past = in.totals[row] - in.tokens;
+    Element* const own_keys = keys + task * in.capacity * head_dim;
+    Element* const own_values = values + task * in.capacity * head_dim;
+    float* const scores = room_for(in.totals[row] + kMostLanes + kMostHeadDim);
+    float* const rotated = scores + in.totals[row] + kMostLanes;
+    const auto rotate = [&](const float* vector, int64_t position) -> const float* {
+      if (in.cos == nullptr) return vector;
+      const int64_t at = position * in.rotary_dim / 2;
+      kernels.rotate(vector, in.cos + at, in.sin + at, int(in.rotary_dim), int(head_dim), rotated);
+      return rotated;
+    };
+    for (int64_t token = 0; token < in.tokens; token++) {
+      const float* const read = in.qkv + (row * in.tokens + token) * in.width;
+      const float* const key = read + query_dim + kv_head * head_dim;
+      const int64_t position = past + token, first = std::max<int64_t>(0, position + 1 - options.window);
+      append(rotate(key, position), head_dim, own_keys + position * head_dim);
+      append(key + options.kv_heads * head_dim, head_dim, own_values + position * head_dim);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        const bool is_last = head + 1 == (kv_head + 1) * group;
+        const int64_t map = (row * options.heads + head) * in.tokens + token;
+        const float* const bias = in.bias_of(row, head, options.heads, token);
+        AttentionHead<Element> each{};
+        each.query = rotate(read + head * head_dim, position);
+        each.keys = own_keys + first * head_dim;
+        each.values = own_values + first * head_dim;
+        if (is_last && task + 1 < tasks) {
+          each.next_keys = each.keys + in.capacity * head_dim;
+          each.next_values = each.values + in.capacity * head_dim;
+        }
+        each.bias = bias ? bias + first : nullptr;
+        each.length = int(position + 1 - first);
+        each.scale = options.scale;
+        each.cap = options.cap;
+        each.scores = scores;
+        each.weights = weights ? weights + map * in.longest + first : nullptr;
+        each.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
+        attend(kernels, each, head_dim);
+      }
+    }
+  });
+}
+
+template class SelfAttention<float>;
+template class SelfAttention<Bfloat16>;
+
+template <class Element>
+Shape SourceAttention<Element>::shape_of_weights(const Context& context) const {
+  const Shape memory = context.input(1).shape();
+  require(memory.size() == 4, "cross-attention: wrong shapes");
+  return {memory[0], options.heads, 1, memory[2]};
+}
+
+template <class Element>
+void SourceAttention<Element>::attend(const Context& context, Tensor key_step, Tensor value_step,
+                                      float* weights) const {
+  const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
+  const Tensor lengths_in = context.input(3);
+  const Shape shape = query.shape(), memory = keys.shape();
+  require(shape.size() == 3 && shape[1] == 1 && memory.size() == 4 && values.shape() == memory,
+          "cross-attention: wrong shapes");
+  const int64_t rows = shape[0], source = memory[2], head_dim = memory[3];
+  check_head_dim(head_dim);
+  require(memory[0] == rows && memory[1] == options.kv_heads && shape[2] == options.heads * head_dim &&
+              lengths_in.shape() == Shape{rows} && (!key_step || key_step.shape() == shape) &&
+              (!value_step || value_step.shape() == shape),
+          "cross-attention: wrong shapes");
+  const int32_t* lengths = lengths_in.data<int32_t>();
+  for (int64_t row = 0; row < rows; row++) {
+    require(lengths[row] >= 0 && lengths[row] <= source, "cross-attention: a length exceeds the source");
+  }
+  float* const out = context.output(0, shape).data<float>();
+  const int64_t group = options.heads / options.kv_heads;
+  const size_t tasks = num_tasks(rows, options.kv_heads);
+  if (tasks == 0) return;
+
+  context.parallel(tasks, [&](size_t task) {
+    const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+      const int64_t place = (row * options.heads + head) * head_dim;
+      AttentionHead<Element> each{};
+      each.query = query.data<float>() + place;
+      each.keys = keys.data<Element>() + task * source * head_dim;
+      each.values = values.data<Element>() + task * source * head_dim;
+      if (head + 1 == (kv_head + 1) * group && task + 1 < tasks) {
+        each.next_keys = each.keys + source * head_dim;
+        each.next_values = each.values + source * head_dim;
+      }
+      each.key_step = key_step ? key_step.data<float>() + place : nullptr;
+      each.value_step = value_step ? value_step.data<float>() + place : nullptr;
+      each.length = lengths[row];
+      each.scale = options.scale;
+      each.scores = room_for(lengths[row] + kMostLanes);
+      each.weights = weights ? weights + (row * options.heads + head) * source : nullptr;
+      each.out = out + place;
+      ::attend(kernels, each, head_dim);
+    }
+  });
+}
+
+void CrossAttention::compute(const Context& context) const {
+  attend(context, Tensor(nullptr), Tensor(nullptr), zeros(context, 1, shape_of_weights(context)));
+}
+
+void Int8CrossAttention::compute(const Context& context) const {
+  const Tensor keys = context.input(1), values = context.input(2);
+  attend(context, context.input(5), context.input(6), zeros(context, 3, shape_of_weights(context)));
+  in_place<int8_t>(context, 1, keys, keys.shape());
+  in_place<int8_t>(context, 2, values, values.shape());
+}

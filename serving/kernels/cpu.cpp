@@ -1,0 +1,71 @@
+// The choice of kernels by what the processor and the operating system support.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels.h"
+
+namespace {
+
+struct Registers {
+  unsigned eax, ebx, ecx, edx;
+};
+
+// __builtin_cpu_supports("avx512vnni") was false under a clang-based compiler, so ask the processor.
+Registers cpuid(unsigned leaf, unsigned subleaf) {
+  Registers r;
+  __asm__("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(subleaf));
+  return r;
+}
+
+unsigned saved_registers() {  // which the operating system saves: XCR0
+  unsigned low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+bool bit(unsigned value, int number) { return value >> number & 1; }
+
+// Ask the operating system for the tile registers of this process.
+bool may_use_tiles() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+bool has(const Kernels& kernels) {
+  constexpr unsigned kAvxState = 0x06, kAvx512State = 0xe6;
+  const Registers basic = cpuid(1, 0);
+  if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12)) return false;  // OSXSAVE, FMA
+  const unsigned saved = saved_registers();
+  const Registers extended = cpuid(7, 0);
+  const bool has_avx2 = (saved & kAvxState) == kAvxState && bit(extended.ebx, 5);
+  if (&kernels == &kAvx2) return has_avx2;
+  if (&kernels == &kAvxVnni) return has_avx2 && extended.eax >= 1 && bit(cpuid(7, 1).eax, 4);
+  const bool has_avx512 = (saved & kAvx512State) == kAvx512State && bit(extended.ebx, 16) &&  // F
+                          bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
+                          bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI
+  if (&kernels == &kAvx512Vnni) return has_avx512;
+  constexpr unsigned kTileState = 0x60000;
+  const bool has_tiles = (saved & kTileState) == kTileState && bit(extended.edx, 24) && bit(extended.edx, 25);
+  return has_avx512 && has_tiles && may_use_tiles();
+}
+
+const Kernels* choose() {
+  const char* wanted = std::getenv("ATTENDANT_KERNELS");
+  const Kernels* widest_first[] = {&kAmx, &kAvx512Vnni, &kAvxVnni, &kAvx2};
+  bool is_allowed = wanted == nullptr || *wanted == '\0';
+  for (const Kernels* each : widest_first) {
+    is_allowed = is_allowed || std::strcmp(wanted, each->name) == 0;
+    if (is_allowed && has(*each)) return each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Kernels* kernels_of_processor() {
+  static const Kernels* const chosen = choose();
+  return chosen;
+}

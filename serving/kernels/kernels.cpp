@@ -1,0 +1,207 @@
+// The kernels of one instruction set; compiled once for each, with KERNELS as the table's name.
+#include "kernels.h"
+
+#include <cmath>
+
+#include "attention_kernels.h"
+#include "choice_kernels.h"
+#include "recurrent_kernels.h"
+#include "vectors.h"
+
+namespace {
+
+constexpr float kLevel = 1.0f / 127;  // the value of a level in a row divided by its range
+
+// Levels are the graph's: round((x / range) / kLevel), halves to even. A multiplication finds the
+// same, unless the result is near a half.
+void quantise(const float* row, int inputs, int padded_inputs, uint8_t* levels, float* range_out) {
+  Floats largest = zeros();
+  for (int i = 0; i < inputs; i += kLanes) largest = max(largest, absolute(load_first(row + i, inputs - i)));
+  const float range = max_of(largest);
+  *range_out = range;
+  const Floats ranges = all(range), per_level = all(kLevel), factor = all(127 / range), near_half = all(0.5f - 1e-4f);
+  for (int i = 0; i < inputs; i += kLanes) {
+    const Floats x = load_first(row + i, inputs - i), scaled = mul(x, factor);
+    Integers found = to_integers(scaled);
+    if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(found))), near_half), 0)) {
+      const Floats exact = div(div(x, ranges), per_level);
+      found = to_integers(min(max(exact, all(-128)), all(127)));  // a row of zeros gives NaN: any level will do
+    }
+    store_levels(levels + i, found, inputs - i);
+  }
+  for (int i = inputs; i < padded_inputs; i++) levels[i] = kSignedLevels ? 0 : 128;
+}
+
+// Rounded as the graph's operators do it: to float, times scale, times range, plus bias.
+INLINE void finish(const PackedLinear& layer, int channel, Integers sum, float range, const float* residual, float* out) {
+  const int left = layer.outputs - channel;
+  Floats y = mul(mul(to_floats(sum), load(layer.scales + channel)), all(range));
+  if (layer.bias != nullptr) y = add(y, load(layer.bias + channel));
+  if (layer.relu) y = max(y, zeros());
+  if (residual != nullptr) y = add(y, load_first(residual + channel, left));
+  store_first(out + channel, y, left);
+}
+
+constexpr int kVectors = kLanes == 16 ? 4 : 2;  // of channels at once
+constexpr int kBlock = kVectors * kLanes;
+
+// Multiply `Rows` rows by `kBlock` channels. Few rows have two sums each, of even and of odd steps,
+// to hide the latency of the instruction.
+template <int Rows>
+void multiply_block(const PackedLinear& layer, const int8_t* weights, int channel, const uint8_t* levels,
+                    const float* ranges, const float* residual, float* out) {
+  constexpr int kSums = Rows <= 2 ? 2 : 1;
+  const size_t stride = size_t(layer.padded_inputs);
+  Integers sums[kSums][Rows][kVectors];
+  for (int v = 0; v < kVectors; v++) {
+    for (int r = 0; r < Rows; r++) sums[kSums - 1][r][v] = no_integers();
+    for (int r = 0; r < Rows; r++) sums[0][r][v] = load_integers(layer.offsets + channel + v * kLanes);
+  }
+  for (int k = 0; k < layer.padded_inputs / 4; k += 2) {
+#pragma GCC unroll 2
+    for (int step = 0; step < 2; step++) {
+      Integers columns[kVectors];
+      for (int v = 0; v < kVectors; v++) {
+        columns[v] = load_bytes(weights + v * kLanes * 4);
+        __builtin_prefetch(weights + 4096 + v * kLanes * 4);
+      }
+      weights += kPanel * 4;
+#pragma GCC unroll 8
+      for (int r = 0; r < Rows; r++) {
+        int32_t four;
+        std::memcpy(&four, levels + r * stride + 4 * (k + step), 4);
+        const Integers inputs = all_integers(four);
+        for (int v = 0; v < kVectors; v++) {
+          Integers& sum = sums[kSums == 2 ? step : 0][r][v];
+          sum = dot4(sum, inputs, columns[v]);
+        }
+      }
+    }
+  }
+  for (int r = 0; r < Rows; r++) {
+    for (int v = 0; v < kVectors && channel + v * kLanes < layer.outputs; v++) {
+      Integers sum = sums[0][r][v];
+      if (kSums == 2) sum = plus(sum, sums[1][r][v]);
+      const size_t start = size_t(r) * layer.outputs;
+      finish(layer, channel + v * kLanes, sum, ranges[r], residual ? residual + start : nullptr, out + start);
+    }
+  }
+}
+
+template <int Rows>
+void multiply_panel(const PackedLinear& layer, int panel, const uint8_t* levels, const float* ranges,
+                    const float* residual, float* out) {
+  const int8_t* weights = layer.weights + size_t(panel) * layer.padded_inputs * kPanel;
+  for (int block = 0; block < kPanel; block += kBlock) {
+    const int channel = panel * kPanel + block;
+    if (channel < layer.outputs) {
+      multiply_block<Rows>(layer, weights + block * 4, channel, levels, ranges, residual, out);
+    }
+  }
+}
+
+using MultiplyPanel = void (*)(const PackedLinear&, int, const uint8_t*, const float*, const float*, float*);
+constexpr MultiplyPanel kMultiplyPanel[] = {multiply_panel<1>, multiply_panel<2>, multiply_panel<3>, multiply_panel<4>};
+constexpr int kMostRows = 4;  // at once; six need more registers and are slower
+
+#if defined(__AMX_INT8__)
+
+// Intel's Advanced Matrix Extensions: 16 rows by 16 channels by 64 inputs in one instruction. Tiles
+// 0 to 3 are the sums of a panel's channels, 4 the levels, and 5 and 6 in turns the weights.
+constexpr int kTileRows = 16, kTileBytes = 64, kInputsMultiple = 64, kFewRows = 3;
+
+struct alignas(64) TileConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+void configure_tiles() {
+  TileConfiguration configuration;
+  for (int tile = 0; tile < 8; tile++) {
+    configuration.bytes[tile] = kTileBytes;
+    configuration.rows[tile] = kTileRows;
+  }
+  _tile_loadconfig(&configuration);
+}
+
+void multiply_tiles(const PackedLinear& layer, int panel, int rows, const uint8_t* levels, const float* ranges,
+                    const float* residual, float* out) {
+  const int8_t* weights = layer.weights + size_t(panel) * layer.padded_inputs * kPanel;
+  constexpr int kStride = kPanel * 4;  // bytes from four inputs to the next four
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int k = 0; k < layer.padded_inputs; k += kTileBytes, weights += kTileRows * kStride) {
+    _tile_loadd(4, levels + k, layer.padded_inputs);
+    _tile_loadd(5, weights, kStride);
+    _tile_loadd(6, weights + 64, kStride);
+    _tile_dpbusd(0, 4, 5);
+    _tile_dpbusd(1, 4, 6);
+    _tile_loadd(5, weights + 128, kStride);
+    _tile_loadd(6, weights + 192, kStride);
+    _tile_dpbusd(2, 4, 5);
+    _tile_dpbusd(3, 4, 6);
+  }
+  alignas(64) int32_t sums[kTileRows][kPanel];
+  _tile_stored(0, &sums[0][0], sizeof(sums[0]));
+  _tile_stored(1, &sums[0][16], sizeof(sums[0]));
+  _tile_stored(2, &sums[0][32], sizeof(sums[0]));
+  _tile_stored(3, &sums[0][48], sizeof(sums[0]));
+  for (int r = 0; r < rows; r++) {
+    const size_t start = size_t(r) * layer.outputs;
+    for (int c = 0; c < kPanel && panel * kPanel + c < layer.outputs; c += kLanes) {
+      const int channel = panel * kPanel + c;
+      const Integers sum = plus(load_integers(&sums[r][c]), load_integers(layer.offsets + channel));
+      finish(layer, channel, sum, ranges[r], residual ? residual + start : nullptr, out + start);
+    }
+  }
+}
+
+void multiply_few_rows(const PackedLinear&, int, int, int, const uint8_t*, const float*, const float*, float*);
+
+void multiply(const PackedLinear& layer, int first_panel, int last_panel, int rows, const uint8_t* levels,
+              const float* ranges, const float* residual, float* outputs) {
+  if (rows <= kFewRows) {
+    return multiply_few_rows(layer, first_panel, last_panel, rows, levels, ranges, residual, outputs);
+  }
+  configure_tiles();
+  for (int panel = first_panel; panel < last_panel; panel++) {
+    for (int row = 0; row < rows; row += kTileRows) {
+      const size_t start = size_t(row) * layer.outputs;
+      const int now = rows - row < kTileRows ? rows - row : kTileRows;
+      multiply_tiles(layer, panel, now, levels + size_t(row) * layer.padded_inputs, ranges + row,
+                     residual ? residual + start : nullptr, outputs + start);
+    }
+  }
+  _tile_release();
+}
+
+#define MULTIPLY_ROWS multiply_few_rows
+#else
+#define MULTIPLY_ROWS multiply
+constexpr int kTileRows = 1, kInputsMultiple = 8;
+#endif
+
+// A panel's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
+void MULTIPLY_ROWS(const PackedLinear& layer, int first_panel, int last_panel, int rows, const uint8_t* levels,
+              const float* ranges, const float* residual, float* outputs) {
+  for (int panel = first_panel; panel < last_panel; panel++) {
+    for (int row = 0; row < rows;) {
+      const int parts = (rows - row + kMostRows - 1) / kMostRows, now = (rows - row + parts - 1) / parts;
+      const size_t start = size_t(row) * layer.outputs;
+      kMultiplyPanel[now - 1](layer, panel, levels + size_t(row) * layer.padded_inputs, ranges + row,
+                              residual ? residual + start : nullptr, outputs + start);
+      row += now;
+    }
+  }
+}
+
+}  // namespace
+
+extern const Kernels KERNELS{
+    KERNELS_NAME,      kSignedLevels, kInputsMultiple, kTileRows, quantise,    multiply,
+    attend<float>,     attend<int8_t>, attend<Bfloat16>, rotate,  choose,      gru_cell,
+    gru_reset,         gru_update,     lstm_cell,        ssru_cell, attend_to_states,
+};

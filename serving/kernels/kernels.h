@@ -1,0 +1,96 @@
+// The kernels that exist once for each instruction set, and the one that this processor uses.
+#pragma once
+
+#include <cstdint>
+
+constexpr int kMostHeadDim = 256;
+constexpr int kPanel = 64;  // output channels whose weights are stored together
+
+// An int8 linear layer. Weights are packed by panels: for each four inputs, four bytes of each of
+// the panel's channels, so that one instruction multiplies four inputs by one channel.
+struct PackedLinear {
+  int inputs = 0, outputs = 0;
+  int padded_inputs = 0;              // a multiple of Kernels::inputs_multiple; the padding is zero
+  int panels = 0;
+  const int8_t* weights = nullptr;    // [panels, padded_inputs / 4, kPanel, 4]
+  const int32_t* offsets = nullptr;   // what unsigned levels add to the sums, negated
+  const float* scales = nullptr;      // of a channel, times the value of a level
+  const float* bias = nullptr;
+  bool relu = false;
+};
+
+struct Bfloat16 {
+  uint16_t bits;  // the upper half of a float
+};
+
+// One query over the keys and values [length, head_dim] of a head. Floats, or int8 levels: then
+// `key_step` and `value_step` [head_dim] are the values of a level in each channel.
+template <class Element>
+struct AttentionHead {
+  const float* query;
+  const Element* keys;
+  const Element* values;
+  const Element* next_keys = nullptr;  // of the head that follows, fetched into the cache meanwhile
+  const Element* next_values = nullptr;
+  const float* key_step = nullptr;
+  const float* value_step = nullptr;
+  const float* bias = nullptr;  // [length], added to the scores
+  int length;
+  float scale;
+  float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
+  float* scores;  // room for `length` numbers, rounded up to 16
+  float* weights = nullptr;  // [length], of the softmax, if they are wanted
+  float* out;
+};
+
+// One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
+// [length, value_dim]. Scores are score_weight . tanh(query + key), or without it query . key.
+struct StatesAttention {
+  const float* query;
+  const float* keys;
+  const float* values;
+  const float* score_weight = nullptr;
+  int length, key_dim, value_dim;
+  float scale;     // of scores
+  float* weights;  // [length], of the softmax; room for `length` numbers, rounded up to 16
+  float* context;  // [value_dim]
+};
+
+struct Kernels {
+  const char* name;
+  bool has_signed_levels;  // levels are -127..127, otherwise 1..255
+  int inputs_multiple;     // of a row of levels and of packed weights
+  int rows_multiple;       // rows of levels that must be readable
+
+  // Quantise a row: levels [padded_inputs] and its largest magnitude.
+  void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* levels, float* range);
+
+  // Compute the outputs of some panels for quantised rows; `residual`, if not null, is added.
+  void (*multiply)(const PackedLinear&, int first_panel, int last_panel, int rows, const uint8_t* levels,
+                   const float* ranges, const float* residual, float* outputs);
+
+  // Attend with heads of this size, at most kMostHeadDim.
+  void (*attend)(const AttentionHead<float>&, int head_dim);
+  void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);
+  void (*attend_bfloat16)(const AttentionHead<Bfloat16>&, int head_dim);
+
+  // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
+  void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);
+
+  // Find the `number` greatest scores of a row with their columns, and its sum of e**(score - largest).
+  void (*choose)(const float* scores, int columns, int number, float* best, int64_t* best_columns, float* total);
+
+  // Recurrent cells, one row; see recurrent.cpp.
+  void (*gru_cell)(const float* x, const float* u, const float* hidden, int dim, float* next);
+  void (*gru_reset)(const float* x, const float* u, const float* hidden, int dim, float* reset);
+  void (*gru_update)(const float* x, const float* u, const float* u_new, const float* hidden, int dim, float* next);
+  void (*lstm_cell)(const float* x, const float* u, const float* memory, int dim, float* next, float* next_memory);
+  void (*ssru_cell)(const float* gates, const float* memory, int dim, float* out, float* next_memory);
+  void (*attend_to_states)(const StatesAttention&);
+};
+
+extern const Kernels kAvx2, kAvxVnni, kAvx512Vnni, kAmx;
+
+// Return the kernels of the widest instruction set of this processor, or of a narrower one that the
+// environment variable ATTENDANT_KERNELS names; null if the processor has none of them.
+const Kernels* kernels_of_processor();

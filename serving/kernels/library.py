@@ -1,0 +1,85 @@
+"""Load the native kernels of int8 linear layers and attention, if they can run here.
+
+Without them the same bundles run on ONNX Runtime's own operators, see `export/graph/functions.py`.
+The environment variable ATTENDANT_KERNELS turns them off ("off") or selects a narrower instruction
+set than the widest of the processor: "avx512_vnni", "avx_vnni" or "avx2".
+"""
+
+import ctypes
+import hashlib
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+LIBRARY = Path(__file__).with_name("attendant_kernels.so")
+# The functions and structures in abi.h were checked with these versions of ONNX Runtime.
+TESTED_VERSIONS = ("1.31",)
+
+
+@dataclass(frozen=True)
+class NativeKernels:
+    """path: of the library; None if models run without it.
+    description: the instruction set, or why there are no kernels.
+    """
+
+    path: Path | None
+    description: str
+
+
+@cache
+def native_kernels() -> NativeKernels:
+    """Load the library, once. Never raises."""
+    return load_kernels(LIBRARY)
+
+
+def load_kernels(library: Path) -> NativeKernels:
+    if os.environ.get("ATTENDANT_KERNELS") == "off":
+        return NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
+    if not library.is_file():
+        return NativeKernels(None, "none, because they were not built when this was installed")
+    installed = onnxruntime_version()
+    if not installed.startswith(tuple(f"{each}." for each in TESTED_VERSIONS)):
+        return NativeKernels(None, f"none for ONNX Runtime {installed}")
+    if not is_intact(library):  # the loader of the system would end the process
+        return NativeKernels(None, f"none, because {library.name} is damaged; install anew")
+    try:
+        instruction_set = ctypes.CDLL(str(library)).attendant_kernels
+    except (OSError, AttributeError) as error:
+        return NativeKernels(None, f"none, because {library.name} cannot be loaded: {error}")
+    instruction_set.restype = ctypes.c_char_p
+    if (name := instruction_set()) is None:
+        return NativeKernels(None, "none for the instructions of this processor")
+    return NativeKernels(library, name.decode())
+
+
+def onnxruntime_version() -> str:
+    """Return the version of the installed package, or "" if there is none."""
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return ""
+
+
+def checksum_path(library: Path) -> Path:
+    return library.with_suffix(".sha256")
+
+
+def is_intact(library: Path) -> bool:
+    """Return whether the library has the checksum that was written when it was built."""
+    try:
+        expected = checksum_path(library).read_text(encoding="ascii").strip()
+        return hashlib.sha256(library.read_bytes()).hexdigest() == expected
+    except (OSError, ValueError):
+        return False
+
+
+def register_kernels(options: Any) -> None:
+    """Let a session with these options (onnxruntime.SessionOptions) use the kernels, if there are
+    any.
+    """
+    if (path := native_kernels().path) is not None:
+        options.register_custom_ops_library(str(path))

@@ -1,0 +1,122 @@
+// QuantizedLinear: a linear layer in row-wise int8, in one node.
+//
+//   x: f32 [..., inputs]          weight: int8 [inputs, outputs], an initializer
+//   scale: f32 [outputs], an initializer       bias: f32 [outputs], an initializer, optional
+//   residual: f32 [..., outputs], optional     -> y: f32 [..., outputs]
+//
+// Attribute relu: 1 applies max(y, 0) before the residual is added. The result has the same bits as
+// the chain of operators that `export/graph/quantise.py` writes, and a row does not depend on others.
+#include "linear.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace {
+
+constexpr size_t kAlignment = 64, kPrefetched = 4608;  // bytes; prefetches read beyond the end
+
+template <class T>
+std::shared_ptr<T> aligned_zeros(size_t number) {
+  const size_t bytes = (number * sizeof(T) + kPrefetched + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  std::memset(memory, 0, bytes);
+  return std::shared_ptr<T>(static_cast<T*>(memory), std::free);
+}
+
+int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+uint8_t* scratch(size_t bytes) {
+  thread_local std::vector<uint8_t> memory;
+  if (memory.size() < bytes + kAlignment) memory.resize(bytes + kAlignment);
+  const auto start = reinterpret_cast<uintptr_t>(memory.data());
+  return memory.data() + (kAlignment - start % kAlignment) % kAlignment;
+}
+
+QuantizedLinear::QuantizedLinear(const Info& info) {
+  const Tensor weight = info.constant(1), scale = info.constant(2), bias = info.constant(3);
+  require(weight && scale, "QuantizedLinear: weight and scale must be initializers");
+  const Shape shape = weight.shape();
+  require(shape.size() == 2 && shape[0] > 0 && shape[1] > 0, "QuantizedLinear: weight must be [inputs, outputs]");
+  require(scale.shape() == Shape{shape[1]}, "QuantizedLinear: scale must be [outputs]");
+  require(!bias || bias.shape() == Shape{shape[1]}, "QuantizedLinear: bias must be [outputs]");
+  layer.inputs = int(shape[0]);
+  layer.outputs = int(shape[1]);
+  layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
+  layer.panels = (layer.outputs + kPanel - 1) / kPanel;
+  layer.relu = info.integer("relu", 0) != 0;
+  pack(weight.data<int8_t>(), scale.data<float>(), bias ? bias.data<float>() : nullptr);
+}
+
+void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float* bias) {
+  const size_t channels = size_t(layer.panels) * kPanel;
+  auto weights = aligned_zeros<int8_t>(channels * layer.padded_inputs);
+  auto offsets = aligned_zeros<int32_t>(channels);
+  auto scales = aligned_zeros<float>(channels);
+  for (int k = 0; k < layer.inputs; k++) {
+    for (int n = 0; n < layer.outputs; n++) {
+      const int8_t value = weight[size_t(k) * layer.outputs + n];
+      const size_t panel = n / kPanel, channel = n % kPanel;
+      weights.get()[(panel * layer.padded_inputs + k / 4 * 4) * kPanel + channel * 4 + k % 4] = value;
+      if (!kernels.has_signed_levels) offsets.get()[n] -= 128 * value;
+    }
+  }
+  for (int n = 0; n < layer.outputs; n++) scales.get()[n] = (1.0f / 127) * scale[n];
+  layer.weights = weights.get();
+  layer.offsets = offsets.get();
+  layer.scales = scales.get();
+  memory = {weights, offsets, scales};
+  if (bias != nullptr) {
+    auto biases = aligned_zeros<float>(channels);
+    std::copy(bias, bias + layer.outputs, biases.get());
+    layer.bias = biases.get();
+    memory.push_back(biases);
+  }
+}
+
+void QuantizedLinear::compute(const Context& context) const {
+  const Tensor x = context.input(0), residual = context.input(4);
+  Shape shape = x.shape();
+  require(!shape.empty() && shape.back() == layer.inputs, "QuantizedLinear: x must be [..., inputs]");
+  shape.back() = layer.outputs;
+  require(!residual || residual.shape() == shape, "QuantizedLinear: residual must have the output's shape");
+  const int rows = int(count(shape, 0, shape.size() - 1));
+  const float* added = residual ? residual.data<float>() : nullptr;
+  float* out = context.output(0, shape).data<float>();
+  if (rows > 0) multiply(context, x.data<float>(), rows, added, out);
+}
+
+void QuantizedLinear::multiply(const Context& context, const float* x, int rows, const float* residual,
+                               float* out) const {
+  // Threads divide the panels of few rows, whose weights are what takes time; else they divide rows.
+  constexpr int kTasks = 8, kRowsOfTask = 32;
+  const auto quantised = [&](int first, int number, uint8_t* levels, float* ranges) {
+    for (int r = 0; r < number; r++) {
+      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs,
+                       levels + size_t(r) * layer.padded_inputs, ranges + r);
+    }
+  };
+  const auto bytes_of = [&](int number) { return size_t(round_up(number, kernels.rows_multiple)) * layer.padded_inputs; };
+  if (rows < 2 * kRowsOfTask) {
+    uint8_t* levels = scratch(bytes_of(rows) + rows * sizeof(float));
+    auto* ranges = reinterpret_cast<float*>(levels + bytes_of(rows));
+    quantised(0, rows, levels, ranges);
+    const int tasks = std::min(layer.panels, kTasks);
+    context.parallel(size_t(tasks), [&](size_t task) {
+      const int first = int(task) * layer.panels / tasks, last = int(task + 1) * layer.panels / tasks;
+      kernels.multiply(layer, first, last, rows, levels, ranges, residual, out);
+    });
+    return;
+  }
+  const int tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
+  context.parallel(size_t(tasks), [&](size_t task) {
+    const int first = int(task) * rows / tasks, number = int(task + 1) * rows / tasks - first;
+    uint8_t* levels = scratch(bytes_of(number) + number * sizeof(float));
+    auto* ranges = reinterpret_cast<float*>(levels + bytes_of(number));
+    quantised(first, number, levels, ranges);
+    const size_t start = size_t(first) * layer.outputs;
+    kernels.multiply(layer, 0, layer.panels, number, levels, ranges, residual ? residual + start : nullptr, out + start);
+  });
+}

@@ -1,0 +1,26 @@
+// The operator QuantizedLinear; see linear.cpp.
+#pragma once
+
+#include "kernels.h"
+#include "operator.h"
+
+// Return memory of the calling thread, aligned to 64 bytes, valid until its next call.
+uint8_t* scratch(size_t bytes);
+
+class QuantizedLinear {
+ public:
+  static constexpr const char* kName = "QuantizedLinear";
+  static constexpr Port kInputs[] = {{kFloat}, {kInt8}, {kFloat}, {kFloat, kOptional}, {kFloat, kOptional}};
+  static constexpr Port kOutputs[] = {{kFloat}};
+
+  explicit QuantizedLinear(const Info& info);
+  void compute(const Context& context) const;
+
+ protected:
+  void pack(const int8_t* weight, const float* scale, const float* bias);
+  void multiply(const Context& context, const float* x, int rows, const float* residual, float* out) const;
+
+  const Kernels& kernels = *kernels_of_processor();
+  PackedLinear layer;
+  std::vector<std::shared_ptr<void>> memory;
+};
