@@ -133,6 +133,68 @@ TokenChoice <number> (scores) => (top_logp, top_ids, log_normaliser) {{
 """
 
 
+def attention_to_states(key_dim: int, padding: int, is_additive: bool) -> str:
+    """Return the function that attends to the states of a recurrent encoder.
+
+    query: f32 [batch, key_dim]; keys: f32 [batch, source, key_dim]; values: f32 [batch, source,
+    value_dim]; lengths: int32 [batch]; score_weight: f32 [key_dim]. It gives the weights, f32
+    [batch, source], 0 beyond a row's length, and the context, f32 [batch, value_dim]. Scores are
+    score_weight . tanh(query + key), or else scale * query . key. padding: zeros after products, so
+    that their sum does not depend on where they lie. The softmax must not depend on how far the
+    rows are padded: CumSum adds one position after the other.
+    """
+    if is_additive:
+        name, inputs = "AdditiveAttention", "query, keys, values, lengths, score_weight"
+        products = """
+    added = Add (expanded, keys)
+    inner = Tanh (added)
+    products = Mul (inner, score_weight)"""
+    else:
+        name, inputs = "DotAttention", "query, keys, values, lengths"
+        products = "products = Mul (expanded, keys)"
+    padded = (
+        f"""
+    pads = Constant <value = int64[2] {{0, {padding}}}> ()
+    nothing = Constant <value = float {{0}}> ()
+    padded = Pad (products, pads, nothing, last_axis)"""
+        if padding
+        else "padded = Identity (products)"
+    )
+    return f"""
+<{OPSETS}>
+{name} <scale> ({inputs}) => (weights, context) {{
+    one = Constant <value = int64[1] {{1}}> ()
+    last_axis = Constant <value = int64[1] {{-1}}> ()
+    last = Constant <value = int64 {{-1}}> ()
+    along = Constant <value = int64 {{1}}> ()
+    expanded = Unsqueeze (query, one)
+    {products}
+    {padded}
+    sums = ReduceSum <keepdims = 0> (padded, last_axis)
+    factor = Constant <value_float: float = @scale> ()
+    scores = Mul (sums, factor)
+    is_number = Equal (scores, scores)
+    ones = Cast <to = 6> (is_number)
+    positions = CumSum (ones, along)
+    ends = Unsqueeze (lengths, one)
+    within = LessOrEqual (positions, ends)
+    lowest = Constant <value = float {{-1e30}}> ()
+    zero = Constant <value = float {{0}}> ()
+    own = Where (within, scores, lowest)
+    greatest = ReduceMax <keepdims = 1> (own, last_axis)
+    below = Sub (own, greatest)
+    exponentials = Exp (below)
+    likelihood = Where (within, exponentials, zero)
+    running = CumSum (likelihood, last)
+    total = ReduceMax <keepdims = 1> (running, last_axis)
+    weights = Div (likelihood, total)
+    row = Unsqueeze (weights, one)
+    mixed = MatMul (row, values)
+    context = Squeeze (mixed, one)
+}}
+"""
+
+
 @cache
 def parsed(text: str) -> ir.Function:
     """Return the function that a text in ONNX's notation defines."""

@@ -12,11 +12,12 @@ from export.graph.functions import (
     CROSS_ATTENTION,
     INT8_CROSS_ATTENTION,
     SELF_ATTENTION,
+    attention_to_states,
     parsed,
 )
 from export.graph.model import Target
 from export.graph.writer import Value
-from export.layers.basic import HeadLayout, Layers
+from export.layers.basic import ALIGNED, HeadLayout, Layers
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
 LOWEST = -1e30  # score of positions beyond a row's end
@@ -77,9 +78,44 @@ def softmax_within(scores: Value, within: Value) -> Value:
 
 def additive_scores(layers: Layers, query: Value, keys: Value, name: str, dim: int) -> Value:
     """Return v . tanh(query [batch, dim] + keys [batch, length, dim]): f32 [batch, length]."""
-    score = layers.weights.take(f"{name}.weight", 1, dim)
-    weight = layers.float_weight(f"{name}.weight", score[0])
+    weight = score_vector(layers, name, dim)
     return layers.dot((query.unsqueeze(1) + keys).tanh(), weight, dim)
+
+
+def attend_to_states(
+    layers: Layers,
+    query: Value,
+    keys: Value,
+    values: Value,
+    lengths: Value,
+    dim: int,
+    score: str | None = None,
+    scale: float = 1.0,
+) -> tuple[Value, Value]:
+    """Attend from query [batch, dim] to the states of a recurrent encoder: keys [batch, source,
+    dim], values [batch, source, value_dim]. Return the weights f32 [batch, source] and the context
+    [batch, value_dim].
+
+    score: the name of the weights v of additive scores, v . tanh(query + key); None: the scores are
+        scale * query . key.
+    """
+    if layers.dtype == "float32":
+        vectors = [] if score is None else [score_vector(layers, score, dim)]
+        text = attention_to_states(dim, -dim % ALIGNED, score is not None)
+        inputs = query, keys, values, lengths, *vectors
+        types = ("float32", "float32")
+        weights, context = layers.graph.call(parsed(text), *inputs, types=types, scale=scale)
+        return weights, context
+    if score is not None:
+        scores = additive_scores(layers, query, keys, score, dim)
+    else:
+        scores = layers.dot(query.unsqueeze(1), keys, dim) * scale
+    weights = ragged_softmax(scores, lengths)
+    return weights, context_of(weights, values)
+
+
+def score_vector(layers: Layers, name: str, dim: int) -> Value:
+    return layers.float_weight(f"{name}.weight", layers.weights.take(f"{name}.weight", 1, dim)[0])
 
 
 def context_of(weights: Value, values: Value) -> Value:

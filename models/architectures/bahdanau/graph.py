@@ -1,7 +1,7 @@
 """Graphs of RNNsearch: a bidirectional encoder, and a decoder step with additive attention."""
 
 from export.graph.writer import Value
-from export.layers.attention import additive_scores, context_of, one_hot_of_largest, ragged_softmax
+from export.layers.attention import attend_to_states, context_of, one_hot_of_largest
 from export.layers.basic import Layers
 from export.layers.recurrent import ContextDecoder, RecurrentLayers
 from export.layers.translator import TranslatorGraph
@@ -43,24 +43,34 @@ class BahdanauGraph(TranslatorGraph[BahdanauConfig]):
         source_lengths = graph.input("source_lengths", "int32", ())
         memory, keys = graph.state_input(self.memory), graph.state_input(self.keys)
         state = self.decoder.open()
-        weights = self._align(state[0], keys, source_lengths)
-        context = self.decoder.project_context(context_of(weights, memory))
+        weights, context = self._attend(state[0], keys, memory, source_lengths)
+        context = self.decoder.project_context(context)
         token = self.decoder.project_token(self.words.embed_token(self.ids))
         self.words.choose(self.decoder.step(token + context, state))
         self.put_cross_attention(weights)
 
-    def _align(self, hidden: Value, keys: Value, source_lengths: Value) -> Value:
-        """Return the softmax of scores over each row's own source: f32 [batch, source]."""
-        dim, hidden_dim = self.config.attention_dim, self.config.hidden_dim
-        query = self.layers.linear(hidden, ["attention.query"], hidden_dim, [dim], bias=False)
-        weights = ragged_softmax(self._scores(query, keys, dim), source_lengths)
-        return one_hot_of_largest(weights) if self.config.hard_attention else weights
-
-    def _scores(self, query: Value, keys: Value, dim: int) -> Value:
-        if self.config.score == "additive":
-            return additive_scores(self.layers, query, keys, "attention.score", dim)
-        scores = self.layers.dot(query.unsqueeze(1), keys, dim)
-        return scores * dim**-0.5 if self.config.score == "scaled-dot" else scores
+    def _attend(
+        self, hidden: Value, keys: Value, memory: Value, source_lengths: Value
+    ) -> tuple[Value, Value]:
+        """Return the weights f32 [batch, source] over each row's own source, and c_i."""
+        config, dim = self.config, self.config.attention_dim
+        query = self.layers.linear(
+            hidden, ["attention.query"], config.hidden_dim, [dim], bias=False
+        )
+        weights, context = attend_to_states(
+            self.layers,
+            query,
+            keys,
+            memory,
+            source_lengths,
+            dim,
+            "attention.score" if config.score == "additive" else None,
+            dim**-0.5 if config.score == "scaled-dot" else 1.0,
+        )
+        if not config.hard_attention:
+            return weights, context
+        hard = one_hot_of_largest(weights)
+        return hard, context_of(hard, memory)
 
 
 build = BahdanauGraph.build

@@ -10,6 +10,7 @@ import numpy as np
 from export.graph.writer import Array, Value
 from export.layers.attention import (
     additive_scores,
+    attend_to_states,
     context_of,
     is_real,
     one_hot_of_largest,
@@ -50,13 +51,31 @@ class LuongAttention:
             parts.append("attention.center_hidden")
         return parts
 
-    def weights(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        """Return a_t f32 [batch, source], given h_t and its `hidden_parts`."""
-        weights = self._align(hidden, keys, parts)
-        return one_hot_of_largest(weights) if self.config.hard_attention else weights
+    def attend(
+        self, hidden: Value, keys: Value, memory: Value, parts: dict[str, Value]
+    ) -> tuple[Value, Value]:
+        """Return a_t f32 [batch, source] and c_t, given h_t and its `hidden_parts`."""
+        config, lengths = self.config, self.graph.input("source_lengths", "int32", ())
+        if isinstance(config.attention, Global) and config.score != "location":
+            is_additive = config.score == "concat"
+            weights, context = attend_to_states(
+                self.layers,
+                parts["attention.score.query"] if is_additive else hidden,
+                keys,
+                memory,
+                lengths,
+                config.hidden_dim,
+                "attention.score.score" if is_additive else None,
+                config.hidden_dim**-0.5 if config.score == "scaled-dot" else 1.0,
+            )
+            if not config.hard_attention:
+                return weights, context
+        else:
+            weights = self._align(hidden, keys, lengths, parts)
+        weights = one_hot_of_largest(weights) if config.hard_attention else weights
+        return weights, context_of(weights, memory)
 
-    def _align(self, hidden: Value, keys: Value, parts: dict[str, Value]) -> Value:
-        lengths = self.graph.input("source_lengths", "int32", ())
+    def _align(self, hidden: Value, keys: Value, lengths: Value, parts: dict[str, Value]) -> Value:
         scores = self._scores(hidden, keys, parts)
         within = is_real(scores, lengths)
         attention = self.config.attention
@@ -221,8 +240,8 @@ class LuongGraph(TranslatorGraph[LuongConfig]):
         keys = graph.state_input(self.keys) if self.has_keys else memory
         attention = LuongAttention(self.config, self.layers)
         readout, parts = self._project_hidden(hidden, attention.hidden_parts)
-        weights = attention.weights(hidden, keys, parts)
-        readout = readout + self._project_context(context_of(weights, memory))
+        weights, context = attention.attend(hidden, keys, memory, parts)
+        readout = readout + self._project_context(context)
         if self.config.imported.readout == "tanh":
             readout = readout.tanh()
         if self.config.input_feeding:

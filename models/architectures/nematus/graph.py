@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from export.graph.writer import Value
-from export.layers.attention import additive_scores, context_of, is_real, ragged_softmax
+from export.layers.attention import attend_to_states, context_of, is_real
 from export.layers.basic import Layers
 from export.layers.recurrent import State, cell_states, read_states, reverse_rows, write_states
 from export.layers.translator import TranslatorGraph
@@ -105,8 +105,7 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
             read_states(self.layers, self.cells[0]), cell.project(embedded, config.embedding_dim)
         )
         memory, keys = graph.state_input(self.memory), graph.state_input(self.keys)
-        weights = self._align(first[0], keys)
-        context = context_of(weights, memory)
+        weights, context = self._attend(first[0], keys, memory)
         output = self._read_upper_layers(self._end_first_layer(first, context))
         dims = (config.embedding_dim, config.hidden_dim, config.memory_dim)
         word, state, context_part = (
@@ -148,12 +147,12 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
             x = following[0] + x if config.skip else following[0]
         return x
 
-    def _align(self, hidden: Value, keys: Value) -> Value:
-        """Return softmax(v . tanh(query + keys)): f32 [batch, source]."""
+    def _attend(self, hidden: Value, keys: Value, memory: Value) -> tuple[Value, Value]:
+        """Return softmax(v . tanh(query + keys)), f32 [batch, source], and the context."""
         dim = self.config.memory_dim
         query = self.normed.linear(hidden, "query", self.config.hidden_dim, [dim])
-        scores = additive_scores(self.layers, query, keys, "score", dim)
-        return ragged_softmax(scores, self.graph.input("source_lengths", "int32", ()))
+        lengths = self.graph.input("source_lengths", "int32", ())
+        return attend_to_states(self.layers, query, keys, memory, lengths, dim, "score")
 
     def _read_source(self, x: Value, lengths: Value) -> Value:
         config = self.config
