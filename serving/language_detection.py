@@ -159,7 +159,7 @@ async def readable(catalog: Catalog, target: str | None, model: str | None = Non
 
     Raises RequestError where there is none, and ModelNotFound.
     """
-    cards = [(await catalog.named(model)).card] if model else await catalog.translator_cards()
+    cards = [(await catalog.get_model(model)).card] if model else await catalog.translator_cards()
     found = [code for code in sources_for(cards, target) if code != UNDETERMINED]
     if not found and target is None:
         raise RequestError("source", AUTO, "no model here translates")

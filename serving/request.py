@@ -89,7 +89,7 @@ class GenerationRequest:
     sampling: how tokens are drawn; not used with `beam`.
     max_new_tokens: after the forced ones; None means as many as the limits of the bundle allow.
     logprobs: number of likeliest tokens to report with each token; None reports none.
-    tells_logprobs: report the log-probability of each token, as always with `logprobs` or `beam`.
+    returns_logprobs: report the log-probability of each token, as always with `logprobs` or `beam`.
         Otherwise it is 0; steps in which all rows are greedy and report none are faster.
     stop_token_ids: further stop tokens. ignore_eos: the bundle's stop tokens end nothing.
     constraint: a grammar that the generated tokens must follow.
@@ -111,7 +111,7 @@ class GenerationRequest:
     sampling: SamplingParams = GREEDY
     max_new_tokens: int | None = None
     logprobs: int | None = None
-    tells_logprobs: bool = True
+    returns_logprobs: bool = True
     forced_ids: TokenIds = ()
     beam: BeamParams | None = None
     processors: ProcessorParams = NO_PROCESSORS

@@ -30,7 +30,7 @@ from serving.pipelines.decoding import resolve
 from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.requests import Planner
+from serving.pipelines.translation.requests import TextSegmenter
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
@@ -229,10 +229,10 @@ def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]
     tokens = tokens_of(config, checkpoint.conventions)
     side = Tokenizer(checkpoint.folder / TOKENIZER_FILE, config.vocab_size)
     limits = Limits(config.max_source_tokens, config.max_target_tokens)
-    planner = Planner(limits, tokens, TokenizerPair(side, side))
+    segmenter = TextSegmenter(limits, tokens, TokenizerPair(side, side))
     source, target = config.source_languages[0], config.target_languages[0]
     job = TranslationJob("", tuple(texts), source, target)
-    return planner.plan(job).layouts
+    return segmenter.plan(job).layouts
 
 
 def _must_translate(task: str) -> None:

@@ -16,7 +16,7 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.requests import Planner, TranslationRequests
+from serving.pipelines.translation.requests import TextSegmenter, TranslationRequests
 from serving.request import GenerationRequest
 
 SENTENCES = """\
@@ -130,7 +130,7 @@ def _requests_of(parts: ModelParts, job: CompletionJob | TranslationJob) -> list
         prompts = enumerate(map(reader.read, job.prompts))
         runs = [run for number, prompt in prompts for run in builder.runs(job, number, prompt)]
         return [run.request for run in runs if run.request is not None]
-    plan = Planner(manifest.limits, manifest.tokens, tokenizers).plan(job)
+    plan = TextSegmenter(manifest.limits, manifest.tokens, tokenizers).plan(job)
     return TranslationRequests(manifest, tokenizers, parts.shortlist).translations(job, plan)
 
 

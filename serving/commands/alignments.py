@@ -63,7 +63,7 @@ class Alignment:
 
 async def aligned(catalog: "Catalog", card: "ModelCard", options: dict[str, Any]) -> Alignment:
     """Translate, and say which words of SENTENCE the translation was made from."""
-    model = await catalog.named(card.name, Task.TRANSLATE)
+    model = await catalog.get_model(card.name, Task.TRANSLATE)
     if not card.num_attention_heads:
         raise RequestError("--model", card.name, card.no_attention)
     chosen = _chosen_heads(card, options)
@@ -95,7 +95,7 @@ async def _align(
     text, translation = options["sentence"], options["translation"]
     languages = languages_of(model.card, options["source"], options["target"])
     name = f"heads {heads}"
-    asked: dict[str, Any] = {"tells_attention": True, "attention_heads": heads}
+    asked: dict[str, Any] = {"returns_attention": True, "attention_heads": heads}
     if translation is not None:
         [score] = await model.run(ScoreJob(name, ((text, translation),), *languages, **asked))
         assert score.attention is not None, "attention was asked for"
@@ -187,11 +187,11 @@ async def attended(catalog: "Catalog", card: "ModelCard", options: dict[str, Any
     """
     looks = tuple(_looks(card, options))
     if card.task is Task.TRANSLATE:
-        text, seen = await _translated(await catalog.named(card.name), options, looks)
+        text, seen = await _translated(await catalog.get_model(card.name), options, looks)
     elif card.task.only_encodes:
-        text, seen = await _encoded(await catalog.named(card.name), options, looks)
+        text, seen = await _encoded(await catalog.get_model(card.name), options, looks)
     else:
-        text, seen = await _completed(await catalog.named(card.name), options, looks)
+        text, seen = await _completed(await catalog.get_model(card.name), options, looks)
     views = [[_view(each, options["pieces"]) for each in sentence] for sentence in seen]
     return Looks(card.name, text, views)
 

@@ -203,7 +203,7 @@ async def vectors_of(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        encoder = await catalog.named(card.name, task)
+        encoder = await catalog.get_model(card.name, task)
         assert card.encoder is not None
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 

@@ -159,7 +159,7 @@ async def _generate(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        generator = await catalog.named(card.name, Task.GENERATE)
+        generator = await catalog.get_model(card.name, Task.GENERATE)
         job = _completion_job(card, texts, options)
         if len(job.prompts) * job.num_choices == 1:
             await _write_as_it_comes(generator, job)

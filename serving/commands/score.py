@@ -68,7 +68,7 @@ async def _score(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        scorer = await catalog.named(card.name, Task.TRANSLATE)
+        scorer = await catalog.get_model(card.name, Task.TRANSLATE)
         source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":

@@ -40,7 +40,7 @@ OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
 @click.option(
     "--operations-port",
     type=click.IntRange(0, 65535),
-    help="Where /health, /ready and /metrics answer however many clients there are."
+    help="Port of /health, /ready and /metrics, which answer under any load."
     "  [default: the one after PORT]",
 )
 @click.option("--replicas", type=click.IntRange(1), help="Processes, each with all bundles.")
@@ -53,28 +53,28 @@ OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
 @click.option(
     "--engines",
     type=click.IntRange(1),
-    help="Of each model, side by side in each replica.  [default: measured]",
+    help="Engines per model in each replica.  [default: measured]",
 )
-@click.option("--threads", type=click.IntRange(1), help="Of each engine.  [default: measured]")
+@click.option("--threads", type=click.IntRange(1), help="Threads per engine.  [default: measured]")
 @click.option(
     "--keys",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Serve only who shows a key of this file, which `attendant keys` writes.",
+    help="File of the keys that clients must send; `attendant keys` writes it.",
 )
 @click.option(
     "--operators",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Let who shows a key of this file, likewise, load and unload models while it runs.",
+    help="File of keys that may load and unload models while the server runs.",
 )
 @click.option(
     "--tls-certificate",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Speak TLS to clients, with this certificate and those after it in the file, in PEM.",
+    help="Use TLS, with this certificate and the chain after it in the file, in PEM.",
 )
 @click.option(
     "--tls-key",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The certificate's key, in PEM.",
+    help="Private key of the certificate, in PEM.",
 )
 @click.option(
     "--access-log",
@@ -86,14 +86,14 @@ OF_ACCESS = {"keys": "keys", "operators": "operators", "access_log": "log"}
     "--state-dir",
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keeps what survives the server, as documents in progress."
+    help="Folder for what survives a restart, such as documents in progress."
     "  [default: $XDG_STATE_HOME/attendant or ~/.local/state/attendant]",
 )
 def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
     How many engines a model has, and how many threads each, is measured at its first start, which
-    takes about two seconds, and kept for later ones.
+    takes about half a second, and kept for later ones.
 
     \b
     Examples:

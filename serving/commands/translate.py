@@ -125,7 +125,7 @@ def translate(
             asyncio.run(_translate(model, config, options, file, alignments))
 
 
-def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> "TranslationJob":
+def _job(card: "ModelCard", options: dict[str, Any], returns_alignments: bool) -> "TranslationJob":
     """Make the job of every line, but for the line."""
     from serving.pipelines.translation.job import TranslationJob
 
@@ -137,9 +137,9 @@ def _job(card: "ModelCard", options: dict[str, Any], wants_alignments: bool) -> 
         translation_decoding(card, options, n_best),
         num_alternatives=n_best - 1,
         target_prefix=options["prefix"],
-        tells_scores=bool(options["scores"] or options["n_best"]),
-        wants_alignments=wants_alignments,
-        protection=options["protect"] and not wants_alignments,
+        returns_scores=bool(options["scores"] or options["n_best"]),
+        returns_alignments=returns_alignments,
+        protection=options["protect"] and not returns_alignments,
     )
 
 
@@ -169,7 +169,7 @@ async def _translate(
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         translator = await catalog.translator(card.name, "", "")
-        job = _job(card, options, wants_alignments=alignments is not None)
+        job = _job(card, options, returns_alignments=alignments is not None)
         format_line = _format(options)
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 

@@ -78,14 +78,14 @@ class ServerCatalog(Catalog):
 
     async def application_of(self, name: str) -> str:
         """Return the application that serves a model. Raises ModelNotFound."""
-        model = await self.named(name)
+        model = await self.get_model(name)
         return model.application if isinstance(model, RemoteModel) else self._own_application
 
     def forget_others(self) -> None:
         """Ask the other groups again when their models are needed next."""
         self._asked_at = float("-inf")
 
-    async def elsewhere(self) -> Sequence[Model]:
+    async def remote_models(self) -> Sequence[Model]:
         async with self._asking:
             if time.monotonic() - self._asked_at > _KEPT_SECONDS:
                 self._others = await self._ask()

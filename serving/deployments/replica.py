@@ -97,7 +97,7 @@ class Replica:
         bundles = tuple(map(Path, config["bundles"]))
         await self._models.become(bundles)
         self._group = self._group.model_copy(update={"bundles": bundles})
-        self._catalog.hold(self._models.served)
+        self._catalog.replace_models(self._models.served)
 
     async def check_health(self) -> None:
         """Raise if an engine has died. Ray Serve calls this regularly, and replaces the replica."""
@@ -126,13 +126,13 @@ class Replica:
 
     async def run(self, model: str, job: Job[Any]) -> Any:
         with serializable_errors():
-            own = await self._catalog.named(model)
+            own = await self._catalog.get_model(model)
             with self._continued(job):
                 return await own.run(job)
 
     async def stream(self, model: str, job: StreamedJob[Any, Any]) -> Any:
         with serializable_errors():
-            own = await self._catalog.named(model)
+            own = await self._catalog.get_model(model)
             with self._continued(job):
                 async with aclosing(in_batches(own.stream(job))) as batches:
                     async for batch in batches:

@@ -88,9 +88,9 @@ class Generation:
         return any(each.kind is kind for each in self.selections)
 
     @property
-    def tells_logprobs(self) -> bool:
+    def returns_logprobs(self) -> bool:
         request = self.request
-        return request.tells_logprobs or request.logprobs is not None or request.beam is not None
+        return request.returns_logprobs or request.logprobs is not None or request.beam is not None
 
     @property
     def needs_logp(self) -> bool:
@@ -99,7 +99,7 @@ class Generation:
         """
         request = self.request
         return (
-            self.tells_logprobs
+            self.returns_logprobs
             or not request.sampling.is_greedy
             or request.processors != NO_PROCESSORS
             or request.constraint is not None

@@ -113,7 +113,7 @@ class Batch:
         self.has_own_stops = np.zeros(slots, bool)
         self.needs_attention = np.zeros(slots, bool)
         self.needs_logp = np.zeros(slots, bool)
-        self.tells_logprobs = np.zeros(slots, bool)
+        self.returns_logprobs = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -126,7 +126,7 @@ class Batch:
             self.has_own_stops,
             self.needs_attention,
             self.needs_logp,
-            self.tells_logprobs,
+            self.returns_logprobs,
         )
 
     @property
@@ -157,7 +157,7 @@ class Batch:
         self.has_own_stops[row] = generation.has_own_stops
         self.needs_attention[row] = bool(generation.step_attention)
         self.needs_logp[row] = generation.needs_logp
-        self.tells_logprobs[row] = generation.tells_logprobs
+        self.returns_logprobs[row] = generation.returns_logprobs
         self.generations.append(generation)
         return row
 

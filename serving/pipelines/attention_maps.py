@@ -69,7 +69,7 @@ def attention_maps(
     by_query = zip(*filter(None, pieces), strict=True)
     found = [list(chain.from_iterable(each)) for each in by_query]
     return tuple(
-        _map(query, _joined(found[number] if found else []), shapes, texts)
+        _map(query, _concatenated(found[number] if found else []), shapes, texts)
         for number, query in enumerate(queries)
     )
 
@@ -103,7 +103,7 @@ def _numbers(
     return layers, query.heads or tuple(range(shape.num_heads))
 
 
-def _joined(pieces: Sequence[AttentionWeights]) -> AttentionWeights:
+def _concatenated(pieces: Sequence[AttentionWeights]) -> AttentionWeights:
     """Join pieces [layers, heads, tokens, positions] by tokens; later ones may be longer."""
     if not pieces:
         return np.zeros((1, 1, 0, 0), np.float32)

@@ -57,13 +57,13 @@ class Model(Protocol):
         """Yield the result in parts. Closing the stream cancels the job."""
 
 
-_DOES = {
+_TASK_DESCRIPTIONS = {
     Task.TRANSLATE: "translates",
     Task.GENERATE: "completes prompts",
     Task.EMBED: "makes embeddings",
     Task.CLASSIFY: "classifies texts",
 }
-_ASKED_TO = {
+_TASK_VERBS = {
     Task.TRANSLATE: "translate",
     Task.GENERATE: "complete prompts",
     Task.EMBED: "make embeddings",
@@ -75,9 +75,9 @@ class Catalog:
     """The models of this process; subclasses add models of other processes."""
 
     def __init__(self, models: Sequence[Model]) -> None:
-        self.hold(models)
+        self.replace_models(models)
 
-    def hold(self, models: Sequence[Model]) -> None:
+    def replace_models(self, models: Sequence[Model]) -> None:
         """Replace the models of this process."""
         self._models = {model.card.name: model for model in models}
 
@@ -85,7 +85,7 @@ class Catalog:
     def own_cards(self) -> list[ModelCard]:
         return [model.card for model in self._models.values()]
 
-    async def elsewhere(self) -> Sequence[Model]:
+    async def remote_models(self) -> Sequence[Model]:
         """Return the models of other processes."""
         return ()
 
@@ -94,7 +94,7 @@ class Catalog:
         counts.
         """
         found = dict(self._models)
-        for model in await self.elsewhere():
+        for model in await self.remote_models():
             found.setdefault(model.card.name, model)
         return list(found.values())
 
@@ -102,19 +102,19 @@ class Catalog:
         """Return the cards of all models that translate."""
         return [model.card for model in await self.models() if model.card.task is Task.TRANSLATE]
 
-    async def named(self, name: str, *tasks: Task) -> Model:
+    async def get_model(self, name: str, *tasks: Task) -> Model:
         """Return the model of that name. Raises ModelNotFound.
 
         tasks: RequestError is raised for a model of another task; by default any task is allowed.
         """
         model = self._models.get(name)
         if model is None:
-            others = await self.elsewhere()
+            others = await self.remote_models()
             model = next((other for other in others if other.card.name == name), None)
         if model is None:
             raise ModelNotFound(name)
         if tasks and model.card.task not in tasks:
-            message = f"{_DOES[model.card.task]}; it does not {_ASKED_TO[tasks[0]]}"
+            message = f"{_TASK_DESCRIPTIONS[model.card.task]}; it does not {_TASK_VERBS[tasks[0]]}"
             raise RequestError("model", name, message)
         return model
 
@@ -138,11 +138,11 @@ class Catalog:
         Raises RequestError and ModelNotFound.
         """
         if name is not None:
-            return await self.named(name, Task.TRANSLATE)
-        if (found := _between(self._models.values(), source, target)) is not None:
+            return await self.get_model(name, Task.TRANSLATE)
+        if (found := _model_for_pair(self._models.values(), source, target)) is not None:
             return found
         models = await self.models()
-        if (found := _between(models, source, target)) is not None:
+        if (found := _model_for_pair(models, source, target)) is not None:
             return found
         cards = [model.card for model in models if model.card.task is Task.TRANSLATE]
         raise _unsupported(cards, source, target)
@@ -153,7 +153,7 @@ class Catalog:
         return PivotTranslator(route, models) if route else None
 
 
-def _between(models: Iterable[Model], source: str, target: str) -> Model | None:
+def _model_for_pair(models: Iterable[Model], source: str, target: str) -> Model | None:
     translators = (model for model in models if model.card.task is Task.TRANSLATE)
     return next((model for model in translators if model.card.translates(source, target)), None)
 

@@ -118,7 +118,7 @@ class CompletionRequests:
             sampling=sampling_with_own_seed(decoding.sampling, index % job.num_choices),
             max_new_tokens=self._max_new_tokens if limit is None else limit,
             constraint=constraint,
-            tells_logprobs=False,
+            returns_logprobs=False,
             streams=job.streams,
             attention_queries=job.attention_queries,
             job_id=job.request_id,

@@ -121,20 +121,20 @@ class PivotTranslator:
 
     async def run(self, job: TranslationJob) -> Translation:
         started = time.monotonic()
-        between = await self._between(job)
-        last = await self._second.run(self._onwards(job, between, started))
-        return _joined(between, last)
+        between = await self._translate_to_pivot(job)
+        last = await self._second.run(self._second_job(job, between, started))
+        return _merged(between, last)
 
     async def stream(self, job: TranslationJob) -> TranslationStream:
         """Stream the second translation; the first must be complete before it starts."""
         started = time.monotonic()
-        between = await self._between(job)
-        second = self._second.stream(self._onwards(job, between, started))
+        between = await self._translate_to_pivot(job)
+        second = self._second.stream(self._second_job(job, between, started))
         async with aclosing(second) as items:
             async for item in items:
-                yield _joined(between, item) if isinstance(item, Translation) else item
+                yield _merged(between, item) if isinstance(item, Translation) else item
 
-    async def _between(self, job: TranslationJob) -> Translation:
+    async def _translate_to_pivot(self, job: TranslationJob) -> Translation:
         """Translate into the pivot language without alternatives and without sampling; by beam
         search if the job uses it.
 
@@ -153,7 +153,9 @@ class PivotTranslator:
             )
         )
 
-    def _onwards(self, job: TranslationJob, between: Translation, started: float) -> TranslationJob:
+    def _second_job(
+        self, job: TranslationJob, between: Translation, started: float
+    ) -> TranslationJob:
         left = job.decoding.timeout_seconds
         if left is not None and (left := left - (time.monotonic() - started)) < _SHORTEST_SECONDS:
             raise DeadlineExceeded(job.decoding.timeout_seconds or 0.0)
@@ -200,16 +202,16 @@ def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
 def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
     """Yield the options of a job that need a single model."""
     asked: dict[str, object] = {
-        "alignments": job.wants_alignments,
-        "return_attention": job.tells_attention or len(job.attention_queries),
-        "return_scores": job.tells_scores,
+        "alignments": job.returns_alignments,
+        "return_attention": job.returns_attention or len(job.attention_queries),
+        "return_scores": job.returns_scores,
         "target_prefix": job.target_prefix,
         "glossary": len(job.glossary),
     }
     return ((field, value) for field, value in asked.items() if value)
 
 
-def _joined(between: Translation, last: Translation) -> Translation:
+def _merged(between: Translation, last: Translation) -> Translation:
     """Return the second translation with the token counts of both."""
     return replace(
         last,

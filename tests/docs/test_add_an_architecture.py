@@ -141,7 +141,7 @@ async def test_it_is_served(folder: Path, precision: str) -> None:
     """It has learned its training data, and its alignments are served."""
     async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
         translator = await catalog.translator("checkpoint", "en", "fr")
-        job = TranslationJob("job", tuple(PAIRS), "en", "fr", wants_alignments=True)
+        job = TranslationJob("job", tuple(PAIRS), "en", "fr", returns_alignments=True)
         translation = await translator.run(job)
     assert translation.texts == tuple(PAIRS.values())
     [best, *_] = translation.renderings[0]

@@ -183,15 +183,15 @@ class TranslateBody(DecodingFields, RequestBody):
             glossary=tuple(self._glossary()),
             placeholders=self._placeholders(),
             replaces_unknown=self.replace_unknown,
-            wants_alignments=self.alignments,
-            tells_attention=self.return_attention is True,
-            tells_scores=self.return_scores,
+            returns_alignments=self.alignments,
+            returns_attention=self.return_attention is True,
+            returns_scores=self.return_scores,
             attention_heads=tuple(self.attention_heads),
             attention_queries=queries_of(self.return_attention),
             markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
             protection=self.protect,
         )
-        if job.attention_heads and not job.wants_attention:
+        if job.attention_heads and not job.needs_attention:
             message = "needs return_attention, alignments, placeholders or replace_unknown"
             raise RequestError("attention_heads", self.attention_heads, message)
         return job

@@ -134,7 +134,7 @@ class PairsBody(EncodingBody):
 
 
 async def _reranker(services: Services, body: EncodingBody) -> Model:
-    model = await services.catalog.named(body.model, Task.CLASSIFY)
+    model = await services.catalog.get_model(body.model, Task.CLASSIFY)
     encoder = model.card.encoder
     assert encoder is not None
     if len(encoder.labels) > 1 or encoder.separator is None:
@@ -246,7 +246,7 @@ class ClassifyBody(EncodingBody):
 
 
 async def _classifier(services: Services, body: ClassifyBody) -> Model:
-    return await services.catalog.named(body.model, Task.CLASSIFY)
+    return await services.catalog.get_model(body.model, Task.CLASSIFY)
 
 
 async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
@@ -336,7 +336,7 @@ class EmbeddingsBody(EncodingBody):
 
 
 async def _embedder(services: Services, body: EmbeddingsBody) -> Model:
-    return await services.catalog.named(body.model, Task.EMBED)
+    return await services.catalog.get_model(body.model, Task.EMBED)
 
 
 async def _answer_embeddings(call: Call[EmbeddingsBody, Model]) -> Response:

@@ -61,7 +61,7 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
         for field in ("target_language", "source_language"):
             if (value := getattr(body, field)) is not None:
                 raise RequestError(field, value, f"model {card.name} does not translate")
-        return await services.catalog.named(body.model, Task.GENERATE)
+        return await services.catalog.get_model(body.model, Task.GENERATE)
     target = _target(card, target, body)
     sources = [each for each in card.source_languages if card.translates(each, target)]
     source = body.source_language or _only(sources)
@@ -77,7 +77,7 @@ async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
     Raises ModelNotFound.
     """
     try:
-        return (await catalog.named(name)).card, None
+        return (await catalog.get_model(name)).card, None
     except ModelNotFound:
         base, _, target = name.rpartition(":")
         cards = {card.name: card for card in await catalog.translator_cards()}
@@ -182,7 +182,7 @@ class DetokenizeBody(FieldsBody):
 
 
 async def _model_of(services: Services, name: str) -> Model:
-    return await services.catalog.named((await card_of(services.catalog, name)).name)
+    return await services.catalog.get_model((await card_of(services.catalog, name)).name)
 
 
 async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:

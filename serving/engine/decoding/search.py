@@ -115,7 +115,7 @@ class Outcomes:
         is_single = (~self._batch.is_beam[:num_rows] | decision.is_given) & decision.is_next
         if not is_single.any():
             return
-        logprobs = np.where(self._batch.tells_logprobs[:num_rows], logprobs, 0)
+        logprobs = np.where(self._batch.returns_logprobs[:num_rows], logprobs, 0)
         is_stopped = self._stopped(token_ids)
         self._skip_given_tokens(is_single, is_stopped, decision.is_given)
         is_dead = _dead(scores, decision.is_given)

@@ -53,7 +53,7 @@ class Glossary:
         return (each.span for each in self._in_order(text))
 
     def _in_order(self, text: str) -> "list[_Match]":
-        return sorted(_meant(self._matches(text)), key=lambda each: each.span)
+        return sorted(_longest_matches(self._matches(text)), key=lambda each: each.span)
 
     def _matches(self, segment: str) -> Iterator["_Match"]:
         words = Words(segment)
@@ -73,7 +73,7 @@ class _Match:
         self.rank = (self.span.start - self.span.end, match.group() != term, number)
 
 
-def _meant(matches: Iterable[_Match]) -> list[_Match]:
+def _longest_matches(matches: Iterable[_Match]) -> list[_Match]:
     """Return the matches that do not overlap; longer ones come first."""
     taken: list[_Match] = []
     for each in sorted(matches, key=lambda each: (*each.rank, each.span)):

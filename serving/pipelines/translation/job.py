@@ -41,9 +41,9 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     placeholders: texts that are copied from source to target, placed by attention. An empty tuple
         stands for everything that looks like a placeholder; None leaves them to the model.
     replaces_unknown: whether the unknown token is replaced by the source word that it attends to.
-    tells_attention: whether the attention of each sentence is returned.
+    returns_attention: whether the attention of each sentence is returned.
     attention_queries: attention weights of the best translation of each sentence that are returned.
-    tells_scores: whether translations without a beam search get scores; otherwise these are 0.
+    returns_scores: whether translations without a beam search get scores; otherwise these are 0.
     attention_heads: the heads whose attention is used; empty for those that the bundle recommends.
     markup: the kind of tags in the texts; None if there are none. XML texts are fragments.
     protection: whether web and e-mail addresses, code, placeholders, numbers and the like are
@@ -62,9 +62,9 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     glossary: tuple[GlossaryEntry, ...] = ()
     placeholders: tuple[str, ...] | None = None
     replaces_unknown: bool = False
-    wants_alignments: bool = False
-    tells_attention: bool = False
-    tells_scores: bool = False
+    returns_alignments: bool = False
+    returns_attention: bool = False
+    returns_scores: bool = False
     attention_heads: tuple[int, ...] = ()
     attention_queries: tuple[AttentionQuery, ...] = ()
     markup: Markup | None = None
@@ -85,15 +85,15 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
         return placeholder_pattern(self.placeholders) if self.placeholders else PLACEHOLDER
 
     @property
-    def wants_attention(self) -> bool:
+    def needs_attention(self) -> bool:
         return bool(self.uses_of_attention)
 
     @property
     def uses_of_attention(self) -> list[str]:
         """Return the names of its fields that need the model's attention, as clients write them."""
         asked = {
-            "alignments": self.wants_alignments,
-            "return_attention": self.tells_attention,
+            "alignments": self.returns_alignments,
+            "return_attention": self.returns_attention,
             "placeholders": self.placeholders is not None,
             "replace_unknown": self.replaces_unknown,
         }
@@ -175,7 +175,7 @@ class ScoreJob(Job["tuple[PairScore, ...]"]):
     """Asks how likely each of these translations is.
 
     pairs: a source text and its translation each.
-    tells_attention: as in a `TranslationJob`.
+    returns_attention: as in a `TranslationJob`.
     attention_heads, attention_queries: likewise.
     """
 
@@ -184,13 +184,13 @@ class ScoreJob(Job["tuple[PairScore, ...]"]):
     source: str
     target: str
     decoding: Decoding = PLAIN
-    tells_attention: bool = False
+    returns_attention: bool = False
     attention_heads: tuple[int, ...] = ()
     attention_queries: tuple[AttentionQuery, ...] = ()
 
     @property
     def uses_of_attention(self) -> list[str]:
-        return ["return_attention"] if self.tells_attention else []
+        return ["return_attention"] if self.returns_attention else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class MessageJob:
         protection, and where more than texts is asked for.
         """
         asks_for_more = (
-            job.wants_attention
+            job.needs_attention
             or job.attention_queries
             or job.target_prefix
             or job.alternatives_at_prefix

@@ -35,7 +35,7 @@ from serving.pipelines.translation.job import (
 )
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
 from serving.pipelines.translation.requests import (
-    Planner,
+    TextSegmenter,
     TranslationPlan,
     TranslationRequests,
     with_alternative_prefixes,
@@ -74,7 +74,7 @@ class TranslationPipeline:
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._tokenizers = tokenizers
-        self._planner = Planner(
+        self._segmenter = TextSegmenter(
             manifest.limits, manifest.tokens, tokenizers, max_segments, known_words
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
@@ -141,8 +141,8 @@ class TranslationPipeline:
     async def _score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Return the score of each pair, which is one segment, whatever its length."""
         job = self._checked(job)
-        self._planner.check_number(job.pairs, "pairs")
-        frame = self._planner.frame(job.source, job.target)
+        self._segmenter.check_number(job.pairs, "pairs")
+        frame = self._segmenter.frame(job.source, job.target)
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
         pair = partial(pair_score, self._tokenizers, self._manifest.attention_shapes, frame)
@@ -172,7 +172,7 @@ class TranslationPipeline:
         """Plan a job if the engine has room for it."""
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
-        plan = await _run(self._planner.plan, job)
+        plan = await _run(self._segmenter.plan, job)
         return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
 
     async def _with_alternatives(

@@ -19,7 +19,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
 )
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import (
     AttentionQuery,
     Event,
@@ -44,7 +44,7 @@ from serving.text.markup.rendering import MarkedTranslation
 from serving.text.plain_text import spelt
 from serving.text.sentences import TextLayout
 
-_GRAVEST = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
+_BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 
 
 class SegmentRenderer:
@@ -103,7 +103,7 @@ class SegmentRenderer:
 
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = [token.token_id for token in hypothesis.tokens]
-        if not self._job.wants_attention and segment.marks is None:
+        if not self._job.needs_attention and segment.marks is None:
             text = self._tokenizers.target.decode(ids).strip()
             return Rendering(text, hypothesis.score, hypothesis.reason)
         source_ids = segment.source_ids
@@ -119,7 +119,7 @@ class SegmentRenderer:
             text.strip(" "),  # line breaks count
             hypothesis.score,
             hypothesis.reason,
-            _aligned(*sides) if self._job.wants_alignments else None,
+            _aligned(*sides) if self._job.returns_alignments else None,
             tuple(self._sentence_attention(source_ids, ids, attention)),
         )
 
@@ -148,7 +148,7 @@ class SegmentRenderer:
     def _sentence_attention(
         self, source_ids: TokenIds, target_ids: Sequence[int], attention: Array
     ) -> Iterator[SentenceAttention]:
-        if self._job.tells_attention:
+        if self._job.returns_attention:
             yield sentence_attention(
                 self._tokenizers, self._frame, source_ids, target_ids, attention
             )
@@ -203,23 +203,23 @@ def _ranks(layout: TextLayout, parts: Sequence[Sequence[Rendering]]) -> Iterator
     segment with fewer translations repeats its last one.
     """
     for rank in range(max(map(len, parts), default=1)):
-        yield _whole(layout, [part[min(rank, len(part) - 1)] for part in parts])
+        yield _joined_rendering(layout, [part[min(rank, len(part) - 1)] for part in parts])
 
 
-def _whole(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
+def _joined_rendering(layout: TextLayout, parts: Sequence[Rendering]) -> Rendering:
     text = layout.fill([part.text for part in parts])
     if not parts:
         return Rendering(text)
     score = sum(part.score for part in parts) / len(parts)
-    reason = min((part.reason for part in parts), key=_GRAVEST.index)
+    reason = min((part.reason for part in parts), key=_BY_SEVERITY.index)
     alignments = [part.alignment for part in parts if part.alignment is not None]
     attention = tuple(sentence for part in parts for sentence in part.attention)
     maps = tuple(sentence for part in parts for sentence in part.attention_maps)
-    alignment = _chained(alignments) if alignments else None
+    alignment = _joined_alignments(alignments) if alignments else None
     return Rendering(text, score, reason, alignment, attention, maps)
 
 
-def _chained(parts: Sequence[AlignedWords]) -> AlignedWords:
+def _joined_alignments(parts: Sequence[AlignedWords]) -> AlignedWords:
     """Concatenate alignments; the word indices of each continue after those before."""
     return AlignedWords(
         tuple(word for part in parts for word in part.source_words),
@@ -240,7 +240,7 @@ def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
 def pair_score(
     tokenizers: TokenizerPair,
     shapes: Shapes,
-    frame: LanguageFrame,
+    frame: LanguageTokens,
     request: GenerationRequest,
     events: Sequence[Event],
 ) -> PairScore:
@@ -273,7 +273,7 @@ def attention_matrix(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Ar
 
 def sentence_attention(
     tokenizers: TokenizerPair,
-    frame: LanguageFrame,
+    frame: LanguageTokens,
     source_ids: TokenIds,
     target_ids: Sequence[int],
     attention: Array,
@@ -304,7 +304,7 @@ def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:
 
 def sentence_maps(
     tokenizers: TokenizerPair,
-    frame: LanguageFrame,
+    frame: LanguageTokens,
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,

@@ -23,7 +23,7 @@ from serving.pipelines.decoding import (
 )
 from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
-from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import MAX_LOGPROBS, Constraint, Event, GenerationRequest, TokenEvent
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
@@ -72,7 +72,7 @@ class TranslationPlan:
     segments: of all texts, in order.
     """
 
-    frame: LanguageFrame
+    frame: LanguageTokens
     layouts: tuple[TextLayout, ...]
     segments: tuple[Segment, ...]
 
@@ -103,7 +103,7 @@ class TranslationPlan:
 class TranslationRequests:
     """Builds the requests of one bundle's jobs. Needs no engine.
 
-    `TranslationRequests(manifest, tokenizers, shortlist).translations(job, planner.plan(job))`
+    `TranslationRequests(manifest, tokenizers, shortlist).translations(job, segmenter.plan(job))`
     returns the requests that the service makes for a job.
     """
 
@@ -134,9 +134,9 @@ class TranslationRequests:
                 forced_ids=prefix,
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
-                tells_logprobs=job.tells_scores,
+                returns_logprobs=job.returns_scores,
                 alignment_heads=job.attention_heads
-                if job.wants_attention or (segment.needs_attention and self._has_attention)
+                if job.needs_attention or (segment.needs_attention and self._has_attention)
                 else None,
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
@@ -161,7 +161,7 @@ class TranslationRequests:
             for number in plan.first_segments
         ]
 
-    def scores(self, job: ScoreJob, frame: LanguageFrame) -> list[GenerationRequest]:
+    def scores(self, job: ScoreJob, frame: LanguageTokens) -> list[GenerationRequest]:
         """Return a request for each pair. The target and its end are forced; nothing is
         generated.
         """
@@ -175,20 +175,20 @@ class TranslationRequests:
                 sampling=job.decoding.sampling,
                 forced_ids=target_ids,
                 max_new_tokens=0,
-                alignment_heads=job.attention_heads if job.tells_attention else None,
+                alignment_heads=job.attention_heads if job.returns_attention else None,
             )
             for number, (source_ids, target_ids) in enumerate(self._encoded_pairs(job, frame))
         ]
 
     def _encoded_pairs(
-        self, job: ScoreJob, frame: LanguageFrame
+        self, job: ScoreJob, frame: LanguageTokens
     ) -> Iterator[tuple[TokenIds, TokenIds]]:
         sources = self._tokenizers.encode_sources([text.strip() for text, _ in job.pairs], frame)
         with tokenizing("translations"):
             targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
         return zip(sources, ((*ids, self._eos) for ids in targets), strict=True)
 
-    def _arguments(self, job: TranslationJob | ScoreJob, frame: LanguageFrame) -> dict[str, Any]:
+    def _arguments(self, job: TranslationJob | ScoreJob, frame: LanguageTokens) -> dict[str, Any]:
         """Return what all requests of a job share."""
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
@@ -197,7 +197,7 @@ class TranslationRequests:
         return {**arguments, **own}
 
     def _request(
-        self, frame: LanguageFrame, request_id: str, source_ids: TokenIds, **fields: Any
+        self, frame: LanguageTokens, request_id: str, source_ids: TokenIds, **fields: Any
     ) -> GenerationRequest:
         """Build a request, with the fields that depend on the bundle and the languages."""
         return GenerationRequest(
@@ -247,11 +247,11 @@ def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:
 
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
-_MOST_GROWTH = 1.5
+_MAX_TARGET_GROWTH = 1.5
 _LAST_WORD = re.compile(r"\s?(?<!\S)\S+$")  # tried once a word, not once a character
 
 
-class Planner:
+class TextSegmenter:
     """Splits texts into segments that fit the model, and finds glossary terms and protected text in
     them.
 
@@ -292,9 +292,9 @@ class Planner:
         plan = TranslationPlan(frame, layouts, segments)
         return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
 
-    def frame(self, source: str, target: str) -> LanguageFrame:
+    def frame(self, source: str, target: str) -> LanguageTokens:
         """Return the special tokens of a pair of languages, given by the model's codes."""
-        return LanguageFrame.between(self._tokens, source, target)
+        return LanguageTokens.between(self._tokens, source, target)
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
         if self._max_segments is not None and len(parts) > self._max_segments:
@@ -302,7 +302,7 @@ class Planner:
             raise TooLarge("text", parts[0], message)
 
     def _layouts(
-        self, job: TranslationJob, frame: LanguageFrame, glossary: Glossary
+        self, job: TranslationJob, frame: LanguageTokens, glossary: Glossary
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
         """Return the layout of each text and, if texts of this job may have marks, the marks of all
         segments.
@@ -326,7 +326,7 @@ class Planner:
         return tuple(layout.plain for layout in marked), segments
 
     def _segments(
-        self, frame: LanguageFrame, layouts: Sequence[TextLayout], glossary: Glossary
+        self, frame: LanguageTokens, layouts: Sequence[TextLayout], glossary: Glossary
     ) -> tuple[Segment, ...]:
         texts = [text for layout in layouts for text in layout.segments]
         places = [place for layout in layouts for place in range(len(layout.segments))]
@@ -369,8 +369,8 @@ class Planner:
             return True
         return len(self._source.encode(segment)) <= max_tokens
 
-    def _max_segment_tokens(self, frame: LanguageFrame) -> int:
-        longest = int((self._limits.max_target_tokens - frame.num_given) / _MOST_GROWTH)
+    def _max_segment_tokens(self, frame: LanguageTokens) -> int:
+        longest = int((self._limits.max_target_tokens - frame.num_given) / _MAX_TARGET_GROWTH)
         if self._limits.max_source_tokens is not None:
             longest = min(longest, self._limits.max_source_tokens - frame.num_around)
         return max(1, longest)

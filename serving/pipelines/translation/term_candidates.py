@@ -208,7 +208,7 @@ class CandidateRequests:
             max_new_tokens=0,
             beam=None,
             sampling=GREEDY,
-            tells_logprobs=True,
+            returns_logprobs=True,
         )
 
     def others(
@@ -266,7 +266,7 @@ class CandidateRequests:
             processors=replace(
                 processors, bad_words=bad_words[:MAX_WORDS], min_tokens=max(num_left, 0)
             ),
-            tells_logprobs=True,
+            returns_logprobs=True,
             streams=False,
         )
 

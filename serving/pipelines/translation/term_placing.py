@@ -27,7 +27,7 @@ from serving.pipelines.translation.term_candidates import (
     Place,
     Replacement,
 )
-from serving.pipelines.translation.tokenizer_pair import LanguageFrame, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import (
     AttentionPieces,
     Event,
@@ -112,7 +112,7 @@ class TermPlacing:
 
     async def _placed(
         self,
-        frame: LanguageFrame,
+        frame: LanguageTokens,
         segment: Segment,
         request: GenerationRequest,
         events: list[Event],

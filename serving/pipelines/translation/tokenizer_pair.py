@@ -13,7 +13,7 @@ from serving.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageFrame:
+class LanguageTokens:
     """The special tokens of one pair of languages.
 
     before: tokens in front of a source.
@@ -28,14 +28,14 @@ class LanguageFrame:
     num_given: int
 
     @classmethod
-    def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageFrame":
+    def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageTokens":
         """Return the frame of a pair of languages, given by the model's codes."""
-        framed = tokens.between(source, target)
-        prompt = framed.prompt_prefix[len(tokens.prompt_prefix) :]
-        num_given = len(framed.prompt_prefix)
-        return cls(framed.source_prefix, framed.source_suffix, prompt, num_given)
+        with_languages = tokens.between(source, target)
+        prompt = with_languages.prompt_prefix[len(tokens.prompt_prefix) :]
+        num_given = len(with_languages.prompt_prefix)
+        return cls(with_languages.source_prefix, with_languages.source_suffix, prompt, num_given)
 
-    def framed(self, ids: Sequence[int]) -> TokenIds:
+    def add_to(self, ids: Sequence[int]) -> TokenIds:
         return (*self.before, *ids, *self.after)
 
     @property
@@ -70,11 +70,11 @@ class TokenizerPair:
         size = manifest.source_vocab_size or manifest.vocab_size
         return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
-    def encode_sources(self, texts: Sequence[str], frame: LanguageFrame) -> list[TokenIds]:
+    def encode_sources(self, texts: Sequence[str], frame: LanguageTokens) -> list[TokenIds]:
         """Return the token ids of each text with the special tokens of the languages."""
-        return [frame.framed(ids) for ids in self.source.encode_batch(texts)]
+        return [frame.add_to(ids) for ids in self.source.encode_batch(texts)]
 
-    def source_pieces(self, ids: TokenIds, frame: LanguageFrame) -> list[bytes]:
+    def source_pieces(self, ids: TokenIds, frame: LanguageTokens) -> list[bytes]:
         """Return the bytes of each token of a framed source; special tokens have none."""
         end = len(ids) - len(frame.after)
         text = self.source.pieces(ids[len(frame.before) : end])

@@ -28,8 +28,8 @@ NO_IDS = np.array([], np.int64)
 TERM = Insertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
 ASKS: dict[str, dict[str, Any]] = {
     "greedy": {},
-    "plain": {"tells_logprobs": False},
-    "plain and forced": {"tells_logprobs": False, "forced_ids": (30, 31, 32)},
+    "plain": {"returns_logprobs": False},
+    "plain and forced": {"returns_logprobs": False, "forced_ids": (30, 31, 32)},
     "top n": {"logprobs": 4},
     "drawn": {"sampling": DRAWN},
     "filtered": {"sampling": replace(DRAWN, top_k=30, top_p=0.9, min_p=0.02)},

@@ -25,7 +25,7 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
         decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
         async with opened(bundle, config) as catalog:
-            model = await catalog.named(catalog.own_cards[0].name)
+            model = await catalog.get_model(catalog.own_cards[0].name)
             job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
             return await model.run(job)
 

@@ -135,9 +135,9 @@ async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("field", "asked"),
     [
-        ("alignments", {"wants_alignments": True}),
-        ("return_attention", {"tells_attention": True}),
-        ("return_scores", {"tells_scores": True}),
+        ("alignments", {"returns_alignments": True}),
+        ("return_attention", {"returns_attention": True}),
+        ("return_scores", {"returns_scores": True}),
         ("target_prefix", {"target_prefix": "Un"}),
         ("glossary", {"glossary": (GlossaryEntry("a", ("b",)),)}),
     ],

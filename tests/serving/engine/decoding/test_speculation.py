@@ -245,7 +245,7 @@ def test_drawn_tokens_are_distributed_as_the_model_has_them(bundle: Bundle) -> N
             sampling=SamplingParams(temperature=1.0, seed=seed),
             processors=params,
             stop_token_ids=(),
-            tells_logprobs=False,
+            returns_logprobs=False,
             **fields,
         )
         for seed in range(num_draws)

@@ -36,7 +36,7 @@ class Watched:
 
 def asking(name: str, **fields: Any) -> GenerationRequest:
     plain: dict[str, Any] = {"source_ids": (5, 6, 7), "max_new_tokens": 5, "ignore_eos": True}
-    return GenerationRequest(name, **plain | {"tells_logprobs": False} | fields)
+    return GenerationRequest(name, **plain | {"returns_logprobs": False} | fields)
 
 
 def test_only_steps_with_rows_that_need_them_give_log_probabilities(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_only_steps_with_rows_that_need_them_give_log_probabilities(tmp_path: Pa
     plain = run_alone(engine, asking("plain"))
     assert step.scored == [False] * 5
     assert {token.logprob for token in plain.tokens} == {0}
-    told = run_alone(engine, asking("told", tells_logprobs=True))
+    told = run_alone(engine, asking("told", returns_logprobs=True))
     assert step.scored[5:] == [True] * 5
     assert told.token_ids == plain.token_ids and 0 not in {token.logprob for token in told.tokens}
 

@@ -18,7 +18,7 @@ PAIR = (("l'ab c", "x yz."),)
 
 async def told(tokenizer: Tokenizer, *texts: str, **options: Any) -> tuple[SentenceAttention, ...]:
     pipeline, _ = shouting_translator(tokenizer)
-    job = TranslationJob("job", texts, "en", "fr", tells_attention=True, **options)
+    job = TranslationJob("job", texts, "en", "fr", returns_attention=True, **options)
     return (await pipeline.run(job)).renderings[0][0].attention
 
 
@@ -42,7 +42,7 @@ async def test_what_is_no_word_takes_the_rest(tokenizer: Tokenizer) -> None:
     `b` and the full stop to the space.
     """
     pipeline, engine = shouting_translator(tokenizer)
-    job = ScoreJob("job", PAIR, "en", "fr", tells_attention=True, attention_heads=(3,))
+    job = ScoreJob("job", PAIR, "en", "fr", returns_attention=True, attention_heads=(3,))
 
     [score] = await pipeline.run(job)
 
@@ -67,8 +67,8 @@ async def test_scores_tell_of_attention_only_if_asked(tokenizer: Tokenizer) -> N
 @pytest.mark.parametrize(
     ("field", "options"),
     [
-        ("alignments", {"wants_alignments": True}),
-        ("return_attention", {"tells_attention": True}),
+        ("alignments", {"returns_alignments": True}),
+        ("return_attention", {"returns_attention": True}),
         ("placeholders", {"placeholders": ()}),
         ("replace_unknown", {"replaces_unknown": True}),
     ],
@@ -82,5 +82,5 @@ async def test_a_model_without_attention_says_so(
     with pytest.raises(RequestError, match=f"{field}: model shout has no attention .* fake, has"):
         await pipeline.run(TranslationJob("job", ("a",), "en", "fr", **options))
     with pytest.raises(RequestError, match="return_attention: model shout has no attention"):
-        await pipeline.run(ScoreJob("job", PAIR, "en", "fr", tells_attention=True))
+        await pipeline.run(ScoreJob("job", PAIR, "en", "fr", returns_attention=True))
     assert len(engine.requests) == 1

@@ -197,7 +197,7 @@ async def test_what_cannot_be_met_is_told_of_the_whole_text(tokenizer: Tokenizer
 async def test_words_are_aligned_over_all_sentences(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
 
-    [[best]] = (await pipeline.run(job("a bc.\nd e.", wants_alignments=True))).renderings
+    [[best]] = (await pipeline.run(job("a bc.\nd e.", returns_alignments=True))).renderings
 
     assert all(request.alignment_heads is not None for request in engine.requests)
     assert best.alignment == AlignedWords(
@@ -223,7 +223,7 @@ async def test_words_that_are_protected_are_aligned_as_they_are_written(
     text: str, target: str, pharaoh: str, tokenizer: Tokenizer
 ) -> None:
     pipeline, _ = shouting_translator(tokenizer)
-    asked = job(text, wants_alignments=True, protection=True)
+    asked = job(text, returns_alignments=True, protection=True)
 
     [[best]] = (await pipeline.run(asked)).renderings
 

@@ -194,7 +194,7 @@ async def test_tags_stay_around_what_came_of_theirs(tokenizer: Tokenizer) -> Non
 
 async def test_alignments_link_a_term_with_its_source(tokenizer: Tokenizer) -> None:
     pipeline, _ = aligning_translator(tokenizer)
-    found = await pipeline.run(job("a hat was", wants_alignments=True))
+    found = await pipeline.run(job("a hat was", returns_alignments=True))
     alignment = found.renderings[0][0].alignment
     assert alignment is not None
     assert alignment.target_words == ("A", "bonnet", "de", "nuit", "WAS")

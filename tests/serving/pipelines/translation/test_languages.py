@@ -96,7 +96,9 @@ async def test_what_languages_add_is_no_word(tokenizer: Tokenizer) -> None:
     words = tuple(tokenizer.encode("translate to French: "))
     tokens = Tokens(*(0, BOS, EOS, (), (EOS,), (BOS,), (EOS,)), targets={"fr": LanguageIds(words)})
     pipeline, _ = shouting_translator(tokenizer, tokens=tokens)
-    job = TranslationJob("j", ("ab cd",), "en", "fr", wants_alignments=True, tells_attention=True)
+    job = TranslationJob(
+        "j", ("ab cd",), "en", "fr", returns_alignments=True, returns_attention=True
+    )
 
     translation = await pipeline.run(job)
 
@@ -133,7 +135,7 @@ async def test_each_side_has_its_tokenizer(tokenizer: Tokenizer, tmp_path: Path)
     engine = FakeEngine(lambda request: [i - 1 for i in (request.source_ids or ())[:-1]])
     card = manifest(Task.TRANSLATE)
     pipeline = TranslationPipeline(card, TokenizerPair(source, tokenizer), engine)
-    job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", tells_attention=True)
+    job = TranslationJob("job", ("ab cd",), "en", "fr", target_prefix="x ", returns_attention=True)
 
     [[best]] = (await pipeline.run(job)).renderings
     [score] = await pipeline.run(ScoreJob("job", (("ab", "cd"),), "en", "fr"))
