@@ -17,6 +17,8 @@ from serving.bundle.manifest import (
     CANDIDATES,
     ENCODE_ATTENTION,
     LENGTH,
+    LOGITS,
+    LOGP,
     SOURCE,
     SOURCE_TYPES,
     STEP_ATTENTION,
@@ -107,12 +109,20 @@ class Rows:
         if self._manifest.has_shortlist:
             given |= self._whole_vocabulary(len(ids))
         self._step(given)
-        return self.outputs["logp"]
+        return self._logp
 
     def score(self, targets: list[list[int]]) -> Array:
         """Log-probabilities after every id of equally long targets [batch, length, vocab]."""
         columns = zip(*targets, strict=True)
         return np.stack([self.read([[i] for i in column]) for column in columns], axis=1)
+
+    @property
+    def _logp(self) -> Array:
+        if LOGP in self.outputs:
+            return self.outputs[LOGP]
+        logits = self.outputs[LOGITS][:, : self._manifest.vocab_size]
+        logp: Array = logits - self.outputs["log_normaliser"][:, None]
+        return logp
 
     def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
         ids = padded(sources, self._sizes[SOURCE], self._manifest.tokens.pad)

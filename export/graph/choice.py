@@ -3,10 +3,11 @@ the graph that samples on a GPU.
 
 The likeliest are found from the logits, whether or not a row of the batch wants log-probabilities:
 so what a row gets does not depend on the others. If no row wants them, the engine feeds that and
-they are not computed. With 32 rows and 32,000 tokens they take 4 % of a step of a Transformer-base.
+the logits are not normalised. Log-probabilities of other tokens are computed by the engine, from
+the logits, in the few rows that need them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,16 @@ import numpy as np
 from export.graph.functions import parsed, token_choice
 from export.graph.model import TARGETS, ExportedModel
 from export.graph.writer import Array, GraphWriter, Value
-from serving.bundle.manifest import BATCH, EDITS, MAX_TOP_K, SELECT, WANTS_LOGP, Precision
+from serving.bundle.manifest import (
+    BATCH,
+    EDITS,
+    LOGITS,
+    LOGP,
+    MAX_TOP_K,
+    SELECT,
+    WANTS_LOGP,
+    Precision,
+)
 
 WINDOW = 20  # likeliest tokens that the step graph returns: the most that OpenAI's API allows
 BLOCK = 64
@@ -40,11 +50,6 @@ class Columns:
     def window(self) -> int:
         return min(WINDOW, self.vocab_size)
 
-    @property
-    def num_scored(self) -> int | str:
-        """The number of log-probabilities that are put out."""
-        return self.width if self.token_ids else self.vocab_size
-
 
 def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
     """Write the outputs, given f32 logits [batch, columns]."""
@@ -52,19 +57,11 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
     in_blocks = isinstance(width, int) and width >= LEAST_IN_BLOCKS and width % BLOCK == 0
     num_blocks = width // BLOCK if isinstance(width, int) and in_blocks else None
     function = parsed(token_choice(window, num_blocks, BLOCK))
+    types = ("float32", "int64", "float32")
     top_logp, places, normaliser = graph.call(
-        function, logits, types=("float32", "int64", "float32"), number=window
+        function, logits, graph.switch(WANTS_LOGP), types=types, number=window
     )
-
-    def scored() -> list[Value]:
-        own = logits if width == columns.num_scored else logits[:, : columns.vocab_size]
-        return [own - normaliser.unsqueeze(1)]
-
-    def unscored() -> list[Value]:
-        return [graph.op.Identity(graph.constant(np.zeros((1, 1)), "float32"))]
-
-    logp = graph.branch(graph.switch(WANTS_LOGP), "float32", scored, unscored, 1)
-    _write(graph, columns, (logp[0], normaliser, top_logp, places))
+    _write(graph, columns, {LOGITS: logits}, (normaliser, top_logp, places))
 
 
 def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
@@ -72,14 +69,17 @@ def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> Non
     logp, normaliser = _log_probabilities(graph, logits)
     window = graph.ints(columns.window)
     top_logp, places = graph.op.TopK(logp, window, axis=-1, _outputs=2)
-    _write(graph, columns, (logp, normaliser, top_logp, places))
+    _write(graph, columns, {LOGP: logp}, (normaliser, top_logp, places))
 
 
-def _write(graph: GraphWriter, columns: Columns, found: tuple[Value, ...]) -> None:
-    logp, normaliser, top_logp, places = found
+def _write(
+    graph: GraphWriter, columns: Columns, scores: Mapping[str, Value], found: tuple[Value, ...]
+) -> None:
+    normaliser, top_logp, places = found
     top_ids = columns.token_ids(places) if columns.token_ids else places
     rows = columns.rows
-    graph.output("logp", logp, "float32", (columns.num_scored,), rows=rows)
+    for name, value in scores.items():
+        graph.output(name, value, "float32", (columns.width,), rows=rows)
     graph.output("log_normaliser", normaliser, "float32", (), rows=rows)
     graph.output("top_logp", top_logp, "float32", (columns.window,), rows=rows)
     graph.output("top_ids", top_ids, "int64", (columns.window,), rows=rows)
@@ -115,7 +115,7 @@ def with_select(model: ExportedModel, precision: Precision) -> ExportedModel:
     no tokens to choose.
     """
     steps = [graph.spec("") for graph in model.graphs if graph.name == "step"]
-    widths = [spec.shape[1] for step in steps for spec in step.outputs if spec.name == "logp"]
+    widths = [spec.shape[1] for step in steps for spec in step.outputs if spec.name == LOGP]
     width = widths[0] if TARGETS[precision].is_cuda and widths else None
     if not isinstance(width, int):
         return model

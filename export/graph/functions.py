@@ -96,9 +96,10 @@ def token_choice(number: int, num_blocks: int | None, block: int) -> str:
     """Return the function that finds the likeliest tokens of f32 scores [batch, columns].
 
     It gives the log-probabilities and the columns of `number` tokens, the likeliest first and of
-    equals the lowest column, and log(sum(exp(scores))) of each row. num_blocks: if given, search
-    only the blocks of columns with the greatest maxima. TopK takes the first of equals, and so does
-    this, because the blocks are put in order first.
+    equals the lowest column, and log(sum(exp(scores))) of each row. If `wants_logp`, bool [], is
+    false, the greatest score takes the place of this sum, which needs all exponentials. num_blocks:
+    if given, search only the blocks of columns with the greatest maxima. TopK takes the first of
+    equals, and so does this, because the blocks are put in order first.
     """
     if num_blocks is None:
         search = "best, top_ids = TopK (scores, count)"
@@ -122,11 +123,23 @@ def token_choice(number: int, num_blocks: int | None, block: int) -> str:
     top_ids = Add (places, offset)"""
     return f"""
 <{OPSETS}>
-TokenChoice <number> (scores) => (top_logp, top_ids, log_normaliser) {{
+TokenChoice <number> (scores, wants_logp) => (top_logp, top_ids, log_normaliser) {{
     count = Constant <value = int64[1] {{{number}}}> ()
     last_axis = Constant <value = int64[1] {{-1}}> ()
     {search}
-    normaliser = ReduceLogSumExp <keepdims = 1> (scores, last_axis)
+    start = Constant <value = int64[1] {{0}}> ()
+    end = Constant <value = int64[1] {{1}}> ()
+    normaliser = If (wants_logp) <
+        then_branch = normalised () => (shift) {{
+            logp = LogSoftmax <axis = -1> (scores)
+            first_score = Slice (scores, start, end, last_axis)
+            first_logp = Slice (logp, start, end, last_axis)
+            shift = Sub (first_score, first_logp)
+        }},
+        else_branch = greatest () => (largest) {{
+            largest = Slice (best, start, end, last_axis)
+        }}
+    >
     top_logp = Sub (best, normaliser)
     log_normaliser = Squeeze (normaliser, last_axis)
 }}

@@ -19,11 +19,12 @@ SOURCE = "source"  # axis of a constant state: source positions, padded to the e
 LENGTH = "length"  # axis of an append state: the capacity, limits.max_target_tokens
 CANDIDATES = "candidates"  # axis of the rows' lexical shortlists, padded to the longest
 UNION = "union"  # axis of all tokens that are on the shortlist of a row
-WANTS_LOGP = "wants_logp"  # input; if false, the step graph returns logits as log-probabilities
+WANTS_LOGP = "wants_logp"  # input; if false, the step graph does not normalise its scores
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SOURCE_TYPES = "source_types"  # input of encode: 0 or 1, the text of a pair that a token belongs to
 EMBEDDING = "embedding"  # output of encode for task embed
-LOGITS = "logits"  # output of encode for task classify
+LOGITS = "logits"  # output of step, or of encode for task classify
+LOGP = "logp"  # output of step on devices, and in older bundles, in place of the logits
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # the largest top_k of this graph
 STEP_ATTENTION = "step_attention"  # the step graph with attention weights as further outputs
@@ -258,6 +259,14 @@ class Manifest:
         if VERIFY not in self.graphs:
             return 0
         return next(int(spec.shape[1]) for spec in self.graphs[VERIFY].inputs if spec.name == "ids")
+
+    @property
+    def scores(self) -> TensorSpec:
+        """Return the output of the step graph for all tokens that it scores: `logits`, some of
+        which may be of no token, or `logp`.
+        """
+        outputs = self.graphs["step"].outputs
+        return next(spec for spec in outputs if spec.name in (LOGITS, LOGP))
 
     @property
     def has_shortlist(self) -> bool:

@@ -3,7 +3,7 @@
 Each check yields its problems as lines; none raises.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -17,6 +17,7 @@ from serving.bundle.manifest import (
     ENCODE_ATTENTION,
     FORMAT_VERSION,
     LOGITS,
+    LOGP,
     POSITIONS,
     SELECT,
     SHORTLIST_FILE,
@@ -62,7 +63,7 @@ SELECT_COLUMNS = {
 }
 SELECT_EDITS = {"ids": "int64", "bias": "float64", "penalty": "float64", "toll": "float64"}
 SELECT_OUTPUTS = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
-STEP_OUTPUTS = ("logp", "top_logp", "top_ids", "log_normaliser")
+STEP_OUTPUTS = ("top_logp", "top_ids", "log_normaliser")
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[str]:
@@ -170,12 +171,27 @@ def _output_problems(manifest: Manifest) -> Iterator[str]:
             yield f"graphs.step.outputs: {name} is missing"
     if step is not None and manifest.has_shortlist:
         yield from _shortlist_problems(manifest, step)
-    if "logp" in outputs:
-        width = CANDIDATES if manifest.has_shortlist else manifest.vocab_size
-        if outputs["logp"].shape != (BATCH, width):
-            shape = list(outputs["logp"].shape)
-            yield f"graphs.step.outputs: logp has shape {shape}, expected [batch, {width}]"
+    if step is not None:
+        yield from _score_problems(manifest, outputs)
     yield from _vocabulary_problems(manifest)
+
+
+def _score_problems(manifest: Manifest, outputs: Mapping[str, TensorSpec]) -> Iterator[str]:
+    """Check the output for all tokens; logits may have more columns than there are tokens."""
+    scores = next((outputs[name] for name in (LOGITS, LOGP) if name in outputs), None)
+    if scores is None:
+        yield f"graphs.step.outputs: {LOGITS} is missing"
+        return
+    match scores.shape:
+        case [axis, width] if axis == BATCH and manifest.has_shortlist and width == CANDIDATES:
+            return
+        case [axis, int(width)] if axis == BATCH and not manifest.has_shortlist:
+            has_room = scores.name == LOGITS and width > manifest.vocab_size
+            if width == manifest.vocab_size or has_room:
+                return
+    expected = CANDIDATES if manifest.has_shortlist else manifest.vocab_size
+    shape = list(scores.shape)
+    yield f"graphs.step.outputs: {scores.name} has shape {shape}, expected [batch, {expected}]"
 
 
 def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
@@ -225,7 +241,7 @@ def _verify_problems(manifest: Manifest) -> Iterator[str]:
         if tensor.name != "ids" and tensor not in known:
             yield f"graphs.{VERIFY}.inputs: {tensor.name} is not one of graphs.step"
     for tensor in step.outputs:
-        is_state = tensor.name not in STEP_OUTPUTS
+        is_state = tensor.name not in (*STEP_OUTPUTS, LOGITS, LOGP)
         wanted = tensor if is_state else replace(tensor, shape=(POSITIONS, *tensor.shape[1:]))
         if wanted not in graph.outputs:
             yield f"graphs.{VERIFY}.outputs: {tensor.name} is missing or not as expected"

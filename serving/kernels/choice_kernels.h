@@ -81,13 +81,14 @@ void choose(const float* scores, int columns, int number, float* best_scores, in
   for (int first = 0; first < columns; first += kScoresAtOnce) {
     const int last = columns - first < kScoresAtOnce ? columns : first + kScoresAtOnce;
     search(best, scores, first < number ? number : first, last);
+    if (total_out == nullptr) continue;
     const float before = largest;
     largest = best_scores[0];
     if (largest == -INFINITY && last < columns) continue;  // nothing but bans so far
     if (total != 0) total *= max_of(exponential(all(before - largest)));
     total += sum_of_exponentials(scores + first, last - first, largest);
   }
-  *total_out = total;
+  if (total_out != nullptr) *total_out = total;
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ struct Kernels {
   // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
   void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);
 
-  // Find the `number` greatest scores of a row with their columns, and its sum of e**(score - largest).
+  // Find the `number` greatest scores of a row with their columns, and its sum of e**(score - largest),
+  // unless `total` is null.
   void (*choose)(const float* scores, int columns, int number, float* best, int64_t* best_columns, float* total);
 
   // Recurrent cells, one row; see recurrent.cpp.

@@ -118,9 +118,9 @@ class Runs:
                 found[row][name] = array[row, :, : len(source), : len(source)]
         targets = zip(*(examples.targets[row] for row in chosen), strict=True)
         for position, column in enumerate(targets):
-            rows.read([[token_id] for token_id in column])
+            logp = rows.read([[token_id] for token_id in column])
             for row, source in enumerate(sources):
-                found[row][f"logp {position}"] = rows.outputs["logp"][row]
+                found[row][f"logp {position}"] = logp[row]
                 for name, array in rows.outputs.items():
                     length = len(source) if name == "attention" else position + 1
                     if name.endswith("attention"):

@@ -225,7 +225,6 @@ class DeviceScores(Scores):
     ) -> None:
         super().__init__(table.on_device[: len(top_ids)], top_logp, top_ids, log_normaliser)
         self._table, self._place = table, place
-        self._is_read = np.zeros(len(top_ids), bool)
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
         """Look among the likeliest; bring the others alone."""
@@ -246,17 +245,24 @@ class DeviceScores(Scores):
         self._table.memory.mark()()
         return values
 
-    def _read(self, rows: Array) -> tuple[Array, Array]:
-        logp = self._table.on_host[: self.num_rows]
-        missing = np.unique(rows[~self._is_read[rows]])
-        if len(missing):
-            for row in missing.tolist():
-                self._table.memory.copy(logp[row], self._on_device(row))
-            self._table.memory.mark()()
-            self._is_read[missing] = True
-            self._excluded_logp[missing] = logp[missing[:, None], self._excluded]
-            logp[missing[:, None], self._excluded] = -np.inf
-        return logp, self._excluded_logp
+    @cached_property
+    def _whole_rows(self) -> Array:
+        return self._table.on_host[: self.num_rows]
+
+    def _read(self, rows: Array, to: Array) -> None:
+        for row in rows.tolist():
+            self._table.memory.copy(to[row], self._on_device(row))
+        self._table.memory.mark()()
+        self._excluded_logp[rows] = to[rows[:, None], self._excluded]
+
+    def _values(self, rows: Array, token_ids: Array) -> Array:
+        values: Array = self.logp_of(np.unique(rows))[rows, token_ids]
+        if len(self._excluded):
+            places = np.searchsorted(self._excluded, token_ids)
+            places = np.minimum(places, len(self._excluded) - 1)
+            is_excluded = self._excluded[places] == token_ids
+            values = np.where(is_excluded, self._excluded_logp[rows, places], values)
+        return values
 
     @cached_property
     def _excluded_logp(self) -> Array:

@@ -1,12 +1,13 @@
 """The output of the step graph: the log-probabilities of every row's next token."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.attention_query import AttentionOutputs
 
 NOTHING = np.zeros(0, np.int64)
@@ -31,10 +32,18 @@ class Scores:
         top_logp: Array,
         top_ids: Array,
         log_normaliser: Array,
+        *,
+        are_logits: bool = False,
+        memory: Array | None = None,
         edited: "Edited | None" = None,
     ) -> None:
-        """scored: f32 [rows, vocabulary], the graph's output for all tokens that it scores."""
+        """scored: f32 [rows, at least vocabulary], the graph's output for all tokens that it
+            scores: log-probabilities or logits.
+        memory: f32 [rows, vocabulary], for the log-probabilities of rows that are read whole.
+        """
         self.scored = scored
+        self._shift = log_normaliser if are_logits else np.zeros(len(top_ids), np.float32)
+        self._memory, self._is_read = memory, np.zeros(len(top_ids), bool)
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: AttentionOutputs = {}
@@ -42,21 +51,10 @@ class Scores:
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
-        self._choosable: tuple[Array, Array] | None = None
 
     @property
     def num_rows(self) -> int:
         return len(self.top_ids)
-
-    @property
-    def outputs(self) -> dict[str, Array]:
-        """Return the arrays by the names of the graph's outputs."""
-        return {
-            "logp": self.scored,
-            "top_logp": self.top_logp,
-            "top_ids": self.top_ids,
-            "log_normaliser": self.log_normaliser,
-        }
 
     @property
     def logp(self) -> Array:
@@ -69,16 +67,22 @@ class Scores:
         return np.zeros(self.num_rows, bool) if self.chosen is None else self.chosen.is_chosen
 
     def logp_of(self, rows: Array) -> Array:
-        """Return f32 [all rows, vocabulary], valid only for these rows (i64): copying more from a
-        device takes time.
+        """Return f32 [all rows, vocabulary], valid only for these rows (i64): computing more, or
+        copying more from a device, takes time.
         """
-        return self._read(rows)[0]
+        logp, missing = self._whole_rows, np.unique(rows[~self._is_read[rows]])
+        if len(missing):
+            self._read(missing, logp)
+            self._is_read[missing] = True
+            logp[missing[:, None], self._excluded] = -np.inf
+        return logp
 
     def excluded_probability(self, rows: Array) -> Array:
         """Return the total probability of all excluded tokens; f64 [len(rows)]."""
         if not len(self._excluded):
             return np.zeros(len(rows))
-        total: Array = np.exp(self._read(rows)[1][rows], dtype=np.float64).sum(axis=1)
+        logp = self._values(rows[:, None], self._excluded)
+        total: Array = np.exp(logp, dtype=np.float64).sum(axis=1)
         return total
 
     @property
@@ -99,33 +103,23 @@ class Scores:
 
     def of_tokens(self, rows: Array, token_ids: Array) -> Array:
         """Return the log-probability of one token of each row, f32 [len(rows)]."""
-        logp, excluded_logp = self._read(rows)
-        values: Array = logp[rows, token_ids]
-        if len(self._excluded):
-            places = np.searchsorted(self._excluded, token_ids)
-            places = np.minimum(places, len(self._excluded) - 1)
-            is_excluded = self._excluded[places] == token_ids
-            values[is_excluded] = excluded_logp[rows[is_excluded], places[is_excluded]]
+        return self._values(rows, token_ids)
+
+    @cached_property
+    def _whole_rows(self) -> Array:
+        return np.empty_like(self.scored) if self._memory is None else self._memory
+
+    def _values(self, rows: Array, token_ids: Array) -> Array:
+        """Return the log-probabilities of scored tokens, whether excluded or not."""
+        values: Array = self.scored[rows, token_ids] - self._shift[rows]
         return values
 
-    def _read(self, rows: Array) -> tuple[Array, Array]:
-        """Return `logp` and the values it lacks, [all rows, excluded tokens], valid at least for
-        these rows. Computed once, as late as possible: steps of greedy rows need only the best
-        scores.
+    def _read(self, rows: Array, to: Array) -> None:
+        """Write the log-probabilities of all tokens of these rows, i64 ascending, into the same
+        rows of an array [all rows, vocabulary]; -inf for tokens that are not scored.
         """
-        if self._choosable is None:
-            logp = self._all_logp()
-            excluded_logp = logp[:, self._excluded]
-            if len(self._excluded):
-                logp[:, self._excluded] = -np.inf
-            self._choosable = logp, excluded_logp
-        return self._choosable
-
-    def _all_logp(self) -> Array:
-        """Return f32 [rows, vocabulary], -inf for tokens that are not scored. The caller may write
-        to it.
-        """
-        return self.scored
+        for row in rows.tolist():
+            np.subtract(self.scored[row, : to.shape[1]], self._shift[row], out=to[row])
 
 
 def best_of_all(values: Array, count: int) -> tuple[Array, Array]:
@@ -196,14 +190,19 @@ class Scoring(Protocol):
     def inputs(self, num_rows: int) -> dict[str, Array]:
         """Return the inputs of the step graph."""
 
+    def outputs(self, rows: slice) -> dict[str, Array]:
+        """Return the arrays for the outputs of the step graph by name."""
+
     def scores(self, rows: slice) -> Scores:
-        """Return the graph's output arrays for these rows; the next run overwrites them."""
+        """Return the scores of these rows; the next run overwrites them."""
 
 
 class WholeVocabulary:
     """Scores every token in every row."""
 
     def __init__(self, manifest: Manifest, num_rows: int) -> None:
+        self._name = manifest.scores.name
+        self._scored = np.zeros((num_rows, int(manifest.scores.shape[1])), np.float32)
         self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
         self._window = Window(manifest, num_rows)
 
@@ -213,8 +212,13 @@ class WholeVocabulary:
     def inputs(self, num_rows: int) -> dict[str, Array]:
         return {}
 
+    def outputs(self, rows: slice) -> dict[str, Array]:
+        return {self._name: self._scored[rows], **self._window.outputs(rows)}
+
     def scores(self, rows: slice | Array) -> Scores:
-        return Scores(self._logp[rows], *self._window.of(rows))
+        are_logits, memory = self._name == LOGITS, self._logp[: len(self._logp[rows])]
+        window = self._window.of(rows)
+        return Scores(self._scored[rows], *window, are_logits=are_logits, memory=memory)
 
 
 class Window:
@@ -228,3 +232,7 @@ class Window:
     def of(self, rows: slice | Array) -> tuple[Array, Array, Array]:
         """Return log-probabilities, ids and normalisers of these rows."""
         return self._logp[rows], self._ids[rows], self._log_normaliser[rows]
+
+    def outputs(self, rows: slice) -> dict[str, Array]:
+        """Return the arrays for the outputs of the step graph by name."""
+        return dict(zip(("top_logp", "top_ids", "log_normaliser"), self.of(rows), strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import Manifest
+from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.decoding.scores import Scores, Window
 from serving.engine.generation import Generation
 from serving.engine.rows import Follower
@@ -30,7 +30,8 @@ class Shortlists(Follower):
         self._ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
         most = slots * _rounded(manifest.vocab_size)
-        self._flat_places, self._flat_logp = np.zeros(most, np.int64), np.zeros(most, np.float32)
+        self._flat_places, self._flat_scored = np.zeros(most, np.int64), np.zeros(most, np.float32)
+        self._name = manifest.scores.name
         self._whole = np.zeros((slots, manifest.vocab_size), np.float32)
         self._width = WIDTH_STEP
         self._has_changed = False
@@ -78,9 +79,20 @@ class Shortlists(Follower):
             "shortlist_lengths": self._lengths[:num_rows],
         }
 
+    def outputs(self, rows: slice) -> dict[str, Array]:
+        return {self._name: self._scored[rows], **self._window.outputs(rows)}
+
     def scores(self, rows: slice) -> Scores:
-        logp = _rows_of(self._flat_logp, len(self._ids), self._width)[rows]
-        return ShortScores(logp, self._ids[rows], self._whole[rows], *self._window.of(rows))
+        are_logits, memory = self._name == LOGITS, self._whole[rows]
+        scores = ShortScores(
+            self._scored[rows], *self._window.of(rows), are_logits=are_logits, memory=memory
+        )
+        scores.shortlists = self._ids[rows]
+        return scores
+
+    @property
+    def _scored(self) -> Array:
+        return _rows_of(self._flat_scored, len(self._ids), self._width)
 
     @property
     def _places(self) -> Array:
@@ -104,43 +116,33 @@ class Shortlists(Follower):
 
 
 class ShortScores(Scores):
-    """Scores of rows with shortlists. Scores of the whole vocabulary are computed only when they
-    are read.
+    """Scores of rows with shortlists.
+
+    shortlists: the tokens of each row that `scored` has, i64 ascending.
     """
 
-    def __init__(
-        self,
-        scored: Array,
-        shortlists: Sequence[Array],
-        whole: Array,
-        top_logp: Array,
-        top_ids: Array,
-        log_normaliser: Array,
-    ) -> None:
-        """scored: f32 [rows, width], of the tokens on the rows' shortlists (i64 each, ascending).
-        whole: f32 [rows, vocabulary], working memory.
-        """
-        super().__init__(scored, top_logp, top_ids, log_normaliser)
-        self._shortlists, self._whole = shortlists, whole
+    shortlists: Sequence[Array] = ()
 
     @property
     def fewest_scored(self) -> int:
-        return min(map(len, self._shortlists)) - len(self._excluded)
+        return min(map(len, self.shortlists)) - len(self._excluded)
 
-    def of_tokens(self, rows: Array, token_ids: Array) -> Array:
-        values = np.full(len(rows), -np.inf, np.float32)
-        for i, (row, token_id) in enumerate(zip(rows, token_ids, strict=True)):
-            ids = self._shortlists[row]
+    def _values(self, rows: Array, token_ids: Array) -> Array:
+        rows, token_ids = np.broadcast_arrays(rows, token_ids)
+        values = np.full(rows.shape, -np.inf, np.float32)
+        for place in np.ndindex(rows.shape):
+            row, token_id = int(rows[place]), token_ids[place]
+            ids = self.shortlists[row]
             column = int(np.searchsorted(ids, token_id))
             if column < len(ids) and ids[column] == token_id:
-                values[i] = self.scored[row, column]
+                values[place] = self.scored[row, column] - self._shift[row]
         return values
 
-    def _all_logp(self) -> Array:
-        self._whole[...] = -np.inf
-        for row, ids in enumerate(self._shortlists):
-            self._whole[row, ids] = self.scored[row, : len(ids)]
-        return self._whole
+    def _read(self, rows: Array, to: Array) -> None:
+        to[rows] = -np.inf
+        for row in rows.tolist():
+            ids = self.shortlists[row]
+            to[row, ids] = self.scored[row, : len(ids)] - self._shift[row]
 
 
 def _rows_of(flat: Array, num_rows: int, width: int) -> Array:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import VERIFY, WANTS_LOGP, Manifest
+from serving.bundle.manifest import LOGP, VERIFY, WANTS_LOGP, Manifest
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, WholeVocabulary
 from serving.engine.generation import Generation
@@ -204,9 +204,9 @@ class Verifier:
             **states,
         }
         outputs = {name: states[name.partition(NEXT)[0]] for name in self._outputs if NEXT in name}
-        outputs |= self._scoring.scores(slice(num_rows * self.num_tokens)).outputs
+        outputs |= self._scoring.outputs(slice(num_rows * self.num_tokens))
         if not wants_logp:
-            del outputs["logp"]
+            outputs.pop(LOGP, None)  # it is not computed
         return inputs, outputs
 
 

@@ -90,7 +90,7 @@ class HostExchange:
         }
 
     def outputs(self, rows: slice) -> dict[str, Array]:
-        return self._scoring.scores(rows).outputs
+        return self._scoring.outputs(rows)
 
     def send(self, num_rows: int) -> None:
         pass

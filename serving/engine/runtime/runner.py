@@ -13,6 +13,7 @@ import numpy as np
 
 from serving.arrays import Array
 from serving.bundle.manifest import (
+    LOGP,
     SOURCE,
     SOURCE_TYPES,
     WANTS_LOGP,
@@ -224,7 +225,7 @@ class Runner:
         inputs = self.exchange.inputs(rows)
         inputs[WANTS_LOGP] = self._switch[wants_logp]
         if not wants_logp:
-            del outputs["logp"]
+            outputs.pop(LOGP, None)  # it is not computed
         return self._arrays(0, rows, inputs, outputs)
 
     def _arrays(

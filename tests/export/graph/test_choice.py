@@ -11,13 +11,13 @@ from serving.bundle.manifest import WANTS_LOGP
 from tests.export.sessions import session_of
 
 VOCAB_SIZE = LEAST_IN_BLOCKS + 3 * BLOCK
-OUTPUTS = ["logp", "log_normaliser", "top_logp", "top_ids"]
+OUTPUTS = ["log_normaliser", "top_logp", "top_ids"]
 
 
 def choosing(vocab_size: int, width: int) -> Any:
     graph = GraphWriter("step")
-    logits = graph.input("logits", "float32", (width,))
-    choose(graph, logits, Columns(vocab_size, width))
+    logits = graph.input("scores", "float32", (width,))
+    choose(graph, graph.op.Identity(logits), Columns(vocab_size, width))
     return session_of(graph)
 
 
@@ -38,10 +38,10 @@ def test_the_first_of_equals_comes_first_from_whole_and_filled_up_blocks(vocab_s
     logits = logits_with_equals()
     logits[:, vocab_size:] = -np.inf
     session = choosing(vocab_size, VOCAB_SIZE)
-    logp, normaliser, top_logp, top_ids = session.run(OUTPUTS, {"logits": logits})
+    normaliser, top_logp, top_ids = session.run(OUTPUTS, {"scores": logits})
+    logp = logits[:, :vocab_size] - normaliser[:, None]
     expected = np.argsort(-logits[:, :vocab_size], axis=1, kind="stable")[:, :WINDOW]
     np.testing.assert_array_equal(top_ids, expected)
-    assert logp.shape == (len(logits), vocab_size)
     np.testing.assert_array_equal(top_logp, np.take_along_axis(logp, expected, axis=1))
     np.testing.assert_allclose(np.exp(logp.astype(np.float64)).sum(axis=1), 1, rtol=1e-4)
     np.testing.assert_allclose(
@@ -52,11 +52,12 @@ def test_the_first_of_equals_comes_first_from_whole_and_filled_up_blocks(vocab_s
 def test_the_likeliest_are_the_same_where_nobody_wants_log_probabilities() -> None:
     logits = np.random.default_rng(1).standard_normal((5, VOCAB_SIZE)).astype(np.float32)
     session = choosing(VOCAB_SIZE, VOCAB_SIZE)
-    [ids] = session.run(["top_ids"], {"logits": logits})
-    plain = {"logits": logits, WANTS_LOGP: np.array(False)}
-    logp, plain_ids = session.run(["logp", "top_ids"], plain)
+    [ids] = session.run(["top_ids"], {"scores": logits})
+    plain = {"scores": logits, WANTS_LOGP: np.array(False)}
+    found, normaliser, plain_ids = session.run(["logits", "log_normaliser", "top_ids"], plain)
+    np.testing.assert_array_equal(found, logits)
     np.testing.assert_array_equal(plain_ids, ids)
-    assert logp.size == 1, "they were not computed"
+    np.testing.assert_array_equal(normaliser, logits.max(axis=1), "they are not normalised")
 
 
 def test_an_output_layer_with_a_bias_is_filled_up_with_tokens_that_never_come() -> None:

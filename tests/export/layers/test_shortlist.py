@@ -86,6 +86,7 @@ class Steps:
             for tensor in self.spec.outputs
         }
         self.graph.bind({tensor.name: given[tensor.name] for tensor in self.spec.inputs}, outputs)()
+        outputs["logp"] = outputs["logits"] - outputs["log_normaliser"][:, None]
         wanted = ("logp", "top_ids", "top_logp", "log_normaliser")
         found = [{name: outputs[name][row] for name in wanted} for row in range(len(rows))]
         for row, shortlist in zip(found, shortlists, strict=True):

@@ -73,7 +73,7 @@ def new_scores(manifest: Manifest, num_rows: int, count: int = 1) -> Arrays:
     """Room for what a graph says of so many tokens of each row."""
     num = num_rows * count
     return {
-        "logp": np.zeros((num, manifest.vocab_size), np.float32),
+        "logits": np.zeros((num, manifest.vocab_size), np.float32),
         "log_normaliser": np.zeros(num, np.float32),
         "top_logp": np.zeros((num, manifest.window), np.float32),
         "top_ids": np.zeros((num, manifest.window), np.int64),

@@ -43,7 +43,7 @@ def one_more(tensors: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
         ("inputs", one_token, "inputs: ids has shape ['batch', 1], expected [batch, 2 or more]"),
         ("inputs", without("ids"), "inputs: ids has shape [], expected [batch, 2 or more]"),
         ("inputs", one_more, "inputs: hint is not one of graphs.step"),
-        ("outputs", without("logp"), "outputs: logp is missing or not as expected"),
+        ("outputs", without("logits"), "outputs: logits is missing or not as expected"),
         (
             "outputs",
             without("self_key.1.next"),

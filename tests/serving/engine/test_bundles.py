@@ -162,7 +162,7 @@ class NaiveLoop:
         inputs = {name: array for name, array in inputs.items() if name in declared}
         size, window = self.manifest.vocab_size, self.manifest.window
         outputs: dict[str, Array] = {
-            "logp": np.zeros((1, size), np.float32),
+            "logits": np.zeros((1, size), np.float32),
             "top_logp": np.zeros((1, window), np.float32),
             "top_ids": np.zeros((1, window), np.int64),
             "log_normaliser": np.zeros(1, np.float32),
@@ -177,7 +177,7 @@ class NaiveLoop:
             if spec.kind is not StateKind.CONSTANT
         }
         self.graphs.step.bind(inputs | states, outputs | changing)()
-        return int(outputs["logp"].argmax()), following
+        return int(outputs["logits"].argmax()), following
 
 
 @pytest.mark.parametrize("family", FAMILIES)

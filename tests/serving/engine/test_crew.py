@@ -29,6 +29,7 @@ from serving.request import (
     GenerationRequest,
     TokenEvent,
 )
+from tests.served import eventually
 from tests.serving.engine.toy import Script, toy_bundle, toy_graphs
 from tests.tiny import tiny_bundle
 
@@ -242,7 +243,7 @@ async def test_where_one_engine_dies_all_end(monkeypatch: pytest.MonkeyPatch) ->
         told = await asyncio.wait_for(bridge.run([endless(i) for i in range(40)]), 10)
         assert len(told) == 40
         assert {type(events[-1]) for events in told} <= {FailedEvent, AbortedEvent, FinishedEvent}
-        assert not bridge.is_alive
+        assert await asyncio.to_thread(eventually, lambda: not bridge.is_alive)
 
 
 async def test_an_observer_hears_of_every_engine_and_of_the_sum() -> None:

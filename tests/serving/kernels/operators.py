@@ -14,6 +14,7 @@ TYPES = {
     np.dtype(np.float32): onnx.TensorProto.FLOAT,
     np.dtype(np.int32): onnx.TensorProto.INT32,
     np.dtype(np.int64): onnx.TensorProto.INT64,
+    np.dtype(np.bool_): onnx.TensorProto.BOOL,
 }
 
 

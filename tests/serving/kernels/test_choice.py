@@ -15,10 +15,13 @@ pytestmark = pytest.mark.skipif(
 TOLERANCE = 4e-6  # of log-probabilities: two roundings of a logarithm of up to 32
 
 
-def choose(scores: Array, number: int = 20, threads: int = 1) -> list[Array]:
-    outputs = ["top_logp", "top_ids", "log_normaliser"]
-    node = helper.make_node("TokenChoice", ["scores"], outputs, domain="attendant", number=number)
-    return run_nodes([node], {"scores": scores}, outputs, threads)
+def choose(
+    scores: Array, number: int = 20, threads: int = 1, wants_logp: bool = True
+) -> list[Array]:
+    inputs, outputs = ["scores", "wants_logp"], ["top_logp", "top_ids", "log_normaliser"]
+    node = helper.make_node("TokenChoice", inputs, outputs, domain="attendant", number=number)
+    feeds = {"scores": scores, "wants_logp": np.array(wants_logp)}
+    return run_nodes([node], feeds, outputs, threads)
 
 
 def plain_choose(scores: Array, number: int = 20) -> list[Array]:
@@ -53,6 +56,14 @@ def test_tokens_are_those_of_the_operators(
     assert np.array_equal(ids, expected_ids)
     assert np.abs(logp - expected_logp).max() < TOLERANCE
     assert np.abs(normaliser - expected_normaliser).max() < TOLERANCE
+
+
+def test_without_log_probabilities_scores_are_relative_to_the_greatest() -> None:
+    scores = scores_of(3, 5000)
+    top, ids, largest = choose(scores, wants_logp=False)
+    assert np.array_equal(largest, scores.max(axis=1))
+    assert np.array_equal(ids, choose(scores)[1])
+    assert np.array_equal(top, np.take_along_axis(scores, ids, axis=1) - largest[:, None])
 
 
 def test_of_equals_the_first_comes_first() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.arrays import Array
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import WANTS_LOGP, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
@@ -25,7 +25,7 @@ class Watched:
     scored: list[bool] = field(default_factory=list)
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        run, is_scored = self.graph.bind(inputs, outputs), "logp" in outputs
+        run, is_scored = self.graph.bind(inputs, outputs), bool(inputs[WANTS_LOGP])
 
         def watched() -> None:
             self.scored.append(is_scored)
