@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from export.graph.functions import BLOCK_QUANTIZED_LINEAR, parsed
 from export.graph.writer import Array, GraphWriter, Value
 
 NO_OUTLIERS: Mapping[str, Array] = {}
@@ -105,16 +106,18 @@ class BlockQuantiser:
         bias: Array | None,
     ) -> Value:
         graph = self._graph
-        optional: tuple[Value | None, ...] = ()
-        if bias is not None:
-            optional = (None, None, graph.weight(f"{name}.bias", bias.astype(np.float32)))
+        weights = graph.weight(f"{name}.int{bits}", levels), graph.weight(f"{name}.scale", scale)
+        added = bias if bias is None else graph.weight(f"{name}.bias", bias.astype(np.float32))
+        sizes = {"N": shape[0], "K": shape[1]}
+        if bits == 8:
+            function = parsed(BLOCK_QUANTIZED_LINEAR)
+            return graph.call(function, x, *weights, added, types=[x.dtype], **sizes)[0]
+        optional = () if added is None else (None, None, added)
         return graph.ms.MatMulNBits(
             x,
-            graph.weight(f"{name}.int{bits}", levels),
-            graph.weight(f"{name}.scale", scale),
+            *weights,
             *optional,
-            N=shape[0],
-            K=shape[1],
+            **sizes,
             bits=bits,
             block_size=BLOCK,
             accuracy_level=INT8_ACTIVATIONS,

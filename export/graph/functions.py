@@ -33,18 +33,33 @@ QuantizedLinear (x, weight, scale, bias) => (y) {{
 }}
 """
 
+# x: f32 [..., inputs], levels: uint8 [outputs, blocks, 16] with zero at 128, scale: f32 [outputs,
+# blocks], bias: f32 [outputs], optional. N is the number of outputs and K that of inputs. See
+# `export/graph/blocks.py`.
+BLOCK_QUANTIZED_LINEAR = f"""
+<{OPSETS}>
+BlockQuantizedLinear <N, K> (x, levels, scale, bias) => (y) {{
+    y = com.microsoft.MatMulNBits <
+        N: int = @N, K: int = @K, bits = 8, block_size = 16, accuracy_level = 4
+    > (x, levels, scale, "", "", bias)
+}}
+"""
+
 # qkv: f32 [batch, tokens, (num_heads + 2 * kv_num_heads) * head_dim]; past_key, past_value: f32
 # [batch, kv_num_heads, capacity, head_dim]; total_lengths: int32 [batch], with the new tokens;
-# capacity: int32 [1].
+# capacity: int32 [1]. Optional: cos and sin of RoPE, f32 [positions, rotary_dim / 2], and a bias of
+# scores, f32 [batch, heads, 1, capacity].
 SELF_ATTENTION = f"""
 <{OPSETS}>
-SelfAttention <num_heads, kv_num_heads, scale>
-(qkv, past_key, past_value, total_lengths, capacity) => (mixed, key, value) {{
+SelfAttention <num_heads, kv_num_heads, scale, do_rotary, local_window_size, softcap>
+(qkv, past_key, past_value, total_lengths, capacity, cos, sin, bias) => (mixed, key, value) {{
     one = Constant <value = int32 {{1}}> ()
     last_positions = Sub (total_lengths, one)
     mixed, key, value = com.microsoft.GroupQueryAttention <
-        num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale
-    > (qkv, "", "", past_key, past_value, last_positions, capacity)
+        num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale,
+        do_rotary: int = @do_rotary, local_window_size: int = @local_window_size,
+        softcap: float = @softcap
+    > (qkv, "", "", past_key, past_value, last_positions, capacity, cos, sin, "", bias)
 }}
 """
 

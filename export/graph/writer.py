@@ -383,18 +383,20 @@ class GraphWriter:
     def call(
         self,
         function: ir.Function,
-        *inputs: Value,
+        *inputs: Value | None,
         types: Sequence[str] | None = None,
         **attributes: Any,
     ) -> list[Value]:
         """Create a node that calls a function, whose body is written into the model.
 
+        inputs: optional ones may be None.
         types: of the outputs; by default each has the type of the input with its number.
         """
         self._graph.opset_imports[function.domain] = 1
-        found = self._builder.call(function, *(value.bare for value in inputs), **attributes)
+        values = (value and value.bare for value in inputs)
+        found = self._builder.call(function, *values, **attributes)
         outputs = [found] if isinstance(found, ir.Value) else list(found)
-        types = types or [each.dtype for each in inputs]
+        types = types or [each.dtype for each in inputs if each is not None]
         return [Value(self, *each) for each in zip(outputs, types, strict=False)]
 
     @contextmanager

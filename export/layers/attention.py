@@ -240,33 +240,21 @@ def self_attention(
     total length may be any bound on it; a constant needs no copy from the GPU. ``bias`` [batch,
     heads, 1, capacity], with one token each, is added to the scores.
     """
-    graph = qkv.graph
-    is_plain = bias is None and heads.rotary is None and not (heads.window or heads.cap)
-    if is_plain and heads.target.dtype == "float32":
-        last = graph.constant([capacity], "int32")
-        function = parsed(SELF_ATTENTION)
-        mixed, keys, values = graph.call(
-            function, qkv, *past, total_lengths, last, **heads.attributes
-        )
-        return mixed, keys, values
-    in_operator = None if heads.target.is_cuda else bias  # CUDA's operator takes none
-    mixed, keys, values = graph.ms.GroupQueryAttention(
-        qkv,
-        None,
-        None,
-        *past,
-        total_lengths - 1,
-        graph.constant([capacity], "int32"),
-        *(heads.rotary or (None, None)),
-        None,
-        in_operator,
+    graph, rotary = qkv.graph, heads.rotary or (None, None)
+    longest = graph.constant([capacity], "int32")
+    attributes = {
         **heads.attributes,
-        do_rotary=int(heads.rotary is not None),
-        local_window_size=heads.window or -1,
-        softcap=heads.cap or 0.0,
-        _outputs=3,
-    )
-    if bias is not in_operator:
+        "do_rotary": int(heads.rotary is not None),
+        "local_window_size": heads.window or -1,
+        "softcap": heads.cap or 0.0,
+    }
+    if not heads.target.is_cuda:
+        function, inputs = parsed(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
+        mixed, keys, values = graph.call(function, *inputs, *rotary, bias, **attributes)
+        return mixed, keys, values
+    inputs = (qkv, None, None, *past, total_lengths - 1, longest, *rotary)
+    mixed, keys, values = graph.ms.GroupQueryAttention(*inputs, **attributes, _outputs=3)
+    if bias is not None:  # CUDA's operator takes none
         query = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
         mixed, _ = _masked_attention(query, (keys, values), total_lengths, heads, bias)
     return mixed, keys, values

@@ -23,7 +23,7 @@
 
 #include <algorithm>
 
-#include "linear.h"
+#include "memory.h"
 
 namespace {
 
@@ -157,38 +157,45 @@ void SelfAttention<Element>::compute(const Context& context) const {
     const int64_t past = in.totals[row] - in.tokens;
     Element* const own_keys = keys + task * in.capacity * head_dim;
     Element* const own_values = values + task * in.capacity * head_dim;
-    float* const scores = room_for(in.totals[row] + kMostLanes + kMostHeadDim);
-    float* const rotated = scores + in.totals[row] + kMostLanes;
-    const auto rotate = [&](const float* vector, int64_t position) -> const float* {
-      if (in.cos == nullptr) return vector;
+    const int64_t stride = (in.totals[row] + kMostLanes - 1) / kMostLanes * kMostLanes;
+    float* const scores = room_for(kMostQueries * (stride + head_dim) + head_dim);
+    float* const rotated = scores + kMostQueries * stride;
+    const auto rotate = [&](const float* vectors, int64_t number, int64_t position) -> const float* {
+      if (in.cos == nullptr) return vectors;
       const int64_t at = position * in.rotary_dim / 2;
-      kernels.rotate(vector, in.cos + at, in.sin + at, int(in.rotary_dim), int(head_dim), rotated);
+      for (int64_t i = 0; i < number * head_dim; i += head_dim) {
+        kernels.rotate(vectors + i, in.cos + at, in.sin + at, int(in.rotary_dim), int(head_dim), rotated + i);
+      }
       return rotated;
     };
     for (int64_t token = 0; token < in.tokens; token++) {
       const float* const read = in.qkv + (row * in.tokens + token) * in.width;
       const float* const key = read + query_dim + kv_head * head_dim;
       const int64_t position = past + token, first = std::max<int64_t>(0, position + 1 - options.window);
-      append(rotate(key, position), head_dim, own_keys + position * head_dim);
+      append(rotate(key, 1, position), head_dim, own_keys + position * head_dim);
       append(key + options.kv_heads * head_dim, head_dim, own_values + position * head_dim);
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        const bool is_last = head + 1 == (kv_head + 1) * group;
+      const int64_t end = (kv_head + 1) * group;
+      for (int64_t head = kv_head * group; head < end; head += kMostQueries) {
         const int64_t map = (row * options.heads + head) * in.tokens + token;
         const float* const bias = in.bias_of(row, head, options.heads, token);
         AttentionHead<Element> each{};
-        each.query = rotate(read + head * head_dim, position);
+        each.queries = int(std::min<int64_t>(kMostQueries, end - head));
+        each.query = rotate(read + head * head_dim, each.queries, position);
         each.keys = own_keys + first * head_dim;
         each.values = own_values + first * head_dim;
-        if (is_last && task + 1 < tasks) {
+        if (head + kMostQueries >= end && task + 1 < tasks) {
           each.next_keys = each.keys + in.capacity * head_dim;
           each.next_values = each.values + in.capacity * head_dim;
         }
         each.bias = bias ? bias + first : nullptr;
+        each.bias_stride = in.tokens * in.bias_width;
         each.length = int(position + 1 - first);
         each.scale = options.scale;
         each.cap = options.cap;
         each.scores = scores;
+        each.scores_stride = stride;
         each.weights = weights ? weights + map * in.longest + first : nullptr;
+        each.weights_stride = in.tokens * in.longest;
         each.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
         attend(kernels, each, head_dim);
       }

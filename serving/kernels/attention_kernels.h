@@ -1,4 +1,4 @@
-// Attention of one query over its keys and values; included by kernels.cpp for each instruction set.
+// Attention of a few queries over the same keys and values; included by kernels.cpp for each instruction set.
 #pragma once
 
 #include <cmath>
@@ -68,33 +68,36 @@ INLINE float largest_of(const float* scores, int length) {
 }
 
 // Apply the cap and the bias.
-template <class Element>
-void change_scores(const AttentionHead<Element>& head) {
-  for (int j = 0; j < head.length; j += kLanes) {
-    Floats scores = load(head.scores + j);
-    if (head.cap != 0) scores = mul(hyperbolic_tangent(div(scores, all(head.cap))), all(head.cap));
-    if (head.bias != nullptr) scores = add(scores, load_first(head.bias + j, head.length - j));
-    store(head.scores + j, scores);
+INLINE void change_scores(float* scores, int length, float cap, const float* bias) {
+  for (int j = 0; j < length; j += kLanes) {
+    Floats each = load(scores + j);
+    if (cap != 0) each = mul(hyperbolic_tangent(div(each, all(cap))), all(cap));
+    if (bias != nullptr) each = add(each, load_first(bias + j, length - j));
+    store(scores + j, each);
   }
 }
 
-// Write the scores of all keys, and return the largest.
-template <class Element, class Layout>
-INLINE float score(const Floats* query, const AttentionHead<Element>& head, const Layout& layout) {
+// Write the scores of all keys for all queries. A key is used by all of them while it is in the cache.
+template <int Queries, class Element, class Layout>
+INLINE void score(const Floats (&queries)[Queries][kMostChunks], const AttentionHead<Element>& head, const Layout& layout) {
   const int head_dim = layout.head_dim, length = head.length;
   const Element* keys = head.keys;
-  float* const scores = head.scores;
   int j = 0;
   for (; j + 4 <= length; j += 4, keys += 4 * head_dim) {
     prefetch(following(head.next_keys, j * head_dim), 4, head_dim);
-    _mm_storeu_ps(scores + j, sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
-                                      dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
+    for (int q = 0; q < Queries; q++) {
+      const Floats* const query = queries[q];
+      _mm_storeu_ps(head.scores + q * head.scores_stride + j,
+                    sums_of(dot(query, keys, layout), dot(query, keys + head_dim, layout),
+                            dot(query, keys + 2 * head_dim, layout), dot(query, keys + 3 * head_dim, layout)));
+    }
   }
   for (; j < length; j++, keys += head_dim) {
-    scores[j] = _mm_cvtss_f32(sums_of(dot(query, keys, layout), zeros(), zeros(), zeros()));
+    for (int q = 0; q < Queries; q++) {
+      const Floats sum = dot(queries[q], keys, layout);
+      head.scores[q * head.scores_stride + j] = _mm_cvtss_f32(sums_of(sum, zeros(), zeros(), zeros()));
+    }
   }
-  if (head.cap != 0 || head.bias != nullptr) change_scores(head);
-  return largest_of(scores, length);
 }
 
 // Replace scores by e**(score - largest), and return their sum.
@@ -108,57 +111,87 @@ INLINE float exponentials(float* scores, int length, float largest) {
   return sum_of(total);
 }
 
-// Sum the values by their weights.
-template <class Element, class Layout>
-INLINE void mix(const float* weights, const Element* values, const Element* next_values, int length, const Layout& layout,
-                Floats* mixed) {
-  const int head_dim = layout.head_dim, chunks = layout.chunks();
-  Floats even[kMostChunks], odd[kMostChunks];
-  for (int c = 0; c < chunks; c++) even[c] = odd[c] = zeros();
+// Sum the values by the weights of each query.
+template <int Queries, class Element, class Layout>
+INLINE void mix(const AttentionHead<Element>& head, const Layout& layout, Floats (&mixed)[Queries][kMostChunks]) {
+  const int head_dim = layout.head_dim, chunks = layout.chunks(), length = head.length;
+  const Element* values = head.values;
+  const float* const weights = head.scores;
+  const int64_t stride = head.scores_stride;
+  Floats even[Queries][kMostChunks], odd[Queries][kMostChunks];
+  for (int q = 0; q < Queries; q++) {
+    for (int c = 0; c < chunks; c++) even[q][c] = odd[q][c] = zeros();
+  }
   int j = 0;
   for (; j + 2 <= length; j += 2, values += 2 * head_dim) {
-    prefetch(following(next_values, j * head_dim), 2, head_dim);
-    const Floats first = all(weights[j]), second = all(weights[j + 1]);
-    for (int c = 0; c < chunks; c++) even[c] = fma(first, layout.chunk(values, c), even[c]);
-    for (int c = 0; c < chunks; c++) odd[c] = fma(second, layout.chunk(values + head_dim, c), odd[c]);
-  }
-  if (j < length) {
-    for (int c = 0; c < chunks; c++) even[c] = fma(all(weights[j]), layout.chunk(values, c), even[c]);
-  }
-  for (int c = 0; c < chunks; c++) mixed[c] = add(even[c], odd[c]);
-}
-
-template <int Chunks, class Element>
-void attend_with(const AttentionHead<Element>& head, int head_dim) {
-  const HeadLayout<Chunks> layout{head_dim};
-  Floats query[kMostChunks], mixed[kMostChunks];
-  for (int c = 0; c < layout.chunks(); c++) {
-    query[c] = mul(all(head.scale), layout.chunk(head.query, c));
-    if (head.key_step != nullptr) query[c] = mul(query[c], layout.chunk(head.key_step, c));
-  }
-  const float largest = score(query, head, layout);
-  const float total = exponentials(head.scores, head.length, largest);
-  mix(head.scores, head.values, head.next_values, head.length, layout, mixed);
-  const Floats share = all(head.length > 0 ? 1 / total : 0);  // nothing to attend to: zeros
-  if (head.weights != nullptr) {
-    for (int j = 0; j < head.length; j += kLanes) {
-      store_first(head.weights + j, mul(share, load(head.scores + j)), head.length - j);
+    prefetch(following(head.next_values, j * head_dim), 2, head_dim);
+    for (int q = 0; q < Queries; q++) {
+      const Floats first = all(weights[q * stride + j]), second = all(weights[q * stride + j + 1]);
+      for (int c = 0; c < chunks; c++) even[q][c] = fma(first, layout.chunk(values, c), even[q][c]);
+      for (int c = 0; c < chunks; c++) odd[q][c] = fma(second, layout.chunk(values + head_dim, c), odd[q][c]);
     }
   }
-  for (int c = 0; c < layout.chunks(); c++) {
-    mixed[c] = mul(share, mixed[c]);
-    if (head.value_step != nullptr) mixed[c] = mul(mixed[c], layout.chunk(head.value_step, c));
-    layout.put(head.out, c, mixed[c]);
+  for (int q = 0; q < Queries; q++) {
+    if (j < length) {
+      const Floats last = all(weights[q * stride + j]);
+      for (int c = 0; c < chunks; c++) even[q][c] = fma(last, layout.chunk(values, c), even[q][c]);
+    }
+    for (int c = 0; c < chunks; c++) mixed[q][c] = add(even[q][c], odd[q][c]);
+  }
+}
+
+template <int Queries, int Chunks, class Element>
+void attend_with(const AttentionHead<Element>& head, int head_dim) {
+  const HeadLayout<Chunks> layout{head_dim};
+  Floats queries[Queries][kMostChunks], mixed[Queries][kMostChunks];
+  float totals[Queries];
+  for (int q = 0; q < Queries; q++) {
+    for (int c = 0; c < layout.chunks(); c++) {
+      queries[q][c] = mul(all(head.scale), layout.chunk(head.query + q * head_dim, c));
+      if (head.key_step != nullptr) queries[q][c] = mul(queries[q][c], layout.chunk(head.key_step, c));
+    }
+  }
+  score<Queries>(queries, head, layout);
+  for (int q = 0; q < Queries; q++) {
+    float* const scores = head.scores + q * head.scores_stride;
+    const float* const bias = head.bias == nullptr ? nullptr : head.bias + q * head.bias_stride;
+    if (head.cap != 0 || bias != nullptr) change_scores(scores, head.length, head.cap, bias);
+    totals[q] = exponentials(scores, head.length, largest_of(scores, head.length));
+  }
+  mix<Queries>(head, layout, mixed);
+  for (int q = 0; q < Queries; q++) {
+    const Floats share = all(head.length > 0 ? 1 / totals[q] : 0);  // nothing to attend to: zeros
+    if (head.weights != nullptr) {
+      float* const weights = head.weights + q * head.weights_stride;
+      for (int j = 0; j < head.length; j += kLanes) {
+        store_first(weights + j, mul(share, load(head.scores + q * head.scores_stride + j)), head.length - j);
+      }
+    }
+    for (int c = 0; c < layout.chunks(); c++) {
+      Floats each = mul(share, mixed[q][c]);
+      if (head.value_step != nullptr) each = mul(each, layout.chunk(head.value_step, c));
+      layout.put(head.out + q * head_dim, c, each);
+    }
+  }
+}
+
+template <int Queries, class Element>
+void attend_by(const AttentionHead<Element>& head, int head_dim) {
+  switch (head_dim % kLanes == 0 ? head_dim / kLanes : 0) {  // the usual sizes keep the query in registers
+    case 2: return attend_with<Queries, 2>(head, head_dim);
+    case 4: return attend_with<Queries, 4>(head, head_dim);
+    case 8: return attend_with<Queries, 8>(head, head_dim);
+    default: return attend_with<Queries, 0>(head, head_dim);
   }
 }
 
 template <class Element>
 void attend(const AttentionHead<Element>& head, int head_dim) {
-  switch (head_dim % kLanes == 0 ? head_dim / kLanes : 0) {  // the usual sizes keep the query in registers
-    case 2: return attend_with<2>(head, head_dim);
-    case 4: return attend_with<4>(head, head_dim);
-    case 8: return attend_with<8>(head, head_dim);
-    default: return attend_with<0>(head, head_dim);
+  switch (head.queries) {
+    case 1: return attend_by<1>(head, head_dim);
+    case 2: return attend_by<2>(head, head_dim);
+    case 3: return attend_by<3>(head, head_dim);
+    default: return attend_by<kMostQueries>(head, head_dim);
   }
 }
 

@@ -24,6 +24,7 @@ AVX512 = "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
 UNITS = (
     ("library", "library", ""),
     ("linear", "linear", ""),
+    ("block_linear", "block_linear", ""),
     ("attention", "attention", ""),
     ("choice", "choice", ""),
     ("recurrent", "recurrent", ""),

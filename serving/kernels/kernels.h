@@ -19,12 +19,36 @@ struct PackedLinear {
   bool relu = false;
 };
 
+constexpr int kBlockInputs = 16;  // that share a scale
+constexpr int kBlockPanel = 32;   // output channels whose weights are stored together
+
+// A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels,
+// blocks and four inputs, four bytes of each of the panel's channels; unsigned with zero at 128, or
+// signed where levels are.
+struct PackedBlocks {
+  int inputs = 0, outputs = 0, blocks = 0, panels = 0;
+  const uint8_t* weights = nullptr;  // [panels, blocks, kBlockInputs / 4, kBlockPanel, 4]
+  const float* scales = nullptr;     // [panels, blocks, kBlockPanel]
+  const float* bias = nullptr;
+};
+
+// Rows quantised by blocks: levels [rows, blocks, kBlockInputs] of -127 to 127, and [rows, blocks]
+// their scales and what the zero of the weights adds to a block's sum, negated.
+struct QuantisedBlocks {
+  const int8_t* levels;
+  const float* scales;
+  const int32_t* offsets;
+};
+
 struct Bfloat16 {
   uint16_t bits;  // the upper half of a float
 };
 
-// One query over the keys and values [length, head_dim] of a head. Floats, or int8 levels: then
-// `key_step` and `value_step` [head_dim] are the values of a level in each channel.
+constexpr int kMostQueries = 4;
+
+// Up to kMostQueries queries [queries, head_dim] over the keys and values [length, head_dim] that
+// their heads share. Floats, or int8 levels: then `key_step` and `value_step` [head_dim] are the
+// values of a level in each channel, and there is one query.
 template <class Element>
 struct AttentionHead {
   const float* query;
@@ -34,13 +58,17 @@ struct AttentionHead {
   const Element* next_values = nullptr;
   const float* key_step = nullptr;
   const float* value_step = nullptr;
-  const float* bias = nullptr;  // [length], added to the scores
+  const float* bias = nullptr;  // [length] of each query, added to the scores
+  int queries = 1;
+  int64_t bias_stride = 0;  // numbers from one query's to the next one's
   int length;
   float scale;
   float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
-  float* scores;  // room for `length` numbers, rounded up to 16
-  float* weights = nullptr;  // [length], of the softmax, if they are wanted
-  float* out;
+  float* scores;  // room for `length` numbers of each query
+  int64_t scores_stride = 0;  // at least `length`, rounded up to 16
+  float* weights = nullptr;   // [length] of each query, of the softmax, if they are wanted
+  int64_t weights_stride = 0;
+  float* out;  // [queries, head_dim]
 };
 
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values
@@ -68,6 +96,11 @@ struct Kernels {
   // Compute the outputs of some panels for quantised rows; `residual`, if not null, is added.
   void (*multiply)(const PackedLinear&, int first_panel, int last_panel, int rows, const uint8_t* levels,
                    const float* ranges, const float* residual, float* outputs);
+
+  // The same for layers in blocks. `levels` has room for whole blocks.
+  void (*quantise_blocks)(const float* row, int inputs, int8_t* levels, float* scales, int32_t* offsets);
+  void (*multiply_blocks)(const PackedBlocks&, int first_panel, int last_panel, int rows, const QuantisedBlocks&,
+                          float* outputs);
 
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);

@@ -1,5 +1,6 @@
 // The entry points of the library.
 #include "attention.h"
+#include "block_linear.h"
 #include "choice.h"
 #include "linear.h"
 #include "recurrent.h"
@@ -15,7 +16,7 @@ void add_operators(OrtSessionOptions* options) {
     OrtCustomOpDomain* made = nullptr;
     require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &made)), "no domain of operators can be made");
     for (const OrtCustomOp* op :
-         {description<QuantizedLinear>(), description<SelfAttention<float>>(), description<SelfAttention<Bfloat16>>(),
+         {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention<float>>(), description<SelfAttention<Bfloat16>>(),
           description<CrossAttention>(), description<Int8CrossAttention>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {

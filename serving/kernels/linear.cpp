@@ -9,20 +9,10 @@
 #include "linear.h"
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "memory.h"
 
 namespace {
-
-constexpr size_t kAlignment = 64, kPrefetched = 4608;  // bytes; prefetches read beyond the end
-
-template <class T>
-std::shared_ptr<T> aligned_zeros(size_t number) {
-  const size_t bytes = (number * sizeof(T) + kPrefetched + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, bytes);
-  return std::shared_ptr<T>(static_cast<T*>(memory), std::free);
-}
 
 int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
 

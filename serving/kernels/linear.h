@@ -4,9 +4,6 @@
 #include "kernels.h"
 #include "operator.h"
 
-// Return memory of the calling thread, aligned to 64 bytes, valid until its next call.
-uint8_t* scratch(size_t bytes);
-
 class QuantizedLinear {
  public:
   static constexpr const char* kName = "QuantizedLinear";

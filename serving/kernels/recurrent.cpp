@@ -18,7 +18,7 @@
 
 #include <algorithm>
 
-#include "linear.h"
+#include "memory.h"
 
 namespace {
 

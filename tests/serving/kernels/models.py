@@ -26,10 +26,14 @@ def model_of(
     weights: Mapping[str, Array] | None = None,
     **attributes: Any,
 ) -> bytes:
-    """Return a model with one call of the function; its inputs are named as in the text."""
+    """Return a model with one call of the function; its inputs are named as in the text. Those that
+    are not given are optional.
+    """
     function = onnx.parser.parse_function(text)
+    given = {name for name, *_ in inputs}.union(weights or ())
+    names = [name if name in given else "" for name in function.input]
     node = helper.make_node(
-        function.name, function.input, [name for name, *_ in outputs], domain=DOMAIN, **attributes
+        function.name, names, [name for name, *_ in outputs], domain=DOMAIN, **attributes
     )
     graph = helper.make_graph(
         [node],

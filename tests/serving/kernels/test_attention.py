@@ -32,6 +32,9 @@ def self_attention(heads: int, kv_heads: int, size: int) -> bytes:
         num_heads=heads,
         kv_num_heads=kv_heads,
         scale=size**-0.5,
+        do_rotary=0,
+        local_window_size=-1,
+        softcap=0.0,
     )
 
 

@@ -1,0 +1,118 @@
+// Products with weights in blocks; included by kernels.cpp for each instruction set.
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// Quantise a row: levels of -127 to 127, and of each block its scale and what the zero of the weights
+// adds to its sums, negated.
+void quantise_blocks(const float* row, int inputs, int8_t* levels, float* scales, int32_t* offsets) {
+  for (int first = 0; first < inputs; first += kBlockInputs, levels += kBlockInputs) {
+    const int left = inputs - first;
+    Floats x[kBlockInputs / kLanes], largest = zeros();
+    for (int i = 0; i < kBlockInputs / kLanes; i++) {
+      const int own = left - i * kLanes;
+      x[i] = own > 0 ? load_first(row + first + i * kLanes, own) : zeros();
+      largest = max(largest, absolute(x[i]));
+    }
+    const float scale = max_of(largest) / 127, factor = scale != 0 ? 1 / scale : 0;
+    for (int i = 0; i < kBlockInputs / kLanes; i++) {
+      store_bytes(levels + i * kLanes, to_integers(mul(x[i], all(factor))));
+    }
+    int32_t sum = 0;
+    for (int i = 0; i < kBlockInputs; i++) sum += levels[i];
+    *scales++ = scale;
+    *offsets++ = kSignedLevels ? 0 : -128 * sum;
+  }
+}
+
+constexpr int kAhead = 4096;  // bytes that weights are fetched ahead of their use
+
+// Multiply `Rows` rows by `Vectors` vectors of channels of a panel, from `channel` on.
+template <int Rows, int Vectors>
+void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const QuantisedBlocks& in, float* out) {
+  const size_t start = size_t(channel / kBlockPanel) * layer.blocks * kBlockPanel;
+  const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBlockInputs) + channel % kBlockPanel * 4;
+  const float* scales = layer.scales + start + channel % kBlockPanel;
+  const size_t first = size_t(row) * layer.blocks;
+  const int8_t* const levels = in.levels + first * kBlockInputs;
+  const float* const row_scales = in.scales + first;
+  const int32_t* const offsets = in.offsets + first;
+  Floats sums[Rows][Vectors];
+  for (int r = 0; r < Rows; r++) {
+    for (int v = 0; v < Vectors; v++) sums[r][v] = zeros();
+  }
+  for (int b = 0; b < layer.blocks; b++, weights += kBlockInputs * kBlockPanel, scales += kBlockPanel) {
+    Integers columns[kBlockInputs / 4][Vectors];
+    Floats scale[Vectors];
+    for (int v = 0; v < Vectors; v++) {
+      scale[v] = load(scales + v * kLanes);
+      __builtin_prefetch(scales + v * kLanes + kAhead / 4);
+      for (int k = 0; k < kBlockInputs / 4; k++) {
+        const int8_t* const at = weights + k * kBlockPanel * 4 + v * kLanes * 4;
+        columns[k][v] = load_bytes(at);
+        __builtin_prefetch(at + kAhead);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; r++) {
+      const int block = r * layer.blocks + b;
+      Integers sum[Vectors];
+      for (int v = 0; v < Vectors; v++) sum[v] = all_integers(offsets[block]);
+      for (int k = 0; k < kBlockInputs / 4; k++) {
+        int32_t four;
+        std::memcpy(&four, levels + size_t(block) * kBlockInputs + 4 * k, 4);
+        const Integers inputs = all_integers(four);
+        for (int v = 0; v < Vectors; v++) sum[v] = dot4(sum[v], columns[k][v], inputs);
+      }
+      const Floats factor = all(row_scales[block]);
+      for (int v = 0; v < Vectors; v++) sums[r][v] = fma(mul(to_floats(sum[v]), scale[v]), factor, sums[r][v]);
+    }
+  }
+  for (int r = 0; r < Rows; r++) {
+    float* const to = out + size_t(row + r) * layer.outputs;
+    for (int v = 0; v < Vectors && channel + v * kLanes < layer.outputs; v++) {
+      const int at = channel + v * kLanes;
+      const Floats y = layer.bias == nullptr ? sums[r][v] : add(sums[r][v], load(layer.bias + at));
+      store_first(to + at, y, layer.outputs - at);
+    }
+  }
+}
+
+template <int Rows, int Vectors>
+void multiply_panel_of_blocks(const PackedBlocks& layer, int panel, int row, const QuantisedBlocks& in, float* out) {
+  for (int channel = panel * kBlockPanel; channel < (panel + 1) * kBlockPanel && channel < layer.outputs; channel += Vectors * kLanes) {
+    multiply_blocks_of<Rows, Vectors>(layer, channel, row, in, out);
+  }
+}
+
+// The sums of some rows by some vectors fill the registers.
+using MultiplyBlocks = void (*)(const PackedBlocks&, int, int, const QuantisedBlocks&, float*);
+#if defined(__AVX512VNNI__)
+constexpr int kMostBlockRows = 8;
+constexpr MultiplyBlocks kMultiplyBlocks[] = {
+    multiply_panel_of_blocks<1, 2>, multiply_panel_of_blocks<2, 2>, multiply_panel_of_blocks<3, 2>,
+    multiply_panel_of_blocks<4, 2>, multiply_panel_of_blocks<5, 2>, multiply_panel_of_blocks<6, 2>,
+    multiply_panel_of_blocks<7, 2>, multiply_panel_of_blocks<8, 2>,
+};
+#else
+constexpr int kMostBlockRows = 4;
+constexpr MultiplyBlocks kMultiplyBlocks[] = {
+    multiply_panel_of_blocks<1, 2>, multiply_panel_of_blocks<2, 1>, multiply_panel_of_blocks<3, 1>,
+    multiply_panel_of_blocks<4, 1>,
+};
+#endif
+
+void multiply_blocks(const PackedBlocks& layer, int first_panel, int last_panel, int rows, const QuantisedBlocks& in,
+                     float* out) {
+  for (int panel = first_panel; panel < last_panel; panel++) {
+    for (int row = 0; row < rows;) {
+      const int parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, now = (rows - row + parts - 1) / parts;
+      kMultiplyBlocks[now - 1](layer, panel, row, in, out);
+      row += now;
+    }
+  }
+}
+
+}  // namespace

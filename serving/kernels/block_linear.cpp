@@ -1,0 +1,90 @@
+// BlockQuantizedLinear: a linear layer whose weights have a scale for each 16 inputs of a channel.
+//
+//   x: f32 [..., inputs]           levels: uint8 [outputs, blocks, 16], zero at 128, an initializer
+//   scale: f32 [outputs, blocks], an initializer       bias: f32 [outputs], an initializer, optional
+//   -> y: f32 [..., outputs]
+//
+// Each block of a row of x is quantised by its largest magnitude, as MatMulNBits does it. Sums of a
+// block are integers; those of blocks are added in their order, so that a row does not depend on
+// others, and differs from MatMulNBits by the rounding of sums only.
+#include "block_linear.h"
+
+#include <algorithm>
+
+#include "memory.h"
+
+BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
+  const Tensor levels = info.constant(1), scale = info.constant(2), bias = info.constant(3);
+  require(levels && scale, "BlockQuantizedLinear: levels and scale must be initializers");
+  const Shape shape = levels.shape();
+  require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kBlockInputs,
+          "BlockQuantizedLinear: levels must be [outputs, blocks, 16]");
+  require(scale.shape() == Shape{shape[0], shape[1]}, "BlockQuantizedLinear: scale must be [outputs, blocks]");
+  require(!bias || bias.shape() == Shape{shape[0]}, "BlockQuantizedLinear: bias must be [outputs]");
+  layer.inputs = int(info.integer("K", 0));
+  require((layer.inputs + kBlockInputs - 1) / kBlockInputs == shape[1], "BlockQuantizedLinear: K does not fit the blocks");
+  layer.outputs = int(shape[0]);
+  layer.blocks = int(shape[1]);
+  layer.panels = (layer.outputs + kBlockPanel - 1) / kBlockPanel;
+  pack(levels.data<uint8_t>(), scale.data<float>());
+  if (bias) {
+    auto biases = aligned_zeros<float>(size_t(layer.panels) * kBlockPanel);
+    std::copy_n(bias.data<float>(), layer.outputs, biases.get());
+    layer.bias = biases.get();
+    memory.push_back(biases);
+  }
+}
+
+void BlockQuantizedLinear::pack(const uint8_t* levels, const float* scale) {
+  const size_t columns = size_t(layer.panels) * layer.blocks * kBlockPanel;
+  auto weights = aligned_zeros<uint8_t>(columns * kBlockInputs);
+  auto scales = aligned_zeros<float>(columns);
+  for (int n = 0; n < layer.outputs; n++) {
+    for (int b = 0; b < layer.blocks; b++) {
+      const size_t from = size_t(n) * layer.blocks + b, to = (size_t(n / kBlockPanel) * layer.blocks + b) * kBlockPanel;
+      const int channel = n % kBlockPanel;
+      scales.get()[to + channel] = scale[from];
+      for (int k = 0; k < kBlockInputs; k++) {
+        const uint8_t level = levels[from * kBlockInputs + k];
+        const size_t step = to * kBlockInputs + size_t(k / 4) * kBlockPanel * 4;
+        weights.get()[step + channel * 4 + k % 4] = kernels.has_signed_levels ? level ^ 0x80 : level;
+      }
+    }
+  }
+  layer.weights = weights.get();
+  layer.scales = scales.get();
+  memory = {weights, scales};
+}
+
+void BlockQuantizedLinear::compute(const Context& context) const {
+  const Tensor x = context.input(0);
+  Shape shape = x.shape();
+  require(!shape.empty() && shape.back() == layer.inputs, "BlockQuantizedLinear: x must be [..., inputs]");
+  shape.back() = layer.outputs;
+  const int rows = int(count(shape, 0, shape.size() - 1));
+  float* const out = context.output(0, shape).data<float>();
+  if (rows == 0) return;
+  // Threads divide the panels: the weights are what takes time, and all rows share them.
+  const QuantisedBlocks quantised = this->quantised(x.data<float>(), rows);
+  constexpr int kTasks = 8;
+  const int tasks = std::min(layer.panels, kTasks);
+  context.parallel(size_t(tasks), [&](size_t task) {
+    const int first = int(task) * layer.panels / tasks, last = int(task + 1) * layer.panels / tasks;
+    kernels.multiply_blocks(layer, first, last, rows, quantised, out);
+  });
+}
+
+// Quantise the rows into memory of this thread.
+QuantisedBlocks BlockQuantizedLinear::quantised(const float* x, int rows) const {
+  const size_t blocks = size_t(rows) * layer.blocks;
+  uint8_t* const start = scratch(blocks * (kBlockInputs + sizeof(float) + sizeof(int32_t)));
+  auto* const levels = reinterpret_cast<int8_t*>(start);
+  auto* const scales = reinterpret_cast<float*>(start + blocks * kBlockInputs);
+  auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);
+  for (int row = 0; row < rows; row++) {
+    const size_t first = size_t(row) * layer.blocks;
+    kernels.quantise_blocks(x + size_t(row) * layer.inputs, layer.inputs, levels + first * kBlockInputs, scales + first,
+                            offsets + first);
+  }
+  return {levels, scales, offsets};
+}

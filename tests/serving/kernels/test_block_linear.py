@@ -1,0 +1,99 @@
+"""A linear layer in blocks of the native kernels, against a plain loop and ONNX Runtime's
+MatMulNBits.
+"""
+
+import numpy as np
+import pytest
+
+from export.graph.blocks import BLOCK, eight_bits
+from export.graph.functions import BLOCK_QUANTIZED_LINEAR
+from serving.kernels.library import native_kernels
+from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
+from tests.serving.kernels.test_linear import vectors
+
+pytestmark = pytest.mark.skipif(
+    native_kernels().path is None, reason=f"native kernels: {native_kernels().description}"
+)
+
+SHAPES = [(1, 1), (16, 32), (37, 51), (130, 65), (576, 200), (300, 1030)]
+ROWS = [1, 2, 3, 4, 5, 7, 8, 9, 17, 64]
+TOLERANCE = 1e-5  # of the largest product of a row, for the rounding of sums
+
+
+def layer(inputs: int, outputs: int, has_bias: bool = True) -> tuple[bytes, dict[str, Array]]:
+    """Return a model of the layer, and its weights."""
+    random = np.random.default_rng(inputs)
+    weight = random.standard_normal((outputs, inputs)).astype(np.float32)
+    weight[0, :BLOCK] = 0
+    levels, scale = eight_bits(weight)
+    weights: dict[str, Array] = {"levels": levels, "scale": scale}
+    if has_bias:
+        weights["bias"] = random.standard_normal(outputs).astype(np.float32)
+    ports = [("x", FLOAT, ["rows", "width"])], [("y", FLOAT, ["rows", outputs])]
+    return model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=outputs, K=inputs), weights
+
+
+def plain_product(x: Array, weights: dict[str, Array]) -> Array:
+    """Multiply the levels of both sides in integers, block by block, and add up in double
+    precision.
+    """
+    rows, inputs = x.shape
+    _, blocks, size = weights["levels"].shape
+    padded = np.zeros((rows, blocks * size), np.float32)
+    padded[:, :inputs] = x
+    cut = padded.reshape(rows, blocks, size)
+    scale = np.abs(cut).max(axis=2, keepdims=True) / np.float32(127)
+    factor = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+    levels = np.rint(cut * factor).astype(np.int64)
+    sums = np.einsum("rbk,nbk->rnb", levels, weights["levels"].astype(np.int64) - 128)
+    scales = scale[:, None, :, 0].astype(np.float64) * weights["scale"]
+    product: Array = (sums * scales).sum(axis=2) + weights.get("bias", np.float32(0))
+    return product
+
+
+def differences(found: Array, expected: Array) -> float:
+    """Return the largest difference relative to the largest number of its row."""
+    scale = np.abs(expected).max(axis=1, keepdims=True) + 1e-30
+    return float((np.abs(found - expected) / scale).max())
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+def test_products_are_those_of_a_plain_loop(
+    inputs: int, outputs: int, threads: int, has_bias: bool
+) -> None:
+    model, weights = layer(inputs, outputs, has_bias)
+    run = native(model, threads)
+    for rows in ROWS:
+        x = vectors(rows, inputs)
+        assert differences(run({"x": x})[0], plain_product(x, weights)) < TOLERANCE, rows
+
+
+def test_products_are_those_of_the_operator() -> None:
+    """Both round sums in another order."""
+    model, _ = layer(576, 200)
+    x = vectors(17, 576)
+    x[2] = 0  # of tiny numbers it computes no levels
+    found, expected = native(model)({"x": x})[0], portable(model)({"x": x})[0]
+    assert differences(found, expected) < 5 * TOLERANCE
+
+
+def test_a_row_has_the_same_bits_alone() -> None:
+    run, x = native(layer(130, 65)[0]), vectors(70, 130)
+    together = run({"x": x})[0]
+    for number in (1, 3, 8, 31):
+        for first in range(0, 70 - number, 9):
+            part = run({"x": x[first : first + number]})[0]
+            assert np.array_equal(part, together[first : first + number])
+
+
+def test_wrong_shapes_are_refused() -> None:
+    run = native(layer(37, 51)[0])
+    with pytest.raises(Exception, match=r"x must be \[..., inputs\]"):
+        run({"x": vectors(2, 36)})
+    levels, scale = eight_bits(np.ones((3, 40), np.float32))
+    ports = [("x", FLOAT, ["rows", 99])], [("y", FLOAT, ["rows", 3])]
+    weights = {"levels": levels, "scale": scale}
+    with pytest.raises(Exception, match="K does not fit the blocks"):
+        native(model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=3, K=99))
