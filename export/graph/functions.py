@@ -107,6 +107,61 @@ Int8CrossAttention <num_heads, kv_num_heads, scale>
 """
 
 
+# qkv: f32 [tokens, (num_heads + 2 * kv_num_heads) * head_dim], the tokens of rows packed row after
+# row; lengths: int32 [batch]; token_at: int32 [batch, source], the place of each padded token among
+# the packed ones; place_of: int64 [tokens], the places of the packed tokens among the padded ones;
+# optional bias: f32 [1, num_heads, source, source].
+ENCODER_ATTENTION = f"""
+<{OPSETS}>
+EncoderAttention <num_heads, kv_num_heads, scale>
+(qkv, lengths, token_at, place_of, bias) => (mixed) {{
+    apart = Gather <axis = 0> (qkv, token_at)
+    shape = Shape <start = 1, end = 2> (token_at)
+    source = Cast <to = 6> (shape)
+    one = Constant <value = int32 {{1}}> ()
+    last_positions = Sub (lengths, one)
+    found = com.microsoft.GroupQueryAttention <{_HEADS}, causal = 0>
+        (apart, "", "", "", "", last_positions, source, "", "", "", bias)
+    flat = Flatten <axis = 2> (found)
+    mixed = Gather <axis = 0> (flat, place_of)
+}}
+"""
+
+
+def quantize_memory(kv_heads: int, head_dim: int) -> str:
+    """Return the function that quantises keys and values of the source in int8, each channel of a
+    row by its largest magnitude.
+
+    keys_values: f32 [tokens, 2 * kv_heads * head_dim], packed as for EncoderAttention. It gives the
+    levels of keys and of values, int8 [batch, kv_heads, source, head_dim], and the values of a
+    level, f32 [batch, 1, kv_heads * head_dim]. In a channel of zeros 0 / 0 gives any level; the
+    step, 0, makes it 0 again.
+    """
+    dim = kv_heads * head_dim
+    return f"""
+<{OPSETS}>
+QuantizeMemory <kv_num_heads>
+(keys_values, lengths, token_at) => (keys, values, key_step, value_step) {{
+    apart = Gather <axis = 0> (keys_values, token_at)
+    source_axis = Constant <value = int64[1] {{1}}> ()
+    magnitudes = Abs (apart)
+    largest = ReduceMax <keepdims = 1> (magnitudes, source_axis)
+    normalised = Div (apart, largest)
+    unit = Constant <value = float {{{float(np.float32(1 / 127))!r}}}> ()
+    zero = Constant <value = int8 {{0}}> ()
+    levels = QuantizeLinear (normalised, unit, zero)
+    by_heads = Constant <value = int64[4] {{0, 0, {2 * kv_heads}, {head_dim}}}> ()
+    split = Reshape (levels, by_heads)
+    heads_first = Transpose <perm = [0, 2, 1, 3]> (split)
+    halves = Constant <value = int64[2] {{{kv_heads}, {kv_heads}}}> ()
+    keys, values = Split <axis = 1> (heads_first, halves)
+    steps = Mul (largest, unit)
+    dims = Constant <value = int64[2] {{{dim}, {dim}}}> ()
+    key_step, value_step = Split <axis = 2> (steps, dims)
+}}
+"""
+
+
 def token_choice(number: int, num_blocks: int | None, block: int) -> str:
     """Return the function that finds the likeliest tokens of f32 scores [batch, columns].
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from export.graph.functions import (
     CROSS_ATTENTION,
+    ENCODER_ATTENTION,
     INT8_CROSS_ATTENTION,
     SELF_ATTENTION,
     attention_to_states,
     parsed,
+    quantize_memory,
 )
 from export.graph.model import Target
 from export.graph.writer import Value
@@ -123,42 +125,6 @@ def context_of(weights: Value, values: Value) -> Value:
     are zero beyond a row's end. MatMul adds padding as zeros at the end of its sums.
     """
     return (weights.cast(values.dtype).unsqueeze(1) @ values).squeeze(1)
-
-
-class SourceTokens:
-    """The tokens of padded sources that an encoder computes on, with int32 ``positions`` from 0.
-
-    Linear layers, norms and residual sums compute on each token alone, so they can leave padding
-    out. Only attention needs whole rows. On a CPU vectors of the real tokens are packed row after
-    row, [tokens, dim]. CUDA's graphs have fixed shapes and keep padding: [batch, source, dim].
-    """
-
-    def __init__(self, ids: Value, lengths: Value, target: Target) -> None:
-        self._op, self._is_packed = ids.graph.op, not target.is_cuda
-        if self._is_packed:
-            op, graph, flat = self._op, ids.graph, ids.graph.ints(-1)
-            within = op.Reshape(is_real(ids, lengths), flat).cast("int32")
-            last = op.CumSum(within, graph.constant(0, "int64")) - 1
-            self._token_at = op.Reshape(last, op.Shape(ids))  # of padding: the row's last token
-            self._place_of = op.Reshape(op.NonZero(within), flat)
-        self.ids = self.of_each(ids)
-        self.positions = self.of_each(positions_from_zero(ids))
-
-    def of_each(self, x: Value) -> Value:
-        """Return the tokens' values of x [batch, source]."""
-        return self._op.Gather(x.reshape(-1), self._place_of) if self._is_packed else x
-
-    def spread(self, x: Value) -> Value:
-        """Return rows [batch, source, dim] of the tokens' vectors; padding repeats numbers of its
-        own row.
-        """
-        return self._op.Gather(x, self._token_at) if self._is_packed else x
-
-    def pack(self, x: Value) -> Value:
-        """Return the tokens' vectors of rows [batch, source, dim]."""
-        if not self._is_packed:
-            return x
-        return self._op.Gather(self._op.Flatten(x, axis=2), self._place_of)
 
 
 KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
@@ -305,26 +271,65 @@ def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
     return (grouped * keys.unsqueeze(2)).sum(-1).reshape(0, heads.num_heads, -1)
 
 
-def encoder_attention(
-    qkv: Value, lengths: Value, heads: Heads, bias: Value | None = None
-) -> tuple[Value, Value | None]:
-    """Attend from every position to all real positions of its row.
+class SourceTokens:
+    """The tokens of padded sources that an encoder computes on, with int32 ``positions`` from 0.
 
-    bias: [1, heads, source, source], added to the scores. Returns mixed values and, on CUDA, the
-    weights f32 [batch, heads, source, source].
+    Linear layers, norms and residual sums compute on each token alone, so they can leave padding
+    out. Only attention needs whole rows. On a CPU vectors of the real tokens are packed row after
+    row, [tokens, dim]. CUDA's graphs have fixed shapes and keep padding: [batch, source, dim].
     """
-    graph = qkv.graph
-    if heads.target.is_cuda:
+
+    def __init__(self, ids: Value, lengths: Value, target: Target) -> None:
+        self._op, self._is_packed, self._lengths = ids.graph.op, not target.is_cuda, lengths
+        if self._is_packed:
+            op, graph, flat = self._op, ids.graph, ids.graph.ints(-1)
+            within = op.Reshape(is_real(ids, lengths), flat).cast("int32")
+            last = op.CumSum(within, graph.constant(0, "int64")) - 1
+            self._token_at = op.Reshape(last, op.Shape(ids))  # of padding: the row's last token
+            self._place_of = op.Reshape(op.NonZero(within), flat)
+        self.ids = self.of_each(ids)
+        self.positions = self.of_each(positions_from_zero(ids))
+
+    def of_each(self, x: Value) -> Value:
+        """Return the tokens' values of x [batch, source]."""
+        return self._op.Gather(x.reshape(-1), self._place_of) if self._is_packed else x
+
+    def spread(self, x: Value) -> Value:
+        """Return rows [batch, source, dim] of the tokens' vectors; padding repeats numbers of its
+        own row.
+        """
+        return self._op.Gather(x, self._token_at) if self._is_packed else x
+
+    def attend(
+        self, qkv: Value, heads: Heads, bias: Value | None = None
+    ) -> tuple[Value, Value | None]:
+        """Attend from every token to all tokens of its row, given the tokens' queries, keys and
+        values.
+
+        bias: [1, heads, source, source], added to the scores. Return the tokens' mixed values and,
+        on CUDA, the weights f32 [batch, heads, source, source].
+        """
+        graph = qkv.graph
+        if self._is_packed:
+            inputs = qkv, self._lengths, self._token_at, self._place_of, bias
+            [mixed] = graph.call(
+                parsed(ENCODER_ATTENTION), *inputs, types=[qkv.dtype], **heads.attributes
+            )
+            return mixed, None
         query, *key_value = graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
         key, value = (split_heads(each, heads) for each in key_value)
-        return _masked_attention(query, (key, value), lengths, heads, bias)
-    total = qkv.length(1).cast("int32")
-    last_positions = lengths - 1
-    optional = (None, None, None, bias)
-    mixed = graph.ms.GroupQueryAttention(
-        qkv, None, None, None, None, last_positions, total, *optional, **heads.attributes, causal=0
-    )
-    return mixed, None
+        return _masked_attention(query, (key, value), self._lengths, heads, bias)
+
+    def quantize(self, keys_values: Value, heads: Heads) -> list[Value]:
+        """Return the levels and the steps of the tokens' keys and values; see `quantize_memory`."""
+        function = parsed(quantize_memory(heads.num_kv_heads, heads.head_dim))
+        inputs, types = (
+            (keys_values, self._lengths, self._token_at),
+            ("int8",) * 2 + ("float32",) * 2,
+        )
+        return keys_values.graph.call(
+            function, *inputs, types=types, kv_num_heads=heads.num_kv_heads
+        )
 
 
 def split_heads(x: Value, heads: Heads) -> Value:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.graph.quantise import LEVELS
 from export.graph.writer import GraphWriter, Value
 from export.layers.attention import (
     Heads,
     KeyValue,
+    SourceTokens,
     attention_scores,
     cross_attention,
     int8_cross_attention,
@@ -51,21 +51,12 @@ class SourceMemory(ABC):
         """The states that hold the memory."""
 
     @abstractmethod
-    def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        """Put out the states, given keys and values side by side [batch, source, 2 * kv_dim]. For
-        int8 the padding must only have numbers that its row has too.
-        """
+    def write(self, graph: GraphWriter, tokens: SourceTokens, keys_values: Value) -> None:
+        """Put out the states, given the tokens' keys and values side by side, 2 * kv_dim."""
 
     @abstractmethod
     def read(self, graph: GraphWriter) -> "ReadMemory":
         """Declare the states as inputs."""
-
-    def _put_out(self, graph: GraphWriter, states: list[StateSpec], per_head: Value) -> None:
-        """Put out keys and values [batch, 2 * kv_heads, source, head_dim]."""
-        sizes = graph.ints(self.heads.num_kv_heads, self.heads.num_kv_heads)
-        parts = graph.op.Split(per_head, sizes, axis=1, _outputs=2)
-        for state, part in zip(states, parts, strict=True):
-            graph.state_output(state, part)
 
     def _state(self, name: str, shape: tuple[int | str, ...], dtype: str) -> StateSpec:
         return StateSpec(f"cross_{name}.{self.layer}", StateKind.CONSTANT, shape, dtype)
@@ -88,8 +79,12 @@ class FloatMemory(SourceMemory):
     def states(self) -> list[StateSpec]:
         return self.heads.states("cross", StateKind.CONSTANT, self.layer)
 
-    def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        self._put_out(graph, self.states, split_heads(keys_values, self.heads))
+    def write(self, graph: GraphWriter, tokens: SourceTokens, keys_values: Value) -> None:
+        per_head = split_heads(tokens.spread(keys_values), self.heads)
+        sizes = graph.ints(self.heads.num_kv_heads, self.heads.num_kv_heads)
+        parts = graph.op.Split(per_head, sizes, axis=1, _outputs=2)
+        for state, part in zip(self.states, parts, strict=True):
+            graph.state_output(state, part)
 
     def read(self, graph: GraphWriter) -> "ReadFloats":
         key, value = map(graph.state_input, self.states)
@@ -121,28 +116,13 @@ class Int8Memory(SourceMemory):
             self._state("value_step", steps, "float32"),
         ]
 
-    def write(self, graph: GraphWriter, keys_values: Value) -> None:
-        levels, steps = _quantise(keys_values)
-        self._put_out(graph, self.states[:2], split_heads(levels, self.heads))
-        for state, step in zip(
-            self.states[2:], graph.split(steps, [self.heads.kv_dim] * 2), strict=True
-        ):
-            graph.state_output(state, step)
+    def write(self, graph: GraphWriter, tokens: SourceTokens, keys_values: Value) -> None:
+        written = tokens.quantize(keys_values, self.heads)
+        for state, each in zip(self.states, written, strict=True):
+            graph.state_output(state, each)
 
     def read(self, graph: GraphWriter) -> "ReadInt8":
         return ReadInt8(graph, self.heads, self.states)
-
-
-def _quantise(x: Value) -> tuple[Value, Value]:
-    """Return int8 levels of x [batch, source, dim], and the value of a level [batch, 1, dim] for
-    each channel of a row, by its largest magnitude.
-    """
-    graph = x.graph
-    largest = x.abs().max(1, keepdims=True)
-    unit = graph.constant(1 / LEVELS, "float32")
-    # In a channel of zeros 0 / 0 gives any level; the step, 0, makes it 0 again.
-    levels = graph.op.QuantizeLinear(x / largest, unit, graph.constant(0, "int8"))
-    return levels, largest * unit
 
 
 class ReadInt8(ReadMemory):
@@ -259,7 +239,7 @@ def encoder_attention_weights(
     qkv: Value, lengths: Value, heads: Heads, bias: Value | None
 ) -> Value:
     """Return the weights of each position over the real positions of its row: f32 [batch, heads,
-    source, source]; see `export.layers.attention.encoder_attention`.
+    source, source]; see `export.layers.attention.SourceTokens.attend`.
     """
     query, key, _ = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
     scores = _scores(split_heads(query, heads), split_heads(key, heads), heads)

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TypeVar
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens, encoder_attention
+from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import CrossAttention, FloatMemory, Int8Memory, encoder_attention_weights
 from export.layers.positions import positions_of
@@ -65,7 +65,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         for layer, memory in enumerate(self.memories):
             names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]
             keys_values = self.project(encoded, names, [self.heads.trained_kv_dim] * 2)
-            memory.write(self.graph, tokens.spread(keys_values))
+            memory.write(self.graph, tokens, keys_values)
 
     def step(self) -> None:
         embedded = self.words.embed(self.ids)
@@ -151,13 +151,14 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         for layer in range(config.encoder_layers):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
-            qkv = tokens.spread(self.queries_keys_values(normed, name))
-            found, weights = encoder_attention(qkv, lengths, self.heads, bias)
+            qkv = self.queries_keys_values(normed, name)
+            found, weights = tokens.attend(qkv, self.heads, bias)
             if self.attention_outputs.is_on:
                 if weights is None:
-                    weights = encoder_attention_weights(qkv, lengths, self.heads, bias)
+                    apart = tokens.spread(qkv)
+                    weights = encoder_attention_weights(apart, lengths, self.heads, bias)
                 self.attention_outputs.add(AttentionKind.ENCODER, weights)
-            update = self.join_heads(tokens.pack(found), name)
+            update = self.join_heads(found, name)
             x = self.after_sublayer(x, update, f"{name}_norm")
             x = self.feed_forward(x, f"encoder.layers.{layer}")
         self.attention_outputs.finish(AttentionKind.ENCODER, self.heads.num_heads)

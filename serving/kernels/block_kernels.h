@@ -18,7 +18,7 @@ void quantise_blocks(const float* row, int inputs, int8_t* levels, float* scales
     }
     const float scale = max_of(largest) / 127, factor = scale != 0 ? 1 / scale : 0;
     for (int i = 0; i < kBlockInputs / kLanes; i++) {
-      store_bytes(levels + i * kLanes, to_integers(mul(x[i], all(factor))));
+      store_bytes(levels + i * kLanes, to_integers(mul(x[i], all(factor))), kLanes);
     }
     int32_t sum = 0;
     for (int i = 0; i < kBlockInputs; i++) sum += levels[i];

@@ -26,6 +26,7 @@ UNITS = (
     ("linear", "linear", ""),
     ("block_linear", "block_linear", ""),
     ("attention", "attention", ""),
+    ("encoder", "encoder", ""),
     ("choice", "choice", ""),
     ("recurrent", "recurrent", ""),
     ("cpu", "cpu", ""),

@@ -33,6 +33,26 @@ void quantise(const float* row, int inputs, int padded_inputs, uint8_t* levels, 
   for (int i = inputs; i < padded_inputs; i++) levels[i] = kSignedLevels ? 0 : 128;
 }
 
+void quantise_channels(const float* vectors, int64_t stride, int length, int channels, int8_t* levels, float* steps) {
+  const Floats near_half = all(0.5f - 1e-4f), per_level = all(kLevel);
+  for (int c = 0; c < channels; c += kLanes) {
+    const int left = channels - c;
+    Floats largest = zeros();
+    for (int j = 0; j < length; j++) largest = max(largest, absolute(load_first(vectors + j * stride + c, left)));
+    store_first(steps + c, mul(largest, per_level), left);
+    const Floats factors = div(all(127), max(largest, all(1e-30f)));  // of zeros: the levels are zeros
+    for (int j = 0; j < length; j++) {
+      const Floats x = load_first(vectors + j * stride + c, left), scaled = mul(x, factors);
+      Integers found = to_integers(scaled);
+      if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(found))), near_half), 0)) {
+        const Floats exact = div(div(x, largest), per_level);
+        found = to_integers(min(max(exact, all(-127)), all(127)));
+      }
+      store_bytes(levels + int64_t(j) * channels + c, found, left);
+    }
+  }
+}
+
 // Rounded as the graph's operators do it: to float, times scale, times range, plus bias.
 INLINE void finish(const PackedLinear& layer, int channel, Integers sum, float range, const float* residual, float* out) {
   const int left = layer.outputs - channel;
@@ -203,7 +223,7 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_panel, int last_panel, i
 
 extern const Kernels KERNELS{
     KERNELS_NAME,    kSignedLevels,   kInputsMultiple, kTileRows, quantise,  multiply,
-    quantise_blocks, multiply_blocks, attend<float>,   attend<int8_t>, attend<Bfloat16>, rotate,
-    choose,          gru_cell,        gru_reset,       gru_update, lstm_cell, ssru_cell,
-    attend_to_states,
+    quantise_blocks, multiply_blocks, quantise_channels, attend<float>, attend<int8_t>, attend<Bfloat16>,
+    rotate,          choose,          gru_cell,        gru_reset, gru_update, lstm_cell,
+    ssru_cell,       attend_to_states,
 };

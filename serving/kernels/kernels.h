@@ -102,6 +102,10 @@ struct Kernels {
   void (*multiply_blocks)(const PackedBlocks&, int first_panel, int last_panel, int rows, const QuantisedBlocks&,
                           float* outputs);
 
+  // Quantise each channel of vectors by its largest magnitude: levels [length, channels] of -127 to
+  // 127, and the values of a level. stride: numbers from one vector to the next one.
+  void (*quantise_channels)(const float* vectors, int64_t stride, int length, int channels, int8_t* levels, float* steps);
+
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);
   void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);

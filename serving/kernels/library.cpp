@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "block_linear.h"
 #include "choice.h"
+#include "encoder.h"
 #include "linear.h"
 #include "recurrent.h"
 
@@ -17,7 +18,7 @@ void add_operators(OrtSessionOptions* options) {
     require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &made)), "no domain of operators can be made");
     for (const OrtCustomOp* op :
          {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention<float>>(), description<SelfAttention<Bfloat16>>(),
-          description<CrossAttention>(), description<Int8CrossAttention>(), description<TokenChoice>(),
+          description<CrossAttention>(), description<Int8CrossAttention>(), description<EncoderAttention>(), description<QuantizeMemory>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {
       require(!failed(call(Entry::CustomOpDomain_Add, made, op)), "an operator cannot be added");

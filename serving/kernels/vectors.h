@@ -74,7 +74,7 @@ INLINE Floats load_first(const int8_t* p, int n) {
 INLINE Floats widen(__m256i halves) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16)); }
 INLINE Floats load(const Bfloat16* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 INLINE Floats load_first(const Bfloat16* p, int n) { return widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
-INLINE void store_bytes(int8_t* p, Integers v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
+INLINE void store_bytes(int8_t* p, Integers v, int n) { _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(v)); }
 INLINE void store_levels(uint8_t* p, Integers levels, int n) {  // adds 128
   _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(levels, all_integers(128))));
 }
@@ -169,9 +169,10 @@ INLINE Integers dot4(Integers sum, Integers levels, Integers weights) {
 }
 #endif
 
-INLINE void store_bytes(int8_t* p, Integers v) {
+INLINE void store_bytes(int8_t* p, Integers v, int n) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  const int64_t eight = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+  std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }
 
 INLINE void store_levels(uint8_t* p, Integers levels, int n) {

@@ -1,7 +1,7 @@
 """Graphs of the Transformer's encoder alone."""
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens, encoder_attention
+from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import feed_forward, head_layout
 from export.layers.encoder import EncoderGraph, pool
 from export.layers.memory import encoder_attention_weights
@@ -56,13 +56,11 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         dim, layout, names = heads.trained_query_dim, heads.layout, ("query", "key", "value")
         parts = [f"{name}.{part}" for part in names]
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
-        apart = tokens.spread(qkv)
-        mixed, weights = encoder_attention(apart, lengths, heads, bias)
+        found, weights = tokens.attend(qkv, heads, bias)
         if self.attention_outputs.is_on:
             if weights is None:
-                weights = encoder_attention_weights(apart, lengths, heads, bias)
+                weights = encoder_attention_weights(tokens.spread(qkv), lengths, heads, bias)
             self.attention_outputs.add(AttentionKind.ENCODER, weights)
-        found = tokens.pack(mixed)
         update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
         return self._norm(x + update, f"{name}_norm")
 

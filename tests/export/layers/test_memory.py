@@ -7,7 +7,7 @@ import pytest
 from export.graph.model import ON_CPU
 from export.graph.quantise import LEVELS
 from export.graph.writer import GraphWriter
-from export.layers.attention import Heads
+from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import head_layout
 from export.layers.memory import FloatMemory, Int8Memory, SourceMemory
 from serving.engine.config import EngineConfig
@@ -27,13 +27,17 @@ def run(graph: GraphWriter, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def written(memory: SourceMemory, keys: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Where rows end, padding repeats their last token, as an encoder has it."""
     graph, dim = GraphWriter("encode"), 2 * keys.shape[-1]
-    memory.write(graph, graph.input("keys_values", "float32", ("source", dim)))
-    keys_values = np.concatenate([keys, values], axis=-1)
-    for row, length in zip(keys_values, LENGTHS, strict=False):
-        row[length:] = row[length - 1]
-    return run(graph, {"keys_values": keys_values})
+    ids = graph.input("ids", "int64", ("source",))
+    tokens = SourceTokens(ids, graph.input("lengths", "int32", ()), ON_CPU)
+    packed = graph.input("keys_values", "float32", ("tokens", dim), per_row=False)
+    memory.write(graph, tokens, packed)
+    batch, source, _ = keys.shape
+    lengths = LENGTHS[:batch]
+    is_real = np.arange(source) < lengths[:, None]
+    keys_values = np.concatenate([keys, values], axis=-1)[is_real]
+    no_ids = np.zeros((batch, source), np.int64)
+    return run(graph, {"ids": no_ids, "lengths": lengths, "keys_values": keys_values})
 
 
 def attended(

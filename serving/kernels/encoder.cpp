@@ -1,0 +1,120 @@
+// Operators over the packed tokens of sources, row after row without padding.
+//
+// EncoderAttention: qkv f32 [tokens, (heads + 2 kv_heads) * head_dim], lengths int32 [batch], the
+//   packed place of each padded token int32 [batch, source], and the padded places of the packed ones
+//   int64 [tokens], which only the body of the function needs -> mixed f32 [tokens, heads * head_dim].
+//   Each token attends to all of its row. Optional input: bias f32 [1 or batch, heads, source, source],
+//   which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
+// QuantizeMemory: keys and values side by side, f32 [tokens, 2 * kv_heads * head_dim], lengths int32
+//   [batch] and the packed places int32 [batch, source] -> int8 levels of keys and of values [batch,
+//   kv_heads, source, head_dim] and the values of a level, f32 [batch, 1, kv_heads * head_dim], of each
+//   channel of a row. Padding repeats the last token of its row. Attribute: kv_num_heads.
+#include "encoder.h"
+
+#include <algorithm>
+
+#include "memory.h"
+
+namespace {
+
+// The rows of packed tokens, checked.
+struct PackedRows {
+  PackedRows(const Shape& tokens_shape, Tensor lengths_in, Tensor places) {
+    const Shape shape = places.shape();
+    require(tokens_shape.size() == 2 && shape.size() == 2 && lengths_in.shape() == Shape{shape[0]},
+            "packed tokens: wrong shapes");
+    rows = shape[0], source = shape[1], width = tokens_shape[1];
+    lengths = lengths_in.data<int32_t>();
+    starts.resize(rows + 1);
+    for (int64_t row = 0; row < rows; row++) {
+      require(lengths[row] >= 0 && lengths[row] <= source, "packed tokens: a length exceeds the source");
+      starts[row + 1] = starts[row] + lengths[row];
+    }
+    require(starts[rows] == tokens_shape[0], "packed tokens: lengths do not fit the tokens");
+  }
+
+  int64_t rows, source, width;
+  const int32_t* lengths;
+  std::vector<int64_t> starts;
+};
+
+}  // namespace
+
+void EncoderAttention::compute(const Context& context) const {
+  const Tensor qkv_in = context.input(0), bias_in = context.input(4);
+  const PackedRows in(qkv_in.shape(), context.input(1), context.input(2));
+  const int64_t heads = options.heads, kv_heads = options.kv_heads, group = heads / kv_heads;
+  const int64_t head_dim = in.width / (heads + 2 * kv_heads), dim = heads * head_dim;
+  require(head_dim > 0 && head_dim <= kMostHeadDim && in.width == (heads + 2 * kv_heads) * head_dim,
+          "EncoderAttention: wrong shapes");
+  const Shape biases = bias_in ? bias_in.shape() : Shape{1, heads, in.source, in.source};
+  require(biases.size() == 4 && (biases[0] == 1 || biases[0] == in.rows) && biases[1] == heads &&
+              biases[2] >= in.source && biases[3] >= in.source,
+          "EncoderAttention: bias must be [1 or batch, heads, source, source]");
+  const float *const qkv = qkv_in.data<float>(), *const bias = bias_in.data<float>();
+  float* const mixed = context.output(0, {in.starts[in.rows], dim}).data<float>();
+  const size_t tasks = size_t(in.rows * kv_heads);
+  if (tasks == 0) return;
+
+  context.parallel(tasks, [&](size_t task) {
+    const int64_t row = task / kv_heads, kv_head = task % kv_heads, length = in.lengths[row];
+    const int64_t size = length * head_dim, stride = (length + 15) / 16 * 16;
+    const float* const tokens = qkv + in.starts[row] * in.width;
+    auto* const keys = reinterpret_cast<float*>(scratch(sizeof(float) * (2 * size + kMostQueries * (2 * head_dim + stride))));
+    float *const values = keys + size, *const queries = values + size, *const out = queries + kMostQueries * head_dim;
+    const auto copy = [&](const float* from, float* to) { std::memcpy(to, from, sizeof(float) * head_dim); };
+    for (int64_t token = 0; token < length; token++) {
+      const float* const key = tokens + token * in.width + dim + kv_head * head_dim;
+      copy(key, keys + token * head_dim);
+      copy(key + kv_heads * head_dim, values + token * head_dim);
+    }
+    AttentionHead<float> each{};
+    each.query = queries, each.keys = keys, each.values = values, each.out = out;
+    each.length = int(length), each.scale = options.scale;
+    each.scores = out + kMostQueries * head_dim, each.scores_stride = stride;
+    each.bias_stride = biases[3];
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+      for (int64_t first = 0; first < length; first += kMostQueries) {
+        each.queries = int(std::min<int64_t>(kMostQueries, length - first));
+        if (bias) each.bias = bias + (((biases[0] == 1 ? 0 : row) * heads + head) * biases[2] + first) * biases[3];
+        for (int q = 0; q < each.queries; q++) {
+          copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
+        }
+        kernels.attend(each, int(head_dim));
+        for (int q = 0; q < each.queries; q++) {
+          copy(out + q * head_dim, mixed + (in.starts[row] + first + q) * dim + head * head_dim);
+        }
+      }
+    }
+  });
+}
+
+QuantizeMemory::QuantizeMemory(const Info& info) : kv_heads(info.integer("kv_num_heads", 0)) {
+  require(kv_heads > 0, "QuantizeMemory: kv_num_heads must be positive");
+}
+
+void QuantizeMemory::compute(const Context& context) const {
+  const Tensor keys_values = context.input(0);
+  const PackedRows in(keys_values.shape(), context.input(1), context.input(2));
+  const int64_t dim = in.width / 2, head_dim = dim / kv_heads;
+  require(in.width == 2 * kv_heads * head_dim && head_dim > 0, "QuantizeMemory: wrong shapes");
+  int8_t* levels[2];
+  float* steps[2];
+  for (int part = 0; part < 2; part++) {
+    levels[part] = context.output(part, {in.rows, kv_heads, in.source, head_dim}).data<int8_t>();
+    steps[part] = context.output(2 + part, {in.rows, 1, dim}).data<float>();
+  }
+  const size_t tasks = size_t(in.rows * 2 * kv_heads);
+  if (tasks == 0) return;
+
+  context.parallel(tasks, [&](size_t task) {
+    const int64_t row = task / (2 * kv_heads), part = task / kv_heads % 2, head = task % kv_heads, length = in.lengths[row];
+    int8_t* const own = levels[part] + (row * kv_heads + head) * in.source * head_dim;
+    const float* const from = keys_values.data<float>() + in.starts[row] * in.width + part * dim + head * head_dim;
+    kernels.quantise_channels(from, in.width, int(length), int(head_dim), own, steps[part] + row * dim + head * head_dim);
+    for (int64_t token = length; token < in.source; token++) {
+      if (length > 0) std::memcpy(own + token * head_dim, own + (length - 1) * head_dim, head_dim);
+      else std::memset(own + token * head_dim, 0, head_dim);
+    }
+  });
+}
