@@ -4,7 +4,7 @@ Reads scores, rows and the states of searches without changing them: deciding tw
 decision.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -139,20 +139,31 @@ class Outcomes:
         self, generation: Generation, row: int, token_id: int, logprob: float, scores: Scores
     ) -> TokenEvent:
         """Return the event of a row's token."""
+        [alignment] = _alignments([generation], [row], scores)
+        return self._token_event(generation, row, token_id, logprob, alignment, scores)
+
+    def _token_event(
+        self,
+        generation: Generation,
+        row: int,
+        token_id: int,
+        logprob: float,
+        alignment: AttentionWeights | None,
+        scores: Scores,
+    ) -> TokenEvent:
         request = generation.request
         top = _top(scores, row, request.logprobs) if request.logprobs else ()
-        alignment = _alignment(generation, row, scores)
         pieces = self._pieces(row, scores)
         return TokenEvent(request.request_id, token_id, logprob, top, alignment, pieces)
 
     def _events(
         self, rows: Array, token_ids: Array, logprobs: Array, scores: Scores
     ) -> list[TokenEvent]:
-        generations = self._batch.generations
-        columns = rows.tolist(), token_ids[rows].tolist(), logprobs[rows].tolist()
+        generations = [self._batch.generations[row] for row in rows]
+        alignments = _alignments(generations, rows.tolist(), scores)
+        columns = rows.tolist(), token_ids[rows].tolist(), logprobs[rows].tolist(), alignments
         return [
-            self.token_event(generations[row], row, token_id, logprob, scores)
-            for row, token_id, logprob in zip(*columns, strict=True)
+            self._token_event(*each, scores) for each in zip(generations, *columns, strict=True)
         ]
 
     def _pieces(self, row: int, scores: Scores) -> AttentionPieces:
@@ -204,12 +215,24 @@ class Outcomes:
             is_stopped[row] &= batch.num_given[row] + batch.max_generated[row] == 1
 
 
-def _alignment(generation: Generation, row: int, scores: Scores) -> AttentionWeights | None:
-    """Return the mean of the alignment heads, f32 [source tokens]."""
-    if generation.alignment is None:
-        return None
-    weights = scores.attention[AttentionKind.CROSS][row, :, None, : generation.num_source_tokens]
-    return generation.alignment.select(weights)[0, 0, 0]
+def _alignments(
+    generations: Sequence[Generation], rows: Sequence[int], scores: Scores
+) -> list[AttentionWeights | None]:
+    """Return the mean of the alignment heads of each row, f32 [source tokens], or None where a
+    request does not ask for it. Rows with the same heads are averaged in one call: one for each row
+    took 8 % of an engine's thread.
+    """
+    found: list[AttentionWeights | None] = [None] * len(rows)
+    of_heads: dict[tuple[int, ...], list[int]] = {}
+    for i, generation in enumerate(generations):
+        if generation.alignment is not None:
+            of_heads.setdefault(generation.alignment.heads, []).append(i)
+    for heads, places in of_heads.items():
+        weights = scores.attention[AttentionKind.CROSS][np.ix_([rows[i] for i in places], heads)]
+        means = weights.mean(axis=1, dtype=np.float32)
+        for i, mean in zip(places, means, strict=True):
+            found[i] = mean[: generations[i].num_source_tokens].copy()
+    return found
 
 
 def _dead(scores: Scores, is_given: Array) -> Array:
