@@ -25,7 +25,6 @@ OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats
 HALVES = SOURCE_BLOCK // BLOCK
-INT8_ACTIVATIONS = 4  # MatMulNBits' accuracy_level
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
 ROWS_AT_ONCE = 2048
@@ -108,20 +107,9 @@ class BlockQuantiser:
         graph = self._graph
         weights = graph.weight(f"{name}.int{bits}", levels), graph.weight(f"{name}.scale", scale)
         added = bias if bias is None else graph.weight(f"{name}.bias", bias.astype(np.float32))
-        sizes = {"N": shape[0], "K": shape[1]}
-        if bits == 8:
-            function = parsed(BLOCK_QUANTIZED_LINEAR)
-            return graph.call(function, x, *weights, added, types=[x.dtype], **sizes)[0]
-        optional = () if added is None else (None, None, added)
-        return graph.ms.MatMulNBits(
-            x,
-            *weights,
-            *optional,
-            **sizes,
-            bits=bits,
-            block_size=BLOCK,
-            accuracy_level=INT8_ACTIVATIONS,
-        )
+        sizes = {"N": shape[0], "K": shape[1], "bits": bits}
+        function = parsed(BLOCK_QUANTIZED_LINEAR)
+        return graph.call(function, x, *weights, added, types=[x.dtype], **sizes)[0]
 
     def _times_rest(self, x: Value, name: str, rest: Array, in_dim: int) -> Value:
         """Multiply the sum of x over a block by `rest`, which every weight of the block has in

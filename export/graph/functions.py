@@ -33,14 +33,14 @@ QuantizedLinear (x, weight, scale, bias) => (y) {{
 }}
 """
 
-# x: f32 [..., inputs], levels: uint8 [outputs, blocks, 16] with zero at 128, scale: f32 [outputs,
-# blocks], bias: f32 [outputs], optional. N is the number of outputs and K that of inputs. See
-# `export/graph/blocks.py`.
+# x: f32 [..., inputs], levels: uint8 [outputs, blocks, 16 * bits / 8] with zero at 128, or of 4
+# bits at 8; scale: f32 [outputs, blocks], bias: f32 [outputs], optional. N is the number of outputs
+# and K that of inputs. See `export/graph/blocks.py`.
 BLOCK_QUANTIZED_LINEAR = f"""
 <{OPSETS}>
-BlockQuantizedLinear <N, K> (x, levels, scale, bias) => (y) {{
+BlockQuantizedLinear <N, K, bits> (x, levels, scale, bias) => (y) {{
     y = com.microsoft.MatMulNBits <
-        N: int = @N, K: int = @K, bits = 8, block_size = 16, accuracy_level = 4
+        N: int = @N, K: int = @K, bits: int = @bits, block_size = 16, accuracy_level = 4
     > (x, levels, scale, "", "", bias)
 }}
 """

@@ -7,7 +7,7 @@ namespace {
 
 // Quantise a row: levels of -127 to 127, and of each block its scale and what the zero of the weights
 // adds to its sums, negated.
-void quantise_blocks(const float* row, int inputs, int8_t* levels, float* scales, int32_t* offsets) {
+void quantise_blocks(const float* row, int inputs, int zero, int8_t* levels, float* scales, int32_t* offsets) {
   for (int first = 0; first < inputs; first += kBlockInputs, levels += kBlockInputs) {
     const int left = inputs - first;
     Floats x[kBlockInputs / kLanes], largest = zeros();
@@ -23,17 +23,34 @@ void quantise_blocks(const float* row, int inputs, int8_t* levels, float* scales
     int32_t sum = 0;
     for (int i = 0; i < kBlockInputs; i++) sum += levels[i];
     *scales++ = scale;
-    *offsets++ = kSignedLevels ? 0 : -128 * sum;
+    *offsets++ = kSignedLevels ? 0 : -zero * sum;
   }
 }
 
 constexpr int kAhead = 4096;  // bytes that weights are fetched ahead of their use
 
+// Load a vector of channels of a block: its weights, as numbers of 8 bits.
+template <int Bits>
+INLINE void load_columns(const int8_t* weights, Integers (&columns)[kBlockInputs / 4]) {
+  for (int i = 0; i < kBlockInputs * Bits / 32; i++) {
+    const int8_t* const at = weights + i * kBlockPanel * 4;
+    __builtin_prefetch(at + kAhead);
+    const Integers bytes = load_bytes(at);
+    if (Bits == 8) {
+      columns[i] = bytes;
+    } else {
+      columns[2 * i] = lower_halves(bytes);
+      columns[2 * i + 1] = upper_halves(bytes);
+    }
+  }
+}
+
 // Multiply `Rows` rows by `Vectors` vectors of channels of a panel, from `channel` on.
-template <int Rows, int Vectors>
+template <int Bits, int Rows, int Vectors>
 void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const QuantisedBlocks& in, float* out) {
   const size_t start = size_t(channel / kBlockPanel) * layer.blocks * kBlockPanel;
-  const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBlockInputs) + channel % kBlockPanel * 4;
+  constexpr int kBytes = kBlockInputs * Bits / 8;  // of a channel's block
+  const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBytes) + channel % kBlockPanel * 4;
   const float* scales = layer.scales + start + channel % kBlockPanel;
   const size_t first = size_t(row) * layer.blocks;
   const int8_t* const levels = in.levels + first * kBlockInputs;
@@ -43,17 +60,13 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
   for (int r = 0; r < Rows; r++) {
     for (int v = 0; v < Vectors; v++) sums[r][v] = zeros();
   }
-  for (int b = 0; b < layer.blocks; b++, weights += kBlockInputs * kBlockPanel, scales += kBlockPanel) {
-    Integers columns[kBlockInputs / 4][Vectors];
+  for (int b = 0; b < layer.blocks; b++, weights += kBytes * kBlockPanel, scales += kBlockPanel) {
+    Integers columns[Vectors][kBlockInputs / 4];
     Floats scale[Vectors];
     for (int v = 0; v < Vectors; v++) {
       scale[v] = load(scales + v * kLanes);
       __builtin_prefetch(scales + v * kLanes + kAhead / 4);
-      for (int k = 0; k < kBlockInputs / 4; k++) {
-        const int8_t* const at = weights + k * kBlockPanel * 4 + v * kLanes * 4;
-        columns[k][v] = load_bytes(at);
-        __builtin_prefetch(at + kAhead);
-      }
+      load_columns<Bits>(weights + v * kLanes * 4, columns[v]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; r++) {
@@ -64,7 +77,7 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
         int32_t four;
         std::memcpy(&four, levels + size_t(block) * kBlockInputs + 4 * k, 4);
         const Integers inputs = all_integers(four);
-        for (int v = 0; v < Vectors; v++) sum[v] = dot4(sum[v], columns[k][v], inputs);
+        for (int v = 0; v < Vectors; v++) sum[v] = dot4(sum[v], columns[v][k], inputs);
       }
       const Floats factor = all(row_scales[block]);
       for (int v = 0; v < Vectors; v++) sums[r][v] = fma(mul(to_floats(sum[v]), scale[v]), factor, sums[r][v]);
@@ -80,10 +93,10 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
   }
 }
 
-template <int Rows, int Vectors>
+template <int Bits, int Rows, int Vectors>
 void multiply_panel_of_blocks(const PackedBlocks& layer, int panel, int row, const QuantisedBlocks& in, float* out) {
   for (int channel = panel * kBlockPanel; channel < (panel + 1) * kBlockPanel && channel < layer.outputs; channel += Vectors * kLanes) {
-    multiply_blocks_of<Rows, Vectors>(layer, channel, row, in, out);
+    multiply_blocks_of<Bits, Rows, Vectors>(layer, channel, row, in, out);
   }
 }
 
@@ -91,16 +104,18 @@ void multiply_panel_of_blocks(const PackedBlocks& layer, int panel, int row, con
 using MultiplyBlocks = void (*)(const PackedBlocks&, int, int, const QuantisedBlocks&, float*);
 #if defined(__AVX512VNNI__)
 constexpr int kMostBlockRows = 8;
+template <int Bits>
 constexpr MultiplyBlocks kMultiplyBlocks[] = {
-    multiply_panel_of_blocks<1, 2>, multiply_panel_of_blocks<2, 2>, multiply_panel_of_blocks<3, 2>,
-    multiply_panel_of_blocks<4, 2>, multiply_panel_of_blocks<5, 2>, multiply_panel_of_blocks<6, 2>,
-    multiply_panel_of_blocks<7, 2>, multiply_panel_of_blocks<8, 2>,
+    multiply_panel_of_blocks<Bits, 1, 2>, multiply_panel_of_blocks<Bits, 2, 2>, multiply_panel_of_blocks<Bits, 3, 2>,
+    multiply_panel_of_blocks<Bits, 4, 2>, multiply_panel_of_blocks<Bits, 5, 2>, multiply_panel_of_blocks<Bits, 6, 2>,
+    multiply_panel_of_blocks<Bits, 7, 2>, multiply_panel_of_blocks<Bits, 8, 2>,
 };
 #else
 constexpr int kMostBlockRows = 4;
+template <int Bits>
 constexpr MultiplyBlocks kMultiplyBlocks[] = {
-    multiply_panel_of_blocks<1, 2>, multiply_panel_of_blocks<2, 1>, multiply_panel_of_blocks<3, 1>,
-    multiply_panel_of_blocks<4, 1>,
+    multiply_panel_of_blocks<Bits, 1, 2>, multiply_panel_of_blocks<Bits, 2, 1>, multiply_panel_of_blocks<Bits, 3, 1>,
+    multiply_panel_of_blocks<Bits, 4, 1>,
 };
 #endif
 
@@ -109,7 +124,7 @@ void multiply_blocks(const PackedBlocks& layer, int first_panel, int last_panel,
   for (int panel = first_panel; panel < last_panel; panel++) {
     for (int row = 0; row < rows;) {
       const int parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, now = (rows - row + parts - 1) / parts;
-      kMultiplyBlocks[now - 1](layer, panel, row, in, out);
+      (layer.bits == 4 ? kMultiplyBlocks<4> : kMultiplyBlocks<8>)[now - 1](layer, panel, row, in, out);
       row += now;
     }
   }

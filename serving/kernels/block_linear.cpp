@@ -1,6 +1,7 @@
 // BlockQuantizedLinear: a linear layer whose weights have a scale for each 16 inputs of a channel.
 //
-//   x: f32 [..., inputs]           levels: uint8 [outputs, blocks, 16], zero at 128, an initializer
+//   x: f32 [..., inputs]           levels: uint8 [outputs, blocks, 16], zero at 128, an initializer; or
+//                                  of 4 bits [outputs, blocks, 8], zero at 8, the first in the lower half
 //   scale: f32 [outputs, blocks], an initializer       bias: f32 [outputs], an initializer, optional
 //   -> y: f32 [..., outputs]
 //
@@ -17,8 +18,10 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   const Tensor levels = info.constant(1), scale = info.constant(2), bias = info.constant(3);
   require(levels && scale, "BlockQuantizedLinear: levels and scale must be initializers");
   const Shape shape = levels.shape();
-  require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kBlockInputs,
-          "BlockQuantizedLinear: levels must be [outputs, blocks, 16]");
+  layer.bits = int(info.integer("bits", 8));
+  require(layer.bits == 8 || layer.bits == 4, "BlockQuantizedLinear: bits must be 8 or 4");
+  require(shape.size() == 3 && shape[0] > 0 && shape[1] > 0 && shape[2] == kBlockInputs * layer.bits / 8,
+          "BlockQuantizedLinear: levels must be [outputs, blocks, 16 * bits / 8]");
   require(scale.shape() == Shape{shape[0], shape[1]}, "BlockQuantizedLinear: scale must be [outputs, blocks]");
   require(!bias || bias.shape() == Shape{shape[0]}, "BlockQuantizedLinear: bias must be [outputs]");
   layer.inputs = int(info.integer("K", 0));
@@ -37,17 +40,23 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
 
 void BlockQuantizedLinear::pack(const uint8_t* levels, const float* scale) {
   const size_t columns = size_t(layer.panels) * layer.blocks * kBlockPanel;
-  auto weights = aligned_zeros<uint8_t>(columns * kBlockInputs);
+  const int bytes = kBlockInputs * layer.bits / 8;
+  auto weights = aligned_zeros<uint8_t>(columns * bytes);
   auto scales = aligned_zeros<float>(columns);
   for (int n = 0; n < layer.outputs; n++) {
     for (int b = 0; b < layer.blocks; b++) {
       const size_t from = size_t(n) * layer.blocks + b, to = (size_t(n / kBlockPanel) * layer.blocks + b) * kBlockPanel;
       const int channel = n % kBlockPanel;
       scales.get()[to + channel] = scale[from];
+      uint8_t* const block = weights.get() + to * bytes + channel * 4;
       for (int k = 0; k < kBlockInputs; k++) {
-        const uint8_t level = levels[from * kBlockInputs + k];
-        const size_t step = to * kBlockInputs + size_t(k / 4) * kBlockPanel * 4;
-        weights.get()[step + channel * 4 + k % 4] = kernels.has_signed_levels ? level ^ 0x80 : level;
+        if (layer.bits == 8) {
+          const uint8_t level = levels[from * bytes + k];
+          block[k / 4 * kBlockPanel * 4 + k % 4] = kernels.has_signed_levels ? level ^ 0x80 : level;
+        } else {
+          const uint8_t level = levels[from * bytes + k / 2] >> 4 * (k % 2) & 15;
+          block[k / 8 * kBlockPanel * 4 + k % 4] |= uint8_t(level << 4 * (k / 4 % 2));
+        }
       }
     }
   }
@@ -83,8 +92,8 @@ QuantisedBlocks BlockQuantizedLinear::quantised(const float* x, int rows) const 
   auto* const offsets = reinterpret_cast<int32_t*>(scales + blocks);
   for (int row = 0; row < rows; row++) {
     const size_t first = size_t(row) * layer.blocks;
-    kernels.quantise_blocks(x + size_t(row) * layer.inputs, layer.inputs, levels + first * kBlockInputs, scales + first,
-                            offsets + first);
+    kernels.quantise_blocks(x + size_t(row) * layer.inputs, layer.inputs, 1 << (layer.bits - 1),
+                            levels + first * kBlockInputs, scales + first, offsets + first);
   }
   return {levels, scales, offsets};
 }

@@ -23,11 +23,12 @@ constexpr int kBlockInputs = 16;  // that share a scale
 constexpr int kBlockPanel = 32;   // output channels whose weights are stored together
 
 // A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels,
-// blocks and four inputs, four bytes of each of the panel's channels; unsigned with zero at 128, or
-// signed where levels are.
+// blocks and four inputs, four bytes of each of the panel's channels; of 8 bits unsigned with zero at
+// 128, or signed where levels are. Of 4 bits, with zero at 8, the lower halves of bytes are four
+// inputs and the upper halves the next four.
 struct PackedBlocks {
-  int inputs = 0, outputs = 0, blocks = 0, panels = 0;
-  const uint8_t* weights = nullptr;  // [panels, blocks, kBlockInputs / 4, kBlockPanel, 4]
+  int inputs = 0, outputs = 0, blocks = 0, panels = 0, bits = 8;
+  const uint8_t* weights = nullptr;  // [panels, blocks, kBlockInputs * bits / 32, kBlockPanel, 4]
   const float* scales = nullptr;     // [panels, blocks, kBlockPanel]
   const float* bias = nullptr;
 };
@@ -98,7 +99,8 @@ struct Kernels {
                    const float* ranges, const float* residual, float* outputs);
 
   // The same for layers in blocks. `levels` has room for whole blocks.
-  void (*quantise_blocks)(const float* row, int inputs, int8_t* levels, float* scales, int32_t* offsets);
+  // zero: of unsigned weights.
+  void (*quantise_blocks)(const float* row, int inputs, int zero, int8_t* levels, float* scales, int32_t* offsets);
   void (*multiply_blocks)(const PackedBlocks&, int first_panel, int last_panel, int rows, const QuantisedBlocks&,
                           float* outputs);
 

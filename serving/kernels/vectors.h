@@ -65,6 +65,8 @@ INLINE Floats to_floats(Integers v) { return _mm512_cvtepi32_ps(v); }
 INLINE Integers to_integers(Floats v) { return _mm512_cvtps_epi32(v); }
 INLINE Integers load_bytes(const int8_t* p) { return _mm512_load_si512(p); }
 INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm512_dpbusd_epi32(sum, levels, weights); }
+INLINE Integers lower_halves(Integers bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
+INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm512_srli_epi16(bytes, 4)); }
 INLINE Floats load(const int8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
@@ -174,6 +176,13 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) {
   const int64_t eight = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
   std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }
+
+// Halves of bytes as numbers: 0 to 15, or where levels are signed -8 to 7.
+INLINE Integers lower_halves(Integers bytes) {
+  const Integers halves = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+  return kSignedLevels ? _mm256_sub_epi8(halves, _mm256_set1_epi8(8)) : halves;
+}
+INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm256_srli_epi16(bytes, 4)); }
 
 INLINE void store_levels(uint8_t* p, Integers levels, int n) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));

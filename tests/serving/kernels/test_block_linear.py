@@ -5,7 +5,7 @@ MatMulNBits.
 import numpy as np
 import pytest
 
-from export.graph.blocks import BLOCK, eight_bits
+from export.graph.blocks import BLOCK, eight_bits, four_bits, packed
 from export.graph.functions import BLOCK_QUANTIZED_LINEAR
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
@@ -20,17 +20,21 @@ ROWS = [1, 2, 3, 4, 5, 7, 8, 9, 17, 64]
 TOLERANCE = 1e-5  # of the largest product of a row, for the rounding of sums
 
 
-def layer(inputs: int, outputs: int, has_bias: bool = True) -> tuple[bytes, dict[str, Array]]:
-    """Return a model of the layer, and its weights."""
+def layer(
+    inputs: int, outputs: int, has_bias: bool = True, bits: int = 8
+) -> tuple[bytes, dict[str, Array]]:
+    """Return a model of the layer, and its weights with levels counted from zero."""
     random = np.random.default_rng(inputs)
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
     weight[0, :BLOCK] = 0
-    levels, scale = eight_bits(weight)
-    weights: dict[str, Array] = {"levels": levels, "scale": scale}
+    levels, scale = eight_bits(weight) if bits == 8 else four_bits(weight)[:2]
+    stored = levels if bits == 8 else packed(levels)
+    weights: dict[str, Array] = {"levels": stored, "scale": scale}
     if has_bias:
         weights["bias"] = random.standard_normal(outputs).astype(np.float32)
     ports = [("x", FLOAT, ["rows", "width"])], [("y", FLOAT, ["rows", outputs])]
-    return model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=outputs, K=inputs), weights
+    model = model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=outputs, K=inputs, bits=bits)
+    return model, {**weights, "levels": levels.astype(np.int64) - 2 ** (bits - 1)}
 
 
 def plain_product(x: Array, weights: dict[str, Array]) -> Array:
@@ -45,7 +49,7 @@ def plain_product(x: Array, weights: dict[str, Array]) -> Array:
     scale = np.abs(cut).max(axis=2, keepdims=True) / np.float32(127)
     factor = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
     levels = np.rint(cut * factor).astype(np.int64)
-    sums = np.einsum("rbk,nbk->rnb", levels, weights["levels"].astype(np.int64) - 128)
+    sums = np.einsum("rbk,nbk->rnb", levels, weights["levels"])
     scales = scale[:, None, :, 0].astype(np.float64) * weights["scale"]
     product: Array = (sums * scales).sum(axis=2) + weights.get("bias", np.float32(0))
     return product
@@ -57,22 +61,24 @@ def differences(found: Array, expected: Array) -> float:
     return float((np.abs(found - expected) / scale).max())
 
 
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
 def test_products_are_those_of_a_plain_loop(
-    inputs: int, outputs: int, threads: int, has_bias: bool
+    inputs: int, outputs: int, threads: int, has_bias: bool, bits: int
 ) -> None:
-    model, weights = layer(inputs, outputs, has_bias)
+    model, weights = layer(inputs, outputs, has_bias, bits)
     run = native(model, threads)
     for rows in ROWS:
         x = vectors(rows, inputs)
         assert differences(run({"x": x})[0], plain_product(x, weights)) < TOLERANCE, rows
 
 
-def test_products_are_those_of_the_operator() -> None:
+@pytest.mark.parametrize("bits", [8, 4])
+def test_products_are_those_of_the_operator(bits: int) -> None:
     """Both round sums in another order."""
-    model, _ = layer(576, 200)
+    model, _ = layer(576, 200, bits=bits)
     x = vectors(17, 576)
     x[2] = 0  # of tiny numbers it computes no levels
     found, expected = native(model)({"x": x})[0], portable(model)({"x": x})[0]
@@ -96,4 +102,4 @@ def test_wrong_shapes_are_refused() -> None:
     ports = [("x", FLOAT, ["rows", 99])], [("y", FLOAT, ["rows", 3])]
     weights = {"levels": levels, "scale": scale}
     with pytest.raises(Exception, match="K does not fit the blocks"):
-        native(model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=3, K=99))
+        native(model_of(BLOCK_QUANTIZED_LINEAR, *ports, weights, N=3, K=99, bits=8))
