@@ -166,7 +166,7 @@ def _shapes(found: list[dict[str, list[int]]]) -> list[list[int]]:
 
 PRODUCTS = (
     *("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "FusedMatMul"),
-    "QuantizedLinear",
+    *("QuantizedLinear", "BlockQuantizedLinear"),
 )
 
 
@@ -180,6 +180,9 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 ATTENTION = ("GroupQueryAttention", "SelfAttention", "CrossAttention", "Int8CrossAttention")
+
+
+STATES_ATTENTION = ("AdditiveAttention", "DotAttention")
 
 
 LOOPS = ("Loop", "Scan", "If")  # their bodies' operators are counted themselves
@@ -218,6 +221,11 @@ def work_of(ran: Ran, lengths: Lengths) -> int:
         return _recurrence(ran)
     if ran.operator in ATTENTION:
         return _attention(ran, lengths)
+    if ran.operator == "EncoderAttention":  # over packed tokens, and the places of padded ones
+        return 4 * prod(ran.outputs[0]) * ran.inputs[2][1]
+    if ran.operator in STATES_ATTENTION:
+        _, keys, values, *_ = ran.inputs
+        return 2 * (prod(keys) + prod(values))
     return written
 
 

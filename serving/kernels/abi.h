@@ -29,7 +29,7 @@ struct OrtApiBase {
   const char* (*GetVersionString)();
 };
 
-enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9, kBfloat16 = 16 };
+enum ElementType : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9 };
 enum Presence : int { kRequired = 0, kOptional = 1 };
 
 struct OrtCustomOp {
@@ -74,7 +74,6 @@ enum class Entry : size_t {
   KernelInfoGetAttribute_float = 85,
   KernelInfoGetAttribute_int64 = 86,
   KernelContext_GetInputCount = 88,
-  KernelContext_GetOutputCount = 89,
   KernelContext_GetInput = 90,
   KernelContext_GetOutput = 91,
   ReleaseStatus = 93,

@@ -6,15 +6,12 @@
 //   head_dim], next keys and values: the same buffers with the new tokens appended, if they are
 //   bound so, else copies. A token attends to those before it and to itself.
 //   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), and bias f32 [1 or
-//   batch, heads, tokens, at least the greatest length], which is added to the scores. Optional
-//   output: weights f32 [batch, heads, tokens, greatest length], zeros where nothing is attended to.
-// Bfloat16SelfAttention: the same with keys and values in bfloat16, rounded to the nearest.
+//   batch, heads, tokens, at least the greatest length], which is added to the scores.
 // CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
 //   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
-//   needs -> mixed f32, as large as the query, and optional weights f32 [batch, heads, 1, source]. A
-//   row of length 0 gets zeros.
+//   needs -> mixed f32, as large as the query. A row of length 0 gets zeros.
 // Int8CrossAttention: the same over int8 levels, with key_step and value_step f32 [batch, 1, heads *
-//   head_dim] -> mixed, keys, values (unchanged), and optional weights.
+//   head_dim] -> mixed, keys, values (unchanged).
 //
 // Attributes: num_heads, kv_num_heads, scale; of self-attention local_window_size and softcap, as
 // GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
@@ -36,13 +33,6 @@ Element* in_place(const Context& context, size_t output, const Tensor& input, co
   return out;
 }
 
-float* zeros(const Context& context, size_t output, const Shape& shape) {
-  if (!context.wants(output)) return nullptr;
-  const Tensor tensor = context.output(output, shape);
-  if (tensor) std::fill_n(tensor.data<float>(), count(shape), 0.0f);
-  return tensor.data<float>();
-}
-
 float* room_for(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
 
 constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of scores
@@ -55,15 +45,6 @@ size_t num_tasks(int64_t rows, int64_t kv_heads) { return size_t(rows * kv_heads
 
 void append(const float* from, int64_t number, float* to) { std::memcpy(to, from, sizeof(float) * number); }
 
-void append(const float* from, int64_t number, Bfloat16* to) {
-  for (int64_t i = 0; i < number; i++) {
-    uint32_t bits;
-    std::memcpy(&bits, from + i, sizeof(bits));
-    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;  // rounding up could make it infinity
-    to[i].bits = uint16_t(is_nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-  }
-}
-
 void attend(const Kernels& kernels, const AttentionHead<float>& head, int64_t head_dim) {
   kernels.attend(head, int(head_dim));
 }
@@ -72,12 +53,7 @@ void attend(const Kernels& kernels, const AttentionHead<int8_t>& head, int64_t h
   kernels.attend_int8(head, int(head_dim));
 }
 
-void attend(const Kernels& kernels, const AttentionHead<Bfloat16>& head, int64_t head_dim) {
-  kernels.attend_bfloat16(head, int(head_dim));
-}
-
 // The inputs of one run of self-attention, checked.
-template <class Element>
 struct SelfInputs {
   SelfInputs(const Context& context, const AttentionOptions& options) {
     const Tensor qkv_in = context.input(0), keys_in = context.input(1), totals_in = context.input(3);
@@ -140,23 +116,21 @@ AttentionOptions::AttentionOptions(const Info& info)
   if (window <= 0) window = INT32_MAX;
 }
 
-template <class Element>
-void SelfAttention<Element>::compute(const Context& context) const {
-  const SelfInputs<Element> in(context, options);
+void SelfAttention::compute(const Context& context) const {
+  const SelfInputs in(context, options);
   const int64_t head_dim = in.head_dim, group = options.heads / options.kv_heads, query_dim = options.heads * head_dim;
   const Tensor keys_in = context.input(1), values_in = context.input(2);
-  Element* const keys = in_place<Element>(context, 1, keys_in, keys_in.shape());
-  Element* const values = in_place<Element>(context, 2, values_in, keys_in.shape());
-  float* const out = context.output(0, {in.rows, in.tokens, query_dim}).template data<float>();
-  float* const weights = zeros(context, 3, {in.rows, options.heads, in.tokens, in.longest});
+  float* const keys = in_place<float>(context, 1, keys_in, keys_in.shape());
+  float* const values = in_place<float>(context, 2, values_in, keys_in.shape());
+  float* const out = context.output(0, {in.rows, in.tokens, query_dim}).data<float>();
   const size_t tasks = num_tasks(in.rows, options.kv_heads);
   if (tasks == 0) return;
 
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
     const int64_t past = in.totals[row] - in.tokens;
-    Element* const own_keys = keys + task * in.capacity * head_dim;
-    Element* const own_values = values + task * in.capacity * head_dim;
+    float* const own_keys = keys + task * in.capacity * head_dim;
+    float* const own_values = values + task * in.capacity * head_dim;
     const int64_t stride = (in.totals[row] + kMostLanes - 1) / kMostLanes * kMostLanes;
     float* const scores = room_for(kMostQueries * (stride + head_dim) + head_dim);
     float* const rotated = scores + kMostQueries * stride;
@@ -176,9 +150,8 @@ void SelfAttention<Element>::compute(const Context& context) const {
       append(key + options.kv_heads * head_dim, head_dim, own_values + position * head_dim);
       const int64_t end = (kv_head + 1) * group;
       for (int64_t head = kv_head * group; head < end; head += kMostQueries) {
-        const int64_t map = (row * options.heads + head) * in.tokens + token;
         const float* const bias = in.bias_of(row, head, options.heads, token);
-        AttentionHead<Element> each{};
+        AttentionHead<float> each{};
         each.queries = int(std::min<int64_t>(kMostQueries, end - head));
         each.query = rotate(read + head * head_dim, each.queries, position);
         each.keys = own_keys + first * head_dim;
@@ -194,28 +167,15 @@ void SelfAttention<Element>::compute(const Context& context) const {
         each.cap = options.cap;
         each.scores = scores;
         each.scores_stride = stride;
-        each.weights = weights ? weights + map * in.longest + first : nullptr;
-        each.weights_stride = in.tokens * in.longest;
         each.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
-        attend(kernels, each, head_dim);
+        kernels.attend(each, int(head_dim));
       }
     }
   });
 }
 
-template class SelfAttention<float>;
-template class SelfAttention<Bfloat16>;
-
 template <class Element>
-Shape SourceAttention<Element>::shape_of_weights(const Context& context) const {
-  const Shape memory = context.input(1).shape();
-  require(memory.size() == 4, "cross-attention: wrong shapes");
-  return {memory[0], options.heads, 1, memory[2]};
-}
-
-template <class Element>
-void SourceAttention<Element>::attend(const Context& context, Tensor key_step, Tensor value_step,
-                                      float* weights) const {
+void SourceAttention<Element>::attend(const Context& context, Tensor key_step, Tensor value_step) const {
   const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
   const Tensor lengths_in = context.input(3);
   const Shape shape = query.shape(), memory = keys.shape();
@@ -253,7 +213,6 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
       each.length = lengths[row];
       each.scale = options.scale;
       each.scores = room_for(lengths[row] + kMostLanes);
-      each.weights = weights ? weights + (row * options.heads + head) * source : nullptr;
       each.out = out + place;
       ::attend(kernels, each, head_dim);
     }
@@ -261,12 +220,12 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
 }
 
 void CrossAttention::compute(const Context& context) const {
-  attend(context, Tensor(nullptr), Tensor(nullptr), zeros(context, 1, shape_of_weights(context)));
+  attend(context, Tensor(nullptr), Tensor(nullptr));
 }
 
 void Int8CrossAttention::compute(const Context& context) const {
   const Tensor keys = context.input(1), values = context.input(2);
-  attend(context, context.input(5), context.input(6), zeros(context, 3, shape_of_weights(context)));
+  attend(context, context.input(5), context.input(6));
   in_place<int8_t>(context, 1, keys, keys.shape());
   in_place<int8_t>(context, 2, values, values.shape());
 }

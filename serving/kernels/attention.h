@@ -1,8 +1,6 @@
 // The operators of decoder attention; see attention.cpp.
 #pragma once
 
-#include <type_traits>
-
 #include "kernels.h"
 #include "operator.h"
 
@@ -15,23 +13,18 @@ struct AttentionOptions {
   float cap;       // of scores; 0: none
 };
 
-// Element is the type of keys and values.
-template <class Element>
 class SelfAttention {
-  static constexpr bool kIsFloat = std::is_same_v<Element, float>;
-  static constexpr ElementType kCache = kIsFloat ? kFloat : kBfloat16;
-
  public:
-  static constexpr const char* kName = kIsFloat ? "SelfAttention" : "Bfloat16SelfAttention";
+  static constexpr const char* kName = "SelfAttention";
   static constexpr Port kInputs[] = {{kFloat},
-                                     {kCache},
-                                     {kCache},
+                                     {kFloat},
+                                     {kFloat},
                                      {kInt32},
                                      {kInt32, kOptional},
                                      {kFloat, kOptional},
                                      {kFloat, kOptional},
                                      {kFloat, kOptional}};
-  static constexpr Port kOutputs[] = {{kFloat}, {kCache}, {kCache}, {kFloat, kOptional}};
+  static constexpr Port kOutputs[] = {{kFloat}, {kFloat}, {kFloat}};
 
   explicit SelfAttention(const Info& info) : options(info) {}
   void compute(const Context& context) const;
@@ -47,8 +40,7 @@ class SourceAttention {
   explicit SourceAttention(const Info& info) : options(info) {}
 
  protected:
-  void attend(const Context& context, Tensor key_step, Tensor value_step, float* weights) const;
-  Shape shape_of_weights(const Context& context) const;
+  void attend(const Context& context, Tensor key_step, Tensor value_step) const;
 
   const Kernels& kernels = *kernels_of_processor();
   AttentionOptions options;
@@ -58,7 +50,7 @@ class CrossAttention : SourceAttention<float> {
  public:
   static constexpr const char* kName = "CrossAttention";
   static constexpr Port kInputs[] = {{kFloat}, {kFloat}, {kFloat}, {kInt32}, {kInt64, kOptional}};
-  static constexpr Port kOutputs[] = {{kFloat}, {kFloat, kOptional}};
+  static constexpr Port kOutputs[] = {{kFloat}};
 
   using SourceAttention::SourceAttention;
   void compute(const Context& context) const;
@@ -68,7 +60,7 @@ class Int8CrossAttention : SourceAttention<int8_t> {
  public:
   static constexpr const char* kName = "Int8CrossAttention";
   static constexpr Port kInputs[] = {{kFloat}, {kInt8}, {kInt8}, {kInt32}, {kInt64}, {kFloat}, {kFloat}};
-  static constexpr Port kOutputs[] = {{kFloat}, {kInt8}, {kInt8}, {kFloat, kOptional}};
+  static constexpr Port kOutputs[] = {{kFloat}, {kInt8}, {kInt8}};
 
   using SourceAttention::SourceAttention;
   void compute(const Context& context) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "vectors.h"
 
@@ -161,12 +162,6 @@ void attend_with(const AttentionHead<Element>& head, int head_dim) {
   mix<Queries>(head, layout, mixed);
   for (int q = 0; q < Queries; q++) {
     const Floats share = all(head.length > 0 ? 1 / totals[q] : 0);  // nothing to attend to: zeros
-    if (head.weights != nullptr) {
-      float* const weights = head.weights + q * head.weights_stride;
-      for (int j = 0; j < head.length; j += kLanes) {
-        store_first(weights + j, mul(share, load(head.scores + q * head.scores_stride + j)), head.length - j);
-      }
-    }
     for (int c = 0; c < layout.chunks(); c++) {
       Floats each = mul(share, mixed[q][c]);
       if (head.value_step != nullptr) each = mul(each, layout.chunk(head.value_step, c));
@@ -187,12 +182,14 @@ void attend_by(const AttentionHead<Element>& head, int head_dim) {
 
 template <class Element>
 void attend(const AttentionHead<Element>& head, int head_dim) {
-  switch (head.queries) {
-    case 1: return attend_by<1>(head, head_dim);
-    case 2: return attend_by<2>(head, head_dim);
-    case 3: return attend_by<3>(head, head_dim);
-    default: return attend_by<kMostQueries>(head, head_dim);
+  if constexpr (std::is_same_v<Element, float>) {
+    switch (head.queries) {
+      case 2: return attend_by<2>(head, head_dim);
+      case 3: return attend_by<3>(head, head_dim);
+      case 4: return attend_by<4>(head, head_dim);
+    }
   }
+  attend_by<1>(head, head_dim);
 }
 
 void rotate(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out) {

@@ -222,8 +222,8 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_panel, int last_panel, i
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,    kSignedLevels,   kInputsMultiple, kTileRows, quantise,  multiply,
-    quantise_blocks, multiply_blocks, quantise_channels, attend<float>, attend<int8_t>, attend<Bfloat16>,
-    rotate,          choose,          gru_cell,        gru_reset, gru_update, lstm_cell,
-    ssru_cell,       attend_to_states,
+    KERNELS_NAME,    kSignedLevels,   kInputsMultiple,   kTileRows,     quantise,       multiply,
+    quantise_blocks, multiply_blocks, quantise_channels, attend<float>, attend<int8_t>, rotate,
+    choose,          gru_cell,        gru_reset,         gru_update,    lstm_cell,      ssru_cell,
+    attend_to_states,
 };

@@ -41,10 +41,6 @@ struct QuantisedBlocks {
   const int32_t* offsets;
 };
 
-struct Bfloat16 {
-  uint16_t bits;  // the upper half of a float
-};
-
 constexpr int kMostQueries = 4;
 
 // Up to kMostQueries queries [queries, head_dim] over the keys and values [length, head_dim] that
@@ -67,8 +63,6 @@ struct AttentionHead {
   float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
   float* scores;  // room for `length` numbers of each query
   int64_t scores_stride = 0;  // at least `length`, rounded up to 16
-  float* weights = nullptr;   // [length] of each query, of the softmax, if they are wanted
-  int64_t weights_stride = 0;
   float* out;  // [queries, head_dim]
 };
 
@@ -111,7 +105,6 @@ struct Kernels {
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);
   void (*attend_int8)(const AttentionHead<int8_t>&, int head_dim);
-  void (*attend_bfloat16)(const AttentionHead<Bfloat16>&, int head_dim);
 
   // Rotate the first `rotary_dim` numbers of a head by cos and sin [rotary_dim / 2] (RoPE).
   void (*rotate)(const float* head, const float* cos, const float* sin, int rotary_dim, int head_dim, float* out);

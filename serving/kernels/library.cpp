@@ -17,8 +17,9 @@ void add_operators(OrtSessionOptions* options) {
     OrtCustomOpDomain* made = nullptr;
     require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &made)), "no domain of operators can be made");
     for (const OrtCustomOp* op :
-         {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention<float>>(), description<SelfAttention<Bfloat16>>(),
-          description<CrossAttention>(), description<Int8CrossAttention>(), description<EncoderAttention>(), description<QuantizeMemory>(), description<TokenChoice>(),
+         {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(),
+          description<CrossAttention>(), description<Int8CrossAttention>(), description<EncoderAttention>(),
+          description<QuantizeMemory>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {
       require(!failed(call(Entry::CustomOpDomain_Add, made, op)), "an operator cannot be added");

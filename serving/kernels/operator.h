@@ -114,14 +114,7 @@ class Context {
     return Tensor(value);
   }
 
-  // Return whether the node has this optional output.
-  bool wants(size_t index) const {
-    size_t number = 0;
-    call(Entry::KernelContext_GetOutputCount, static_cast<const OrtKernelContext*>(context_), &number);
-    return index < number;
-  }
-
-  // Allocate an output; null if nobody wants it.
+  // Allocate an output.
   Tensor output(size_t index, const Shape& shape) const {
     OrtValue* value = nullptr;
     require(!failed(call(Entry::KernelContext_GetOutput, context_, index, shape.data(), shape.size(), &value)),

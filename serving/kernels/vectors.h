@@ -73,9 +73,6 @@ INLINE Floats load(const int8_t* p) {
 INLINE Floats load_first(const int8_t* p, int n) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)));
 }
-INLINE Floats widen(__m256i halves) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16)); }
-INLINE Floats load(const Bfloat16* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
-INLINE Floats load_first(const Bfloat16* p, int n) { return widen(_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
 INLINE void store_bytes(int8_t* p, Integers v, int n) { _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(v)); }
 INLINE void store_levels(uint8_t* p, Integers levels, int n) {  // adds 128
   _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(levels, all_integers(128))));
@@ -148,16 +145,6 @@ INLINE Floats load_first(const int8_t* p, int n) {
   std::memcpy(&bytes, p, n >= 8 ? 8 : n);
   return load(reinterpret_cast<const int8_t*>(&bytes));
 }
-INLINE Floats load(const Bfloat16* p) {
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-}
-INLINE Floats load_first(const Bfloat16* p, int n) {
-  Bfloat16 halves[kLanes] = {};
-  std::memcpy(halves, p, sizeof(Bfloat16) * (n >= kLanes ? kLanes : n));
-  return load(halves);
-}
-
 #if defined(__AVXVNNI__)
 constexpr bool kSignedLevels = false;
 INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, levels, weights); }

@@ -1,4 +1,4 @@
-"""RoPE, windows, caps, biases, weights and bfloat16 caches of the native self-attention, against
+"""RoPE, windows, caps and biases of the native self-attention, against
 plain loops and ONNX Runtime's GroupQueryAttention.
 """
 
@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from serving.engine.config import EngineConfig
-from serving.engine.runtime.session import open_session
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import Array
 from tests.serving.kernels.operators import run_nodes
@@ -69,7 +67,7 @@ def own(
 ) -> list[Array]:
     names = ["qkv", "past_key", "past_value", "total_lengths", "capacity", "cos", "sin", "bias"]
     inputs = [name if name in feeds else "" for name in names]
-    outputs = ["mixed", "key", "value", "weights"]
+    outputs = ["mixed", "key", "value"]
     attributes = attributes_of(sizes, options)
     node = helper.make_node("SelfAttention", inputs, outputs, domain="attendant", **attributes)
     return run_nodes([node], feeds, outputs, threads)
@@ -92,14 +90,11 @@ def operator(
     return run_nodes([node], feeds, ["mixed", "key", "value"])
 
 
-def plain(
-    sizes: tuple[int, int, int], feeds: dict[str, Array], options: dict[str, Any]
-) -> tuple[Array, Array]:
-    """Return mixed values and weights in double precision."""
+def plain(sizes: tuple[int, int, int], feeds: dict[str, Array], options: dict[str, Any]) -> Array:
+    """Return mixed values in double precision."""
     heads, kv_heads, size = sizes
     rows, tokens, _ = feeds["qkv"].shape
-    longest = feeds["total_lengths"].max(initial=0)
-    mixed, weights = np.zeros((rows, tokens, heads, size)), np.zeros((rows, heads, tokens, longest))
+    mixed = np.zeros((rows, tokens, heads, size))
     keys, values = (feeds[name].astype(np.float64) for name in ("past_key", "past_value"))
     for row, token in np.ndindex(rows, tokens):
         at = feeds["total_lengths"][row] - tokens + token
@@ -115,10 +110,9 @@ def plain(
             if "bias" in feeds:
                 scores += feeds["bias"][row, head, token, start : at + 1]
             exponentials = np.exp(scores - scores.max())
-            own_weights = exponentials / exponentials.sum()
-            weights[row, head, token, start : at + 1] = own_weights
-            mixed[row, token, head] = own_weights @ values[row, shared, start : at + 1]
-    return mixed.reshape(rows, tokens, -1), weights
+            weights = exponentials / exponentials.sum()
+            mixed[row, token, head] = weights @ values[row, shared, start : at + 1]
+    return mixed.reshape(rows, tokens, -1)
 
 
 def rotated(vectors: Array, feeds: dict[str, Array], at: int) -> Array:
@@ -142,10 +136,8 @@ def test_it_is_a_plain_loop(
 ) -> None:
     for rows, threads in ((1, 1), (13, 2)):
         feeds = inputs_of(sizes, rows, tokens, **flags(options))
-        mixed, _, _, weights = own(sizes, feeds, options, threads)
-        expected, expected_weights = plain(sizes, feeds, options)
-        assert np.abs(mixed - expected).max() < TOLERANCE
-        assert np.abs(weights - expected_weights).max() < TOLERANCE
+        mixed, _, _ = own(sizes, feeds, options, threads)
+        assert np.abs(mixed - plain(sizes, feeds, options)).max() < TOLERANCE
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -171,12 +163,8 @@ def test_a_row_has_the_same_bits_alone(threads: int) -> None:
         alone = {
             name: each if name in shared else each[row : row + 1] for name, each in feeds.items()
         }
-        mixed, key, value, weights = own((8, 2, 40), alone, options)
-        for one, all_rows in zip((mixed, key, value), together[:3], strict=True):
+        for one, all_rows in zip(own((8, 2, 40), alone, options), together, strict=True):
             assert np.array_equal(one[0], all_rows[row])
-        length = weights.shape[-1]
-        assert np.array_equal(weights[0], together[3][row, ..., :length])
-        assert not together[3][row, ..., length:].any()
 
 
 def test_wrong_tables_and_biases_are_errors() -> None:
@@ -197,7 +185,7 @@ def test_wrong_tables_and_biases_are_errors() -> None:
         own(sizes, {name: each for name, each in feeds.items() if name != "sin"}, {})
 
 
-def test_cross_attention_gives_weights_and_zeros_for_a_row_without_memory() -> None:
+def test_cross_attention_gives_zeros_for_a_row_without_memory() -> None:
     heads, size, rows, source = 3, 24, 130, 19
     random = np.random.default_rng(0)
     memory = (rows, heads, source, size)
@@ -206,70 +194,17 @@ def test_cross_attention_gives_weights_and_zeros_for_a_row_without_memory() -> N
     feeds["lengths"] = random.integers(0, source + 1, rows).astype(np.int32)
     feeds["lengths"][:2] = 0, source
     attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
-    outputs = ["mixed", "weights"]
+    outputs = ["mixed"]
     node = helper.make_node(
         "CrossAttention", list(feeds), outputs, domain="attendant", **attributes
     )
-    mixed, weights = run_nodes([node], feeds, outputs, threads=2)
+    [mixed] = run_nodes([node], feeds, outputs, threads=2)
     scores = np.einsum("bhd,bhsd->bhs", feeds["query"].reshape(rows, heads, size), feeds["keys"])
     within = np.arange(source) < feeds["lengths"][:, None, None]
     exponentials = np.where(within, np.exp(scores - scores.max(-1, keepdims=True)), 0)
-    expected = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
-    found = np.einsum("bhs,bhsd->bhd", expected, feeds["values"]).reshape(mixed.shape)
-    assert np.abs(weights[:, :, 0] - expected).max() < TOLERANCE
-    assert np.abs(mixed - found).max() < 1e-5
-    assert not mixed[0].any() and not weights[0].any()
-    assert not weights[:, :, 0][~np.broadcast_to(within, expected.shape)].any()
-    one, one_weights = run_nodes([node], {n: each[2:3] for n, each in feeds.items()}, outputs)
-    assert np.array_equal(one[0], mixed[2]) and np.array_equal(one_weights[0], weights[2])
-
-
-def halves_of(x: Array) -> Array:
-    """Round to bfloat16, halves to even: uint16."""
-    bits = x.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
-
-
-def floats_of(halves: Array) -> Array:
-    return (halves.astype(np.uint32) << 16).view(np.float32)
-
-
-@pytest.mark.parametrize("sizes", HEADS, ids=str)
-def test_bfloat16_caches_are_rounded_floats(sizes: tuple[int, int, int]) -> None:
-    """The result has the bits of floats that were rounded before, and caches change in place."""
-    heads, _, size = sizes
-    rows, kind = 5, TensorProto.BFLOAT16
-    feeds = inputs_of(sizes, rows, rotary=False, bias=False)
-    caches = {name: halves_of(feeds[name]) for name in ("past_key", "past_value")}
-    feeds |= {name: floats_of(each) for name, each in caches.items()}
-    qkv = feeds["qkv"]
-    qkv[..., heads * size :] = floats_of(halves_of(qkv[..., heads * size :].copy()))
-    expected = own(sizes, feeds, {})
-
-    names, outputs = ["qkv", "past_key", "past_value", "total_lengths"], ["mixed", "key", "value"]
-    node = helper.make_node(
-        "Bfloat16SelfAttention", names, outputs, domain="attendant", **attributes_of(sizes, {})
-    )
-    types = [TensorProto.FLOAT, kind, kind, TensorProto.INT32]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [node],
-        "node",
-        [info(n, t, [None] * feeds[n].ndim) for n, t in zip(names, types, strict=True)],
-        [info(n, t, None) for n, t in zip(outputs, (TensorProto.FLOAT, kind, kind), strict=True)],
-    )
-    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("attendant", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
-    opened = open_session(model.SerializeToString(), EngineConfig(threads=1, device="cpu"))
-    binding = opened.io_binding()
-    binding.bind_output("mixed")
-    binding.bind_cpu_input("qkv", qkv)
-    binding.bind_cpu_input("total_lengths", feeds["total_lengths"])
-    for name, output in (("past_key", "key"), ("past_value", "value")):
-        place = ("cpu", 0, kind, caches[name].shape, caches[name].ctypes.data)
-        binding.bind_input(name, *place)
-        binding.bind_output(output, *place)
-    opened.run_with_iobinding(binding)
-    assert np.array_equal(binding.get_outputs()[0].numpy(), expected[0])
-    for name, floats in (("past_key", expected[1]), ("past_value", expected[2])):
-        assert np.array_equal(floats_of(caches[name]), floats)
+    weights = exponentials / np.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
+    expected = np.einsum("bhs,bhsd->bhd", weights, feeds["values"]).reshape(mixed.shape)
+    assert np.abs(mixed - expected).max() < 1e-5
+    assert not mixed[0].any()
+    [one] = run_nodes([node], {n: each[2:3] for n, each in feeds.items()}, outputs)
+    assert np.array_equal(one[0], mixed[2])

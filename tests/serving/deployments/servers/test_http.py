@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 EN_FR = {"source": "en", "target": "fr"}
-TRANSLATE = ("/translate", {"q": "A dog runs. " * 100, **EN_FR})
+TRANSLATE = ("/translate", {"q": "A dog runs. " * 100, "num_beams": 4, **EN_FR})
 COMPLETE = ("/v1/completions", {"model": "llama-en", "prompt": "It was", "max_tokens": 20})
 LONG = {"model": "far-llama", "max_tokens": 3000, "ignore_eos": True}
 COMPLETE_LONG = (COMPLETE[0], {**COMPLETE[1], **LONG})
