@@ -278,6 +278,26 @@ def attention_to_states(key_dim: int, padding: int, is_additive: bool) -> str:
 """
 
 
+# x and u: f32 [batch, 4 * dim], the products of a cell's input and of its hidden state, in blocks
+# input, forget, new, output; memory: f32 [batch, dim]. See `models.layers.equations.lstm`.
+LSTM_CELL = f"""
+<{OPSETS}>
+LstmCell (x, u, memory) => (hidden, next_memory) {{
+    gates = Add (x, u)
+    i, f, g, o = Split <axis = -1, num_outputs = 4> (gates)
+    input = Sigmoid (i)
+    candidate = Tanh (g)
+    fresh = Mul (input, candidate)
+    forget = Sigmoid (f)
+    kept = Mul (forget, memory)
+    next_memory = Add (kept, fresh)
+    output = Sigmoid (o)
+    seen = Tanh (next_memory)
+    hidden = Mul (output, seen)
+}}
+"""
+
+
 @cache
 def parsed(text: str) -> ir.Function:
     """Return the function that a text in ONNX's notation defines."""

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from export.graph.functions import LSTM_CELL, parsed
 from export.graph.writer import Array, Value
 from export.layers.attention import is_real
 from export.layers.basic import Layers
@@ -46,10 +47,15 @@ class CellStep:
 
     def __init__(self, layers: Layers, cell: str, name: str, weight: Array, bias: Array) -> None:
         self._layers, self._cell, self._name = layers, CELLS[cell], name
+        self._kind = cell
         self._weight, self._bias, self._dim = weight, bias, weight.shape[1]
 
     def __call__(self, x: Value, state: State) -> State:
         """Return the next state, given x [batch, num_gates * hidden], the projected input."""
+        if self._kind == "lstm" and self._layers.dtype == "float32":
+            inputs = x, self.times(state[0], 0, 4), state[1]
+            hidden, memory = self._layers.graph.call(parsed(LSTM_CELL), *inputs)
+            return hidden, memory
         following: State = self._cell.step(x, state, self)
         return following
 
