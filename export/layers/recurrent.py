@@ -5,13 +5,13 @@ Sources go through ONNX's own GRU or LSTM, in floats, and with other cells throu
 these two operators in fp32 and fp16; in bf16 they run in fp32 between two casts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from export.graph.functions import LSTM_CELL, parsed
+from export.graph.functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL, parsed
 from export.graph.writer import Array, Value
 from export.layers.attention import is_real
 from export.layers.basic import Layers
@@ -47,17 +47,35 @@ class CellStep:
 
     def __init__(self, layers: Layers, cell: str, name: str, weight: Array, bias: Array) -> None:
         self._layers, self._cell, self._name = layers, CELLS[cell], name
-        self._kind = cell
+        functions: dict[str, Callable[..., State]] = {
+            "lstm": self._lstm,
+            "gru": self._gru,
+            "gru-reset-before": self._gru_before,
+        }
+        self._function = functions.get(cell) if layers.dtype == "float32" else None
         self._weight, self._bias, self._dim = weight, bias, weight.shape[1]
 
     def __call__(self, x: Value, state: State) -> State:
         """Return the next state, given x [batch, num_gates * hidden], the projected input."""
-        if self._kind == "lstm" and self._layers.dtype == "float32":
-            inputs = x, self.times(state[0], 0, 4), state[1]
-            hidden, memory = self._layers.graph.call(parsed(LSTM_CELL), *inputs)
-            return hidden, memory
+        if self._function is not None:
+            return self._function(x, *state)
         following: State = self._cell.step(x, state, self)
         return following
+
+    def _lstm(self, x: Value, hidden: Value, memory: Value) -> State:
+        return self._call(LSTM_CELL, x, self.times(hidden, 0, 4), memory)
+
+    def _gru(self, x: Value, hidden: Value) -> State:
+        return self._call(GRU_CELL, x, self.times(hidden, 0, 3), hidden)
+
+    def _gru_before(self, x: Value, hidden: Value) -> State:
+        u = self.times(hidden, 0, 2)
+        (reset,) = self._call(GRU_RESET, x, u, hidden)
+        return self._call(GRU_UPDATE, x, u, self.times(reset, 2, 3), hidden)
+
+    def _call(self, function: str, *inputs: Value) -> State:
+        types = [inputs[0].dtype] * len(parsed(function).outputs)
+        return tuple(self._layers.graph.call(parsed(function), *inputs, types=types))
 
     def times(self, hidden: Value, first: int, last: int) -> Value:
         rows = slice(first * self._dim, last * self._dim)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from export.graph.functions import SSRU_CELL, parsed
 from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.transformer import BaseTransformerGraph
@@ -22,21 +23,30 @@ class TransformerSSRUGraph(BaseTransformerGraph[TransformerSSRUConfig]):
     def read_target(self, x: Value, layer: int) -> Value:
         name = f"decoder.layers.{layer}.recurrence"
         (state,) = self.past_states[layer]
-        forget, new = self._project(self.before_sublayer(x, f"{name}_norm"), name)
-        kept = self.graph.state_input(state) - new
-        cell = new + forget.sigmoid() * kept
+        gates = self._project(self.before_sublayer(x, f"{name}_norm"), name)
+        found, cell = self._step(gates, self.graph.state_input(state))
         self.graph.next_state(state, cell)
-        return self.after_sublayer(x, cell.relu(), f"{name}_norm")
+        return self.after_sublayer(x, found, f"{name}_norm")
 
-    def _project(self, x: Value, name: str) -> list[Value]:
-        """Return W_t x + b_f and W x, computed in one product."""
+    def _step(self, gates: Value, memory: Value) -> tuple[Value, Value]:
+        """Return relu(c') and c'."""
+        if self.layers.dtype == "float32":
+            types = [gates.dtype, gates.dtype]
+            found, cell = self.graph.call(parsed(SSRU_CELL), gates, memory, types=types)
+            return found, cell
+        dim = self.config.d_model
+        forget, new = self.graph.split(gates, [dim, dim])
+        cell = new + forget.sigmoid() * (memory - new)
+        return cell.relu(), cell
+
+    def _project(self, x: Value, name: str) -> Value:
+        """Return W_t x + b_f and W x side by side."""
         dim, weights = self.config.d_model, self.layers.weights
         names = [f"{name}.{part}.weight" for part in ("forget", "input")]
         weight = np.concatenate([weights.take(each, dim, dim) for each in names])
         bias = np.append(weights.take(f"{name}.forget.bias", dim), np.zeros(dim, np.float32))
         channels = weights.channels(names, [dim, dim])
-        joined = self.layers.project(x, f"{name}.forget+input", weight, bias, channels)
-        return self.graph.split(joined, [dim, dim])
+        return self.layers.project(x, f"{name}.forget+input", weight, bias, channels)
 
 
 build = TransformerSSRUGraph.build

@@ -1,11 +1,14 @@
 """Recurrent cells and attention to states of the native kernels, against ONNX Runtime's nodes."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import helper
 
+from export.graph.functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL, SSRU_CELL
 from serving.kernels.library import native_kernels
-from tests.serving.kernels.models import Array
+from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
 from tests.serving.kernels.operators import run_nodes
 
 pytestmark = pytest.mark.skipif(
@@ -13,114 +16,69 @@ pytestmark = pytest.mark.skipif(
 )
 
 DIMS, ROWS = [3, 7, 16, 40, 1000], [1, 3, 130]
-Node = tuple[str, list[str], list[str]]
-
-# What `models.layers.equations` becomes in a graph, with blocks already split: x0, u0, ...
-GRU: list[Node] = [
-    ("Add", ["x0", "u0"], ["reset_in"]),
-    ("Sigmoid", ["reset_in"], ["reset"]),
-    ("Add", ["x1", "u1"], ["update_in"]),
-    ("Sigmoid", ["update_in"], ["update"]),
-    ("Mul", ["reset", "u2"], ["recurrent"]),
-    ("Add", ["x2", "recurrent"], ["new_in"]),
-    ("Tanh", ["new_in"], ["new"]),
-    ("Sub", ["state", "new"], ["kept"]),
-    ("Mul", ["update", "kept"], ["weighted"]),
-    ("Add", ["new", "weighted"], ["next"]),
-]
-GRU_RESET: list[Node] = [*GRU[:2], ("Mul", ["reset", "state"], ["next"])]
-GRU_UPDATE: list[Node] = [*GRU[2:4], ("Add", ["x2", "u_new"], ["new_in"]), *GRU[6:]]
-LSTM: list[Node] = [
-    *[("Add", [f"x{i}", f"u{i}"], [f"in{i}"]) for i in range(4)],
-    *[("Sigmoid", [f"in{i}"], [f"gate{i}"]) for i in (0, 1, 3)],
-    ("Tanh", ["in2"], ["new"]),
-    ("Mul", ["gate0", "new"], ["fresh"]),
-    ("Mul", ["gate1", "state"], ["kept"]),
-    ("Add", ["kept", "fresh"], ["next_state"]),
-    ("Tanh", ["next_state"], ["seen"]),
-    ("Mul", ["gate3", "seen"], ["next"]),
-]
-SSRU: list[Node] = [
-    ("Sigmoid", ["x0"], ["forget"]),
-    ("Sub", ["state", "x1"], ["difference"]),
-    ("Mul", ["forget", "difference"], ["kept"]),
-    ("Add", ["x1", "kept"], ["next_state"]),
-    ("Relu", ["next_state"], ["next"]),
-]
-# operator, its inputs, blocks of x and of u, nodes, outputs
-CELLS = {
-    "GruCell": (["x", "u", "state"], 3, 3, GRU, ["next"]),
-    "GruReset": (["x", "u", "state"], 3, 2, GRU_RESET, ["next"]),
-    "GruUpdate": (["x", "u", "u_new", "state"], 3, 2, GRU_UPDATE, ["next"]),
-    "LstmCell": (["x", "u", "state"], 4, 4, LSTM, ["next", "next_state"]),
-    "SsruCell": (["x", "state"], 2, 0, SSRU, ["next", "next_state"]),
+# The function, the number of blocks of each of its inputs, and its outputs.
+CELLS: dict[str, tuple[str, dict[str, int], list[str]]] = {
+    "gru": (GRU_CELL, {"x": 3, "u": 3, "hidden": 1}, ["next"]),
+    "reset": (GRU_RESET, {"x": 3, "u": 2, "hidden": 1}, ["recurrent"]),
+    "update": (GRU_UPDATE, {"x": 3, "u": 2, "u_new": 1, "hidden": 1}, ["next"]),
+    "lstm": (LSTM_CELL, {"x": 4, "u": 4, "memory": 1}, ["hidden", "next_memory"]),
+    "ssru": (SSRU_CELL, {"gates": 2, "memory": 1}, ["out", "next_memory"]),
 }
 
 
 def cell_inputs(cell: str, rows: int, dim: int) -> dict[str, Array]:
-    names, x_blocks, u_blocks, *_ = CELLS[cell]
+    _, blocks, _ = CELLS[cell]
     random = np.random.default_rng(rows + dim)
-    blocks = {"x": x_blocks, "u": u_blocks}
     feeds = {
-        name: (random.standard_normal((rows, blocks.get(name, 1) * dim)) * 3).astype(np.float32)
-        for name in names
+        name: (random.standard_normal((rows, number * dim)) * 3).astype(np.float32)
+        for name, number in blocks.items()
     }
-    feeds["x"][0, :3] = 40, -40, 0
+    next(iter(feeds.values()))[0, :3] = 40, -40, 0
     return feeds
 
 
-def step(cell: str, feeds: dict[str, Array], threads: int = 1) -> list[Array]:
-    names, *_, outputs = CELLS[cell]
-    return run_nodes(
-        [helper.make_node(cell, names, outputs, domain="attendant")], feeds, outputs, threads
+def model(cell: str) -> bytes:
+    text, blocks, outputs = CELLS[cell]
+    sizes: list[Any] = [None, None]
+    return model_of(
+        text, [(name, FLOAT, sizes) for name in blocks], [(name, FLOAT, sizes) for name in outputs]
     )
-
-
-def plain_step(cell: str, feeds: dict[str, Array]) -> list[Array]:
-    _, x_blocks, u_blocks, nodes, outputs = CELLS[cell]
-    split: dict[str, Array] = {each: feeds[each] for each in ("state", "u_new") if each in feeds}
-    for name, number in (("x", x_blocks), ("u", u_blocks)):
-        if name in feeds:
-            parts = np.split(feeds[name], number, axis=-1)
-            split |= {f"{name}{i}": np.ascontiguousarray(part) for i, part in enumerate(parts)}
-    used = {each for _, inputs, _ in nodes for each in inputs}
-    split = {name: value for name, value in split.items() if name in used}
-    return run_nodes([helper.make_node(*node) for node in nodes], split, outputs)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_has_the_bits_of_the_operators(cell: str, rows: int, threads: int) -> None:
+    fast, plain = native(model(cell), threads), portable(model(cell))
     for dim in DIMS:
         feeds = cell_inputs(cell, rows, dim)
-        for found, plain in zip(step(cell, feeds, threads), plain_step(cell, feeds), strict=True):
-            assert np.array_equal(found, plain), dim
+        for found, expected in zip(fast(feeds), plain(feeds), strict=True):
+            assert np.array_equal(found, expected), dim
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_row_of_a_cell_has_the_same_bits_alone(cell: str) -> None:
-    feeds = cell_inputs(cell, 130, 40)
-    together = step(cell, feeds, threads=2)
+    feeds, run = cell_inputs(cell, 130, 40), native(model(cell), threads=2)
+    together = run(feeds)
     for row in (0, 7, 129):
-        alone = step(cell, {name: each[row : row + 1] for name, each in feeds.items()})
+        alone = run({name: each[row : row + 1] for name, each in feeds.items()})
         for one, all_rows in zip(alone, together, strict=True):
             assert np.array_equal(one[0], all_rows[row])
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_inputs_that_do_not_fit_a_cell_are_errors(cell: str) -> None:
-    feeds = cell_inputs(cell, 4, 16)
+    feeds, run = cell_inputs(cell, 4, 16), native(model(cell))
     for name in feeds:
-        for wrong in (feeds[name][:3], feeds[name][:, :-1], feeds[name][0]):
-            with pytest.raises(Exception, match=r"do not fit its state|must be \[batch, dim\]"):
-                step(cell, {**feeds, name: np.ascontiguousarray(wrong)})
+        for wrong in (feeds[name][:3], feeds[name][:, :-1]):
+            with pytest.raises(Exception, match="do not fit its state"):
+                run({**feeds, name: np.ascontiguousarray(wrong)})
 
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_without_rows(cell: str) -> None:
     feeds = {name: each[:0] for name, each in cell_inputs(cell, 1, 16).items()}
-    assert all(each.shape == (0, 16) for each in step(cell, feeds))
+    assert all(each.shape == (0, 16) for each in native(model(cell))(feeds))
 
 
 def memory_inputs(rows: int, source: int, key_dim: int, value_dim: int) -> dict[str, Array]:
