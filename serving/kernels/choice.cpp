@@ -1,7 +1,7 @@
 // TokenChoice: the likeliest tokens of each row, in one pass over its scores.
 //
-//   scores: f32 [batch, columns], wants_logp: bool [] -> top_logp: f32 [batch, number], top_ids: int64 [batch, number],
-//   log_normaliser: f32 [batch]
+//   scores: f32 [batch, columns]       wants_logp: bool [], optional
+//   -> top_logp: f32 [batch, number], top_ids: int64 [batch, number], log_normaliser: f32 [batch]
 //
 // Attribute number: how many, 1 to 64. They come greatest first, of equals the lowest column first,
 // as from TopK. log_normaliser is log(sum(e**score)), and top_logp the scores less that: LogSoftmax to
@@ -30,8 +30,8 @@ void TokenChoice::compute(const Context& context) const {
   const int64_t rows = shape[0], columns = shape[1];
   const float* const scores = scores_in.data<float>();
   const Tensor wanted = context.input(1);
-  require(count(wanted.shape()) == 1, "TokenChoice: wants_logp must be one value");
-  const bool wants_logp = *wanted.data<bool>();
+  require(!wanted || count(wanted.shape()) == 1, "TokenChoice: wants_logp must be one value");
+  const bool wants_logp = !wanted || *wanted.data<bool>();
   float* const top_logp = context.output(0, {rows, number}).data<float>();
   int64_t* const top_ids = context.output(1, {rows, number}).data<int64_t>();
   float* const normaliser = context.output(2, {rows}).data<float>();

@@ -7,7 +7,7 @@
 class TokenChoice {
  public:
   static constexpr const char* kName = "TokenChoice";
-  static constexpr Port kInputs[] = {{kFloat}, {kBool}};
+  static constexpr Port kInputs[] = {{kFloat}, {kBool, kOptional}};
   static constexpr Port kOutputs[] = {{kFloat}, {kInt64}, {kFloat}};
 
   explicit TokenChoice(const Info& info);

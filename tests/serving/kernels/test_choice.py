@@ -66,6 +66,14 @@ def test_without_log_probabilities_scores_are_relative_to_the_greatest() -> None
     assert np.array_equal(top, np.take_along_axis(scores, ids, axis=1) - largest[:, None])
 
 
+def test_log_probabilities_are_wanted_where_nothing_is_said() -> None:
+    scores, outputs = scores_of(3, 5000), ["top_logp", "top_ids", "log_normaliser"]
+    node = helper.make_node("TokenChoice", ["scores"], outputs, domain="attendant", number=20)
+    found = run_nodes([node], {"scores": scores}, outputs)
+    for each, expected in zip(found, choose(scores), strict=True):
+        assert np.array_equal(each, expected)
+
+
 def test_of_equals_the_first_comes_first() -> None:
     """Few different scores, in rising and in falling order, and all equal."""
     random = np.random.default_rng(0)
