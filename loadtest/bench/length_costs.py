@@ -174,7 +174,7 @@ def rises(points: Sequence[Point], phase: str) -> bool:
 
 PRODUCTS = (
     *("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "Gemm", "FusedMatMul"),
-    "QuantizedLinear",
+    *("QuantizedLinear", "BlockQuantizedLinear"),
 )
 
 
