@@ -263,18 +263,15 @@ class DecoderAttentionWeights:
 
     def none(self, qkv: Value) -> Value:
         """Return weights of no positions: f32 [batch, heads, tokens, 0]."""
-        graph = qkv.graph
-        lengths = qkv.length(0), graph.ints(self.heads.num_heads), qkv.length(1), graph.ints(0)
-        nothing: Value = graph.op.ConstantOfShape(graph.op.Concat(*lengths, axis=0))
-        return nothing
+        return split_heads(self._query(qkv), self.heads)[:, :, :, :0].cast("float32")
 
     def weights(self, qkv: Value, keys: Value) -> Value:
         """Return weights f32 [batch, heads, tokens, attended] of tokens, qkv [batch, tokens, all],
         over positions so far, their own included. keys: [batch, kv_heads, capacity, head_dim].
         """
-        heads = self.heads
-        query = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
-        own = positions_from_zero(query.max(-1, keepdims=False)) + self.past_lengths.unsqueeze(1)
+        heads, query = self.heads, self._query(qkv)
+        like = query.cast("float32").max(-1, keepdims=False)  # CUDA has no maximum of bf16
+        own = positions_from_zero(like) + self.past_lengths.unsqueeze(1)
         queries = _rotated(split_heads(query, heads), own, heads)
         scores = _scores(queries, keys[:, :, : self.attended], heads)
         if heads.cap is not None:
@@ -282,6 +279,11 @@ class DecoderAttentionWeights:
         if self.bias is not None:
             scores = scores + self.bias[:, :, :, : self.attended].cast("float32")
         return softmax_within(scores, self._within(scores, own))
+
+    def _query(self, qkv: Value) -> Value:
+        heads = self.heads
+        query: Value = qkv.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])[0]
+        return query
 
     def _within(self, scores: Value, own: Value) -> Value:
         """Return which positions each token may attend to: [batch, 1, tokens, attended]."""
