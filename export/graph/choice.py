@@ -66,9 +66,11 @@ def choose(graph: GraphWriter, logits: Value, columns: Columns) -> None:
 
 def choose_on_device(graph: GraphWriter, logits: Value, columns: Columns) -> None:
     """Write the outputs for devices, without branches, as their runs are recorded."""
-    logp, normaliser = _log_probabilities(graph, logits)
+    logp = graph.op.LogSoftmax(logits, axis=-1)
     window = graph.ints(columns.window)
     top_logp, places = graph.op.TopK(logp, window, axis=-1, _outputs=2)
+    best = graph.op.GatherElements(logits, places[:, :1], axis=1)
+    normaliser = (best - top_logp[:, :1]).squeeze(1)
     _write(graph, columns, {LOGP: logp}, (normaliser, top_logp, places))
 
 
@@ -94,14 +96,6 @@ def filled_up(weight: Array, bias: Array | None) -> tuple[Array, Array | None]:
         return weight, bias
     never = np.full(missing, -np.inf, bias.dtype)
     return np.pad(weight, ((0, missing), (0, 0))), np.concatenate([bias, never])
-
-
-def _log_probabilities(graph: GraphWriter, logits: Value) -> tuple[Value, Value]:
-    """Return log-probabilities [batch, scored], and what was subtracted from the logits [batch]."""
-    op, first = graph.op, graph.ints(0)
-    logp = op.LogSoftmax(logits, axis=-1)
-    shift = op.Gather(logits, first, axis=1) - op.Gather(logp, first, axis=1)
-    return logp, shift.squeeze(1)
 
 
 SCAN_BLOCK = 256

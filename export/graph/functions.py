@@ -202,9 +202,10 @@ TokenChoice <number> (scores, wants_logp) => (top_logp, top_ids, log_normaliser)
     normaliser = If (wants_logp) <
         then_branch = normalised () => (shift) {{
             logp = LogSoftmax <axis = -1> (scores)
-            first_score = Slice (scores, start, end, last_axis)
-            first_logp = Slice (logp, start, end, last_axis)
-            shift = Sub (first_score, first_logp)
+            best_score = Slice (best, start, end, last_axis)
+            best_id = Slice (top_ids, start, end, last_axis)
+            best_logp = GatherElements <axis = 1> (logp, best_id)
+            shift = Sub (best_score, best_logp)
         }},
         else_branch = greatest () => (largest) {{
             largest = Slice (best, start, end, last_axis)

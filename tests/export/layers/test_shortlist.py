@@ -126,8 +126,7 @@ def test_a_shortlist_is_the_vocabulary_without_the_rest(tmp_path: Path, kind: st
         logp = row["logp"][shortlist].astype(np.float64)
         expected = logp - np.log(np.exp(logp).sum())
         real = expected > -50
-        rounding = 8 * np.spacing(abs(own["log_normaliser"]))  # logits may be large
-        assert np.abs(own["logp"] - expected)[real].max() < 1e-5 + rounding
+        assert np.abs(own["logp"] - expected)[real].max() < 1e-5
         best = shortlist[np.argsort(-own["logp"], kind="stable")][:20]
         assert own["top_ids"].tolist() == best.tolist()
         assert np.array_equal(own["top_logp"], np.sort(own["logp"])[::-1][:20])
