@@ -29,7 +29,7 @@ def _of_file(place: Place, name: str) -> Finding:
     done = subprocess.run(
         _command(place, name, report),
         cwd=ROOT,
-        env={**os.environ, "ATTENDANT_TEST_DEVICE": place.device, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "ATTENDANT_TEST_DEVICE": place.device, "PYTHONPATH": _path()},
     )
     if not report.exists():
         raise RuntimeError(f"pytest ended with status {done.returncode} and no report")
@@ -38,6 +38,10 @@ def _of_file(place: Place, name: str) -> Finding:
     num_skipped = sum(case.find("skipped") is not None for case in cases)
     assert len(cases) > num_skipped, f"{name}: nothing ran"
     return none_of(f"{name}: tests that fail", failed, f"of {len(cases) - num_skipped}")
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 
 def _command(place: Place, name: str, report: Path) -> list[str]:

@@ -4,8 +4,10 @@ All inputs and outputs of a graph are bound once per shape, so that a decoding s
 runner works with rows and tensors, and is independent of requests and architectures.
 """
 
+import gc
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -195,11 +197,12 @@ class Runner:
     def _record(self) -> None:
         if self._recording is None:
             return
-        for _ in self.states.walk():
-            for rows in reversed(all_rows(self._grid, self._batch.slots)):
-                self._batch.pad(rows)
-                arrays = self._decode_arrays(rows)
-                self._bound[rows, self.states.place, LOGP_ONLY] = self._recording.record(*arrays)
+        with _no_garbage_collection():
+            for _ in self.states.walk():
+                for rows in reversed(all_rows(self._grid, self._batch.slots)):
+                    self._batch.pad(rows)
+                    run = self._recording.record(*self._decode_arrays(rows))
+                    self._bound[rows, self.states.place, LOGP_ONLY] = run
 
     def _fit(self, num_rows: int) -> None:
         fitted = self.exchange.fit(num_rows)
@@ -236,6 +239,21 @@ class Runner:
         states = self.states.outputs(first, last).items()
         outputs |= {name: array for name, array in states if name in self._output_names}
         return inputs | self.states.inputs(first, last), outputs
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect garbage before, and none within: CUDA forbids to free memory while it records, and a
+    session of ONNX Runtime that is collected then ends the process.
+    """
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 Scratch = Callable[[int, int], dict[str, Array]]
