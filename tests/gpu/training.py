@@ -86,7 +86,9 @@ def _waits(learner: Learner, config: Any) -> list[str]:
             learner.learn(batch, 1.0)
         torch.cuda.set_sync_debug_mode("default")
     places = {
-        f"{each.filename}:{each.lineno}" for each in caught if "synchroniz" in str(each.message)
+        f"{each.filename}:{each.lineno}"
+        for each in caught
+        if "called a synchronizing" in str(each.message)
     }
     return sorted(places)
 

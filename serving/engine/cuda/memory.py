@@ -7,7 +7,7 @@ The rest of an engine's share of memory stays free for the intermediate results 
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -95,26 +95,46 @@ def _array_at(address: int, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def copy_blocks(target: Array, source: Array) -> Iterator[tuple[Pitched, Pitched, int, int]]:
-    """Split a copy into two-dimensional ones: (target, source, rows, bytes per row)."""
+    """Split a copy into few two-dimensional ones: (target, source, rows, bytes per row)."""
     assert target.shape == source.shape, (target.shape, source.shape)
-    inner = target.ndim
+    axes = _merged_axes(target, source)
     row_bytes = target.itemsize
-    while inner and target.strides[inner - 1] == source.strides[inner - 1] == row_bytes:
-        inner -= 1
-        row_bytes *= target.shape[inner]
-    outer = max(inner - 1, 0)
-    if inner and max(target.strides[outer], source.strides[outer]) > MAX_PITCH:
-        outer = inner  # row by row
-    rows = prod(target.shape[outer:inner])
-    for index in np.ndindex(target.shape[:outer]):
-        to, from_ = (_pitched(array, index, rows, row_bytes) for array in (target, source))
-        yield to, from_, rows, row_bytes
+    if axes and axes[-1].strides == (row_bytes, row_bytes):
+        row_bytes *= axes.pop().length
+    rows = Axis(1, (row_bytes, row_bytes))
+    if axes and max(axes[-1].strides) <= MAX_PITCH:
+        rows = axes.pop()
+    first = [array.__array_interface__["data"][0] for array in (target, source)]
+    for index in np.ndindex(*(axis.length for axis in axes)):
+        to, from_ = (
+            Pitched(
+                start + sum(i * axis.strides[side] for i, axis in zip(index, axes, strict=True)),
+                rows.strides[side],
+            )
+            for side, start in enumerate(first)
+        )
+        yield to, from_, rows.length, row_bytes
 
 
-def _pitched(array: Array, index: tuple[int, ...], rows: int, row_bytes: int) -> Pitched:
-    offset = sum(i * stride for i, stride in zip(index, array.strides, strict=False))
-    pitch = array.strides[len(index)] if rows > 1 else row_bytes
-    return Pitched(array.__array_interface__["data"][0] + offset, pitch)
+@dataclass(frozen=True)
+class Axis:
+    """An axis of two arrays of one shape. strides: of each, in bytes."""
+
+    length: int
+    strides: tuple[int, int]
+
+
+def _merged_axes(target: Array, source: Array) -> list[Axis]:
+    """Return the axes of both arrays, those as one that can be walked as one."""
+    merged: list[Axis] = []
+    for length, *strides in zip(target.shape, target.strides, source.strides, strict=True):
+        axis = Axis(length, (strides[0], strides[1]))
+        if length == 1:
+            continue
+        if merged and merged[-1].strides == tuple(length * stride for stride in axis.strides):
+            axis = replace(axis, length=merged.pop().length * length)
+        merged.append(axis)
+    return merged
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 # and a database in ~/.cache/Microsoft, and sends events to Microsoft.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+import ctypes
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,7 +86,10 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
     def load(name: str, is_recorded: bool = False) -> MirroredGraph:
         own = {**options, "enable_cuda_graph": str(int(is_recorded))}
         session = _open_graph(bundle, name, config, own)
-        return MirroredGraph(DeviceGraph(session, _run_options), mirror)
+        graph = DeviceGraph(session, _run_options)
+        if graph.host_inputs:
+            _keep_forever(session)
+        return MirroredGraph(graph, mirror)
 
     manifest = bundle.manifest
     if manifest.task.only_encodes:
@@ -107,6 +111,16 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         _select_on_device(manifest, load),
         encode_attention=encode_attention,
     )
+
+
+def _keep_forever(session: ort.InferenceSession) -> None:
+    """Keep a session until the process ends, and do not free it then.
+
+    The last host memory of a session with GRU or LSTM is freed by a callback on the stream. If the
+    session is freed first, the callback frees all of its memory, which CUDA forbids in callbacks,
+    and the process is aborted (onnxruntime-gpu 1.31.1). Replicas on a GPU keep their models anyway.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
 def _step_on_device(

@@ -50,13 +50,13 @@ def part(array: Array, index: Any) -> Array:
     return view if isinstance(view, np.ndarray) else array[..., None][index]
 
 
-def test_a_copy_between_spans_is_one_block_per_outer_index() -> None:
-    narrow = device_array(4096, (6, 4, 16, 8), "float32")
-    wide = device_array(2**20, (6, 4, 32, 8), "float32")
-    blocks = list(copy_blocks(wide[:, :, :16], narrow))
+def test_a_copy_between_spans_is_one_block_per_layer_for_all_rows_and_heads() -> None:
+    narrow = device_array(4096, (6, 4, 3, 16, 8), "float32")
+    wide = device_array(2**20, (6, 5, 3, 32, 8), "float32")
+    blocks = list(copy_blocks(wide[:, 1:, :, :16], narrow))
     assert len(blocks) == 6
     assert {(to.pitch, from_.pitch, rows, num) for to, from_, rows, num in blocks} == {
-        (32 * 8 * 4, 16 * 8 * 4, 4, 16 * 8 * 4)
+        (32 * 8 * 4, 16 * 8 * 4, 4 * 3, 16 * 8 * 4)
     }
 
 
