@@ -15,7 +15,7 @@ from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Finding, none_of
 from tests.gpu.parts import Place
 from tests.serving.engine.driving import Story, tell
-from tests.tiny import CONFIGS
+from tests.tiny import DECODERS
 
 NEW_TOKENS = 14
 ASKS: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ ASKS: dict[str, dict[str, Any]] = {
 
 
 def find(place: Place) -> Iterator[Finding]:
-    families = ["transformer", "recurrent-lm"] if place.is_tiny else [*CONFIGS]
+    families = ["transformer", "recurrent-lm"] if place.is_tiny else [*DECODERS]
     for precision in HALVES[place.device]:
         for family in families:
             bundle = tiny(family, {}, precision, place.folder / f"{family}-{precision}")

@@ -19,14 +19,14 @@ from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place
 from tests.serving.engine.driving import Story, run_all
-from tests.tiny import CONFIGS
+from tests.tiny import DECODERS
 
 LARGEST_ERROR = {"fp16": 0.02, "bf16": 0.15}  # in nats
 NEW_TOKENS = 16
 
 
 def find(place: Place) -> Iterator[Finding]:
-    num_outputs, families = (8, ["llama", "bahdanau"]) if place.is_tiny else (200, [*CONFIGS])
+    num_outputs, families = (8, ["llama", "bahdanau"]) if place.is_tiny else (200, [*DECODERS])
     for family in families:
         reference = tiny(family, {}, Precision.FP32, place.folder / family)
         scored, outputs = forced(reference, num_outputs // 4), greedy(reference, num_outputs)
