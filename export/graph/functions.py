@@ -107,6 +107,52 @@ Int8CrossAttention <num_heads, kv_num_heads, scale>
 """
 
 
+def weights_of_source(kv_heads: int, group: int, head_dim: int, keys: str) -> str:
+    """Return the function that gives the weights of cross-attention, f32 [batch, heads, source], 0
+    beyond a row's length.
+
+    query: f32 [batch, 1, heads * head_dim], multiplied by key_step if keys are levels; keys:
+    float32 or int8, as `keys` says, [batch, kv_heads, source, head_dim]; lengths: int32 [batch].
+    The softmax must not depend on how far the rows are padded: CumSum adds one position after the
+    other.
+    """
+    name = "Int8CrossAttentionWeights" if keys == "int8" else "CrossAttentionWeights"
+    return f"""
+<{OPSETS}>
+{name} <num_heads, kv_num_heads, scale> (query, keys, lengths) => (weights) {{
+    factor = Constant <value_float: float = @scale> ()
+    scaled = Mul (query, factor)
+    apart = Constant <value = int64[5] {{0, {kv_heads}, {group}, 1, {head_dim}}}> ()
+    queries = Reshape (scaled, apart)
+    floats = Cast <to = 1> (keys)
+    of_group = Constant <value = int64[1] {{2}}> ()
+    shared = Unsqueeze (floats, of_group)
+    products = Mul (queries, shared)
+    last_axis = Constant <value = int64[1] {{-1}}> ()
+    sums = ReduceSum <keepdims = 0> (products, last_axis)
+    together = Constant <value = int64[3] {{0, {kv_heads * group}, -1}}> ()
+    scores = Reshape (sums, together)
+    last = Constant <value = int64 {{-1}}> ()
+    is_number = Equal (scores, scores)
+    ones = Cast <to = 6> (is_number)
+    positions = CumSum (ones, last)
+    of_heads = Constant <value = int64[2] {{1, 2}}> ()
+    ends = Unsqueeze (lengths, of_heads)
+    within = LessOrEqual (positions, ends)
+    lowest = Constant <value = float {{-1e30}}> ()
+    zero = Constant <value = float {{0}}> ()
+    own = Where (within, scores, lowest)
+    greatest = ReduceMax <keepdims = 1> (own, last_axis)
+    below = Sub (own, greatest)
+    exponentials = Exp (below)
+    likelihood = Where (within, exponentials, zero)
+    running = CumSum (likelihood, last)
+    total = ReduceMax <keepdims = 1> (running, last_axis)
+    weights = Div (likelihood, total)
+}}
+"""
+
+
 # qkv: f32 [tokens, (num_heads + 2 * kv_num_heads) * head_dim], the tokens of rows packed row after
 # row; lengths: int32 [batch]; token_at: int32 [batch, source], the place of each padded token among
 # the packed ones; place_of: int64 [tokens], the places of the packed tokens among the padded ones;

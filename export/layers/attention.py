@@ -16,6 +16,7 @@ from export.graph.functions import (
     attention_to_states,
     parsed,
     quantize_memory,
+    weights_of_source,
 )
 from export.graph.model import Target
 from export.graph.writer import Value
@@ -255,20 +256,26 @@ def int8_cross_attention(
     return query.graph.call(parsed(INT8_CROSS_ATTENTION), *inputs, **heads.attributes)
 
 
-def attention_scores(query: Value, keys: Value, heads: Heads) -> Value:
-    """Return scores f32 [batch, heads, source] before the softmax, given a query [batch, 1,
-    query_dim] and keys [batch, kv_heads, source, head_dim].
+def cross_attention_weights(
+    query: Value, keys: Value, source_lengths: Value, heads: Heads
+) -> Value:
+    """Return the weights f32 [batch, heads, source] of a query [batch, 1, query_dim], 0 beyond a
+    row's length, given keys [batch, kv_heads, source, head_dim].
 
-    They are summed position by position, as a matrix product's order may depend on how many there
+    Scores are summed position by position, as a matrix product's order may depend on how many there
     are.
     """
-    queries = split_heads(query, heads).cast("float32")
-    keys = keys.cast("float32")
-    queries = queries * heads.scale
-    if heads.group == 1:
-        return (queries * keys).sum(-1)
+    if not heads.target.is_cuda:
+        text = weights_of_source(heads.num_kv_heads, heads.group, heads.head_dim, keys.dtype)
+        inputs, types = (query, keys, source_lengths), ["float32"]
+        [weights] = query.graph.call(parsed(text), *inputs, types=types, **heads.attributes)
+        return weights
+    queries = split_heads(query, heads).cast("float32") * heads.scale
     grouped = queries.reshape(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
-    return (grouped * keys.unsqueeze(2)).sum(-1).reshape(0, heads.num_heads, -1)
+    sums = (grouped * keys.cast("float32").unsqueeze(2)).sum(-1)
+    scores = sums.reshape(0, heads.num_heads, -1)
+    within = is_real(scores.max(1, keepdims=False), source_lengths).unsqueeze(1)
+    return softmax_within(scores, within)
 
 
 class SourceTokens:

@@ -11,12 +11,12 @@ from typing import TypeVar
 from export.graph.writer import Value, element_type
 from export.layers.attention import Heads, is_real, positions_from_zero
 from export.layers.basic import HeadLayout, Layers, head_layout
-from export.layers.memory import CrossAttention, ReadFloats
+from export.layers.memory import ReadFloats
 from export.layers.positions import AddedPositions
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.base import TranslationModelConfig
-from serving.bundle.manifest import SOURCE, StateKind, StateSpec
+from serving.bundle.manifest import SOURCE, AttentionKind, StateKind, StateSpec
 
 HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each (3.4)
 
@@ -87,12 +87,12 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
         source_lengths = graph.input("source_lengths", "int32", ())
         key_value = graph.state_input(self.keys), graph.state_input(self.values)
         memory = ReadFloats(self.heads, key_value)
-        attention = CrossAttention(self.attention_outputs, self.heads, source_lengths)
+        attend = self.attention_outputs.attend_to_source
         positions = self._positions("decoder", self.config.max_target_tokens)
         embedded = positions.add_target(self.words.embed(self.ids), past_lengths)
-        readout = self.decode(embedded, lambda x: attention.attend(self._as_head(x), memory))
+        readout = self.decode(embedded, lambda x: attend(self._as_head(x), memory, source_lengths))
         self.words.choose(readout.squeeze(1))
-        attention.finish()
+        self.attention_outputs.finish(AttentionKind.CROSS, self.heads.num_heads)
 
     def linear(
         self, x: Value, name: str, in_dim: int, out_dim: int, out_of: HeadLayout | None = None

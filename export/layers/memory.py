@@ -16,8 +16,8 @@ from export.layers.attention import (
     Heads,
     KeyValue,
     SourceTokens,
-    attention_scores,
     cross_attention,
+    cross_attention_weights,
     int8_cross_attention,
     is_real,
     positions_from_zero,
@@ -70,8 +70,8 @@ class ReadMemory(ABC):
         """Return what each head finds: [batch, 1, query_dim]."""
 
     @abstractmethod
-    def scores(self, query: Value) -> Value:
-        """Return scores of the source before the softmax: f32 [batch, heads, source]."""
+    def weights(self, query: Value, lengths: Value) -> Value:
+        """Return each head's weights over the source: f32 [batch, heads, source]."""
 
 
 class FloatMemory(SourceMemory):
@@ -98,8 +98,8 @@ class ReadFloats(ReadMemory):
     def attend(self, query: Value, lengths: Value) -> Value:
         return cross_attention(query, self._memory, lengths, self._heads)
 
-    def scores(self, query: Value) -> Value:
-        return attention_scores(query, self._memory[0], self._heads)
+    def weights(self, query: Value, lengths: Value) -> Value:
+        return cross_attention_weights(query, self._memory[0], lengths, self._heads)
 
 
 class Int8Memory(SourceMemory):
@@ -140,9 +140,9 @@ class ReadInt8(ReadMemory):
             self._graph.next_state(state, each)
         return found
 
-    def scores(self, query: Value) -> Value:
-        keys = self._memory[0].cast("float32")
-        return attention_scores(query * self._key_step, keys, self._heads)
+    def weights(self, query: Value, lengths: Value) -> Value:
+        levels = query * self._key_step
+        return cross_attention_weights(levels, self._memory[0], lengths, self._heads)
 
     def _per_head(self, step: Value) -> Value:
         """Repeat steps [batch, 1, kv_dim] for heads that share keys: [batch, 1, query_dim]."""
@@ -183,8 +183,19 @@ class AttentionOutputs:
         """Declare the input of how many target positions are put out: int64 [1]. Call it once."""
         return self._graph.input(ATTENDED, "int64", (1,), per_row=False)
 
+    def attend_to_source(self, query: Value, memory: "ReadMemory", lengths: Value) -> Value:
+        """Return what a decoder layer's heads find in the source. If the graph puts out attention,
+        the weights are computed beside the operator that mixes the values, so that all other
+        results stay the same.
+        """
+        if self.is_on:
+            self.add(AttentionKind.CROSS, memory.weights(query, lengths))
+        return memory.attend(query, lengths)
+
     def add(self, kind: AttentionKind, weights: Value) -> None:
-        """Add one layer's weights f32 [batch, heads, tokens, positions]."""
+        """Add one layer's weights f32 [batch, heads, tokens, positions], of cross-attention without
+        the tokens.
+        """
         self._layers.setdefault(kind, []).append(weights)
 
     def finish(self, kind: AttentionKind, num_heads: int) -> None:
@@ -200,39 +211,6 @@ class AttentionOutputs:
         axes = (shape.num_maps, *self._axes[kind])
         self._graph.output(ATTENTION_OUTPUTS[kind][1], weights, "float32", axes)
         self.shapes[kind] = shape
-
-
-class CrossAttention:
-    """Attention to the source, for all layers of one step graph.
-
-    If the graph puts out attention, the weights of all layers' heads are computed a second time,
-    beside the operator that mixes the values, so that all other results stay the same.
-    """
-
-    def __init__(
-        self, attention_outputs: AttentionOutputs, heads: Heads, source_lengths: Value
-    ) -> None:
-        self._attention_outputs, self._heads, self._source_lengths = (
-            attention_outputs,
-            heads,
-            source_lengths,
-        )
-        self._scores: list[Value] = []
-
-    def attend(self, query: Value, memory: ReadMemory) -> Value:
-        if self._attention_outputs.is_on:
-            self._scores.append(memory.scores(query))
-        return memory.attend(query, self._source_lengths)
-
-    def finish(self) -> None:
-        """Put out the weights, if the graph does, after all layers are written."""
-        if not self._attention_outputs.is_on:
-            return
-        any_head = self._scores[0].max(1, keepdims=False)  # for its shape
-        within = is_real(any_head, self._source_lengths).unsqueeze(1)
-        attention = softmax_within(any_head.graph.op.Concat(*self._scores, axis=1), within)
-        shape = AttentionShape(len(self._scores), self._heads.num_heads)
-        self._attention_outputs.put(AttentionKind.CROSS, attention, shape)
 
 
 def encoder_attention_weights(

@@ -8,7 +8,7 @@ from typing import TypeVar
 from export.graph.writer import Value
 from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import Layers, feed_forward, head_layout
-from export.layers.memory import CrossAttention, FloatMemory, Int8Memory, encoder_attention_weights
+from export.layers.memory import FloatMemory, Int8Memory, encoder_attention_weights
 from export.layers.positions import positions_of
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
@@ -53,8 +53,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
     def open(self) -> None:
         super().open()
         self.past_lengths = self.graph.input("past_lengths", "int32", ())
-        source_lengths = self.graph.input("source_lengths", "int32", ())
-        self.cross = CrossAttention(self.attention_outputs, self.heads, source_lengths)
+        self.source_lengths = self.graph.input("source_lengths", "int32", ())
         config = self.config
         self.positions = positions_of(self.layers, config, "decoder", config.max_target_tokens)
 
@@ -72,7 +71,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         x = self.begin(self.positions.add_target(embedded, self.past_lengths), "decoder")
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
-        self.cross.finish()
+        self.attention_outputs.finish(AttentionKind.CROSS, self.heads.num_heads)
         self.attention_outputs.finish(AttentionKind.DECODER, self.heads.num_heads)
         self.words.choose(self.finish(x, "decoder").squeeze(1))
 
@@ -88,7 +87,8 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         name = f"decoder.layers.{layer}.cross_attention"
         normed = self.before_sublayer(x, f"{name}_norm")
         query = self.project(normed, [f"{name}.query"], [self.heads.trained_query_dim])
-        update = self.join_heads(self.cross.attend(query, memory), name)
+        found = self.attention_outputs.attend_to_source(query, memory, self.source_lengths)
+        update = self.join_heads(found, name)
         x = self.after_sublayer(x, update, f"{name}_norm")
         return self.feed_forward(x, f"decoder.layers.{layer}")
 

@@ -12,6 +12,8 @@
 //   needs -> mixed f32, as large as the query. A row of length 0 gets zeros.
 // Int8CrossAttention: the same over int8 levels, with key_step and value_step f32 [batch, 1, heads *
 //   head_dim] -> mixed, keys, values (unchanged).
+// CrossAttentionWeights, Int8CrossAttentionWeights: query f32 [batch, 1, heads * head_dim], keys,
+//   lengths -> weights f32 [batch, heads, source], 0 beyond a row's length. A key_step must be in the query already.
 //
 // Attributes: num_heads, kv_num_heads, scale; of self-attention local_window_size and softcap, as
 // GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
@@ -39,6 +41,12 @@ constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of scores
 
 void check_head_dim(int64_t head_dim) {
   require(head_dim > 0 && head_dim <= kMostHeadDim, "attention: heads have at most 256 numbers");
+}
+
+void check_lengths(const int32_t* lengths, int64_t rows, int64_t source) {
+  for (int64_t row = 0; row < rows; row++) {
+    require(lengths[row] >= 0 && lengths[row] <= source, "cross-attention: a length exceeds the source");
+  }
 }
 
 size_t num_tasks(int64_t rows, int64_t kv_heads) { return size_t(rows * kv_heads); }
@@ -188,9 +196,7 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
               (!value_step || value_step.shape() == shape),
           "cross-attention: wrong shapes");
   const int32_t* lengths = lengths_in.data<int32_t>();
-  for (int64_t row = 0; row < rows; row++) {
-    require(lengths[row] >= 0 && lengths[row] <= source, "cross-attention: a length exceeds the source");
-  }
+  check_lengths(lengths, rows, source);
   float* const out = context.output(0, shape).data<float>();
   const int64_t group = options.heads / options.kv_heads;
   const size_t tasks = num_tasks(rows, options.kv_heads);
@@ -229,3 +235,37 @@ void Int8CrossAttention::compute(const Context& context) const {
   in_place<int8_t>(context, 1, keys, keys.shape());
   in_place<int8_t>(context, 2, values, values.shape());
 }
+
+template <class Element>
+void SourceWeights<Element>::compute(const Context& context) const {
+  const Tensor query = context.input(0), keys = context.input(1), lengths_in = context.input(2);
+  const Shape shape = query.shape(), memory = keys.shape();
+  require(shape.size() == 3 && shape[1] == 1 && memory.size() == 4, "attention weights: wrong shapes");
+  const int64_t rows = shape[0], source = memory[2], head_dim = memory[3];
+  check_head_dim(head_dim);
+  require(memory[0] == rows && memory[1] == options.kv_heads && shape[2] == options.heads * head_dim &&
+              lengths_in.shape() == Shape{rows},
+          "attention weights: wrong shapes");
+  const int32_t* lengths = lengths_in.data<int32_t>();
+  check_lengths(lengths, rows, source);
+  float* const out = context.output(0, {rows, options.heads, source}).data<float>();
+  const int64_t group = options.heads / options.kv_heads;
+  const size_t tasks = num_tasks(rows, options.heads);
+  if (tasks == 0) return;
+
+  context.parallel(tasks, [&](size_t task) {
+    const int64_t row = task / options.heads, head = task % options.heads;
+    AttentionHead<Element> each{};
+    each.query = query.data<float>() + task * head_dim;
+    each.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
+    each.length = lengths[row];
+    each.scale = options.scale;
+    each.scores = room_for(lengths[row] + kMostLanes);
+    each.out = out + task * source;
+    ::attend(kernels, each, head_dim);
+    std::fill(each.out + each.length, each.out + source, 0.0f);
+  });
+}
+
+template class SourceWeights<float>;
+template class SourceWeights<int8_t>;

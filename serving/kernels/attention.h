@@ -56,6 +56,34 @@ class CrossAttention : SourceAttention<float> {
   void compute(const Context& context) const;
 };
 
+// The weights of cross-attention alone, which few steps need: those that mix values do not write them.
+template <class Element>
+class SourceWeights {
+ public:
+  explicit SourceWeights(const Info& info) : options(info) {}
+  void compute(const Context& context) const;
+
+ private:
+  const Kernels& kernels = *kernels_of_processor();
+  AttentionOptions options;
+};
+
+struct CrossAttentionWeights : SourceWeights<float> {
+  static constexpr const char* kName = "CrossAttentionWeights";
+  static constexpr Port kInputs[] = {{kFloat}, {kFloat}, {kInt32}};
+  static constexpr Port kOutputs[] = {{kFloat}};
+
+  using SourceWeights::SourceWeights;
+};
+
+struct Int8CrossAttentionWeights : SourceWeights<int8_t> {
+  static constexpr const char* kName = "Int8CrossAttentionWeights";
+  static constexpr Port kInputs[] = {{kFloat}, {kInt8}, {kInt32}};
+  static constexpr Port kOutputs[] = {{kFloat}};
+
+  using SourceWeights::SourceWeights;
+};
+
 class Int8CrossAttention : SourceAttention<int8_t> {
  public:
   static constexpr const char* kName = "Int8CrossAttention";

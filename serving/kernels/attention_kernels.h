@@ -141,6 +141,14 @@ INLINE void mix(const AttentionHead<Element>& head, const Layout& layout, Floats
   }
 }
 
+// Write the weights: exponentials divided by their sum.
+template <class Element>
+INLINE void share_out(const AttentionHead<Element>& head, float total) {
+  for (int j = 0; j < head.length; j += kLanes) {
+    store_first(head.out + j, div(load(head.scores + j), all(total)), head.length - j);
+  }
+}
+
 template <int Queries, int Chunks, class Element>
 void attend_with(const AttentionHead<Element>& head, int head_dim) {
   const HeadLayout<Chunks> layout{head_dim};
@@ -159,6 +167,7 @@ void attend_with(const AttentionHead<Element>& head, int head_dim) {
     if (head.cap != 0 || bias != nullptr) change_scores(scores, head.length, head.cap, bias);
     totals[q] = exponentials(scores, head.length, largest_of(scores, head.length));
   }
+  if (head.values == nullptr) return share_out(head, totals[0]);
   mix<Queries>(head, layout, mixed);
   for (int q = 0; q < Queries; q++) {
     const Floats share = all(head.length > 0 ? 1 / totals[q] : 0);  // nothing to attend to: zeros

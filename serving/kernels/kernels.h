@@ -50,7 +50,7 @@ template <class Element>
 struct AttentionHead {
   const float* query;
   const Element* keys;
-  const Element* values;
+  const Element* values;  // null: only the weights are wanted, of one query
   const Element* next_keys = nullptr;  // of the head that follows, fetched into the cache meanwhile
   const Element* next_values = nullptr;
   const float* key_step = nullptr;
@@ -63,7 +63,7 @@ struct AttentionHead {
   float cap = 0;  // if not 0, a score becomes cap * tanh(score / cap)
   float* scores;  // room for `length` numbers of each query
   int64_t scores_stride = 0;  // at least `length`, rounded up to 16
-  float* out;  // [queries, head_dim]
+  float* out;  // [queries, head_dim]; of weights [length]
 };
 
 // One query of a recurrent decoder over the encoder's states: keys [length, key_dim] and values

@@ -18,7 +18,8 @@ void add_operators(OrtSessionOptions* options) {
     require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &made)), "no domain of operators can be made");
     for (const OrtCustomOp* op :
          {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(),
-          description<CrossAttention>(), description<Int8CrossAttention>(), description<EncoderAttention>(),
+          description<CrossAttention>(), description<Int8CrossAttention>(), description<CrossAttentionWeights>(),
+          description<Int8CrossAttentionWeights>(), description<EncoderAttention>(),
           description<QuantizeMemory>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {

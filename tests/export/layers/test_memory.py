@@ -47,7 +47,8 @@ def attended(
     query_input = graph.input("query", "float32", query.shape[1:])
     lengths = graph.input("lengths", "int32", ())
     read = memory.read(graph)
-    graph.output("scores", read.scores(query_input), "float32", (memory.heads.num_heads, "source"))
+    weights = read.weights(query_input, lengths)
+    graph.output("weights", weights, "float32", (memory.heads.num_heads, "source"))
     graph.output("found", read.attend(query_input, lengths), "float32", query.shape[1:])
     return run(graph, {"query": query, "lengths": LENGTHS[: len(query)], **states})
 
@@ -73,7 +74,7 @@ def test_int8_is_as_far_off_as_its_levels(num_kv_heads: int) -> None:
             assert (off <= largest / LEVELS * 0.501).all()
     floats = FloatMemory(heads, 0)
     expected = attended(floats, written(floats, *rounded), query)
-    for name in ("scores", "found"):
+    for name in ("weights", "found"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
     for name in ("cross_key.0", "cross_value.0"):
         for row, length in enumerate(LENGTHS):
@@ -87,4 +88,6 @@ def test_channels_of_zeros_find_zero() -> None:
     states = written(Int8Memory(heads, 0), nothing, nothing)
     query = np.ones((2, 1, heads.query_dim), np.float32)
     found = attended(Int8Memory(heads, 0), states, query)
-    assert (found["found"] == 0).all() and (found["scores"] == 0).all()
+    assert (found["found"] == 0).all()
+    within = np.arange(12) < LENGTHS[:2, None, None]
+    np.testing.assert_allclose(found["weights"], np.tile(within / LENGTHS[:2, None, None], (2, 1)))

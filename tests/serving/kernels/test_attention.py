@@ -1,11 +1,17 @@
 """Decoder attention of the native kernels, against plain loops and ONNX Runtime's operators."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from export.graph.functions import CROSS_ATTENTION, INT8_CROSS_ATTENTION, SELF_ATTENTION
+from export.graph.functions import (
+    CROSS_ATTENTION,
+    INT8_CROSS_ATTENTION,
+    SELF_ATTENTION,
+    weights_of_source,
+)
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import FLOAT, INT8, INT32, Array, Run, model_of, native, portable
 
@@ -177,6 +183,61 @@ def test_cross_attention_is_that_of_the_operator(
     if is_int8:
         assert np.array_equal(own[1], feeds["keys"])
         assert np.array_equal(own[2], feeds["values"])
+
+
+def source_weights(heads: int, kv_heads: int, size: int, is_int8: bool) -> bytes:
+    return model_of(
+        weights_of_source(kv_heads, heads // kv_heads, size, "int8" if is_int8 else "float32"),
+        [
+            ("query", FLOAT, ["rows", 1, heads * size]),
+            ("keys", INT8 if is_int8 else FLOAT, ["rows", kv_heads, "source", size]),
+            ("lengths", INT32, ["rows"]),
+        ],
+        [("weights", FLOAT, ["rows", heads, "source"])],
+        num_heads=heads,
+        kv_num_heads=kv_heads,
+        scale=size**-0.5,
+    )
+
+
+def weights_inputs(heads: int, kv_heads: int, size: int, is_int8: bool) -> dict[str, Array]:
+    feeds = cross_inputs(heads, kv_heads, size, is_int8)
+    scaled = feeds["query"] * feeds.get("key_step", np.float32(1))
+    return {"query": scaled, "keys": feeds["keys"], "lengths": feeds["lengths"]}
+
+
+@pytest.mark.parametrize("run_by", [native, portable])
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "size"), HEADS)
+def test_weights_of_the_source_are_those_of_plain_loops(
+    heads: int, kv_heads: int, size: int, is_int8: bool, run_by: Callable[[bytes], Run]
+) -> None:
+    feeds = weights_inputs(heads, kv_heads, size, is_int8)
+    [weights] = run_by(source_weights(heads, kv_heads, size, is_int8))(feeds)
+    for row, length in enumerate(feeds["lengths"]):
+        queries = feeds["query"][row].reshape(heads, size)
+        for head in range(heads):
+            keys = feeds["keys"][row, head * kv_heads // heads, :length]
+            expected = attend(queries[head], keys, np.eye(length))
+            assert np.abs(weights[row, head, :length] - expected).max() < TOLERANCE
+        assert not weights[row, :, length:].any()
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_weights_have_the_same_bits_alone_and_beside_longer_ones(is_int8: bool) -> None:
+    run = native(source_weights(6, 2, 24, is_int8), threads=2)
+    feeds = weights_inputs(6, 2, 24, is_int8)
+    [together] = run(feeds)
+    for row, length in enumerate(feeds["lengths"]):
+        alone = {name: each[row : row + 1] for name, each in feeds.items()}
+        alone["keys"] = np.ascontiguousarray(alone["keys"][:, :, :length])
+        assert np.array_equal(run(alone)[0][0], together[row, :, :length])
+    for name, wrong, text in (
+        ("lengths", np.full(7, 24, np.int32), "a length exceeds the source"),
+        ("keys", feeds["keys"][1:], "wrong shapes"),
+    ):
+        with pytest.raises(Exception, match=text):
+            run({**feeds, name: np.ascontiguousarray(wrong)})
 
 
 def _alone(run: Run, feeds: dict[str, Array], row: int) -> Array:
