@@ -13,7 +13,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from serving.engine.measures import EngineStats, StepStats
 from serving.metrics import REQUEST_BUCKETS, Metrics
 from serving.pipelines.decoding import EnginePort
-from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
+from serving.request import (
+    Event,
+    FinalEvent,
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    TokenEvent,
+)
 from serving.usage import Part, current_account
 
 _STEP_BUCKETS = (
@@ -314,11 +321,11 @@ class MeasuredEngine:
         elif isinstance(event, FinishedEvent):
             self._meter.on_finished(event, started, now - started)
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         started = time.perf_counter()
         outcomes = await self._engine.run(requests)
         seconds = time.perf_counter() - started
-        for events in outcomes:
-            if isinstance(events[-1], FinishedEvent):
-                self._meter.on_finished(events[-1], started, seconds)
+        for event in outcomes:
+            if isinstance(event, FinishedEvent):
+                self._meter.on_finished(event, started, seconds)
         return outcomes

@@ -1,14 +1,18 @@
 """The requests and events of the engine, in token ids.
 
-A pipeline makes a `GenerationRequest` and reads events: any number of `TokenEvent`, then exactly
-one final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`).
+A pipeline makes a `GenerationRequest` and reads events: a `TokenEvent` for each token if the
+request streams, then exactly one final event (`FinishedEvent`, `FailedEvent` or `AbortedEvent`). A
+`FinishedEvent` has all tokens, whether the request streams or not.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from itertools import repeat
+from typing import Any, Protocol, Self
 
 import numpy as np
+from typing_extensions import TypeIs
 
 from serving.errors import RequestError
 from serving.parameters import (
@@ -71,7 +75,7 @@ class AttentionQuery:
 
 
 # For each attention query of a request, arrays f32 [layers, heads, tokens, positions]. The arrays
-# of all events of a request, in order, are the rows of its attention map.
+# of all tokens of a request, in order, are the rows of its attention map.
 AttentionPieces = tuple[tuple[AttentionWeights, ...], ...]
 
 
@@ -97,7 +101,7 @@ class GenerationRequest:
         (numbered through all layers); empty for the heads that the bundle recommends; None reports
         none.
     attention_queries: further attention weights to report.
-    streams: with `beam`, report tokens as soon as they are certain, not all at the end.
+    streams: report each token by an event as soon as it is certain, not only all at the end.
     shortlist: i64, ascending: the tokens that may be generated, for bundles with a shortlist; None
         for the whole vocabulary. Tokens that the request itself names may also be generated.
     priority: lower values come first. timeout_seconds: from submission to the last token.
@@ -181,7 +185,7 @@ class TokenEvent:
     top: the likeliest tokens, best first; empty without `logprobs`.
     alignment: f32 [source tokens], sums to 1; None without `alignment_heads` and coverage penalty.
     attention_pieces: attention weights of the step that chose this token. Decoder attention has a
-        row for each token that this step read: the one before, or all before the first event.
+        row for each token that this step read: the one before, or all before the first token.
     """
 
     request_id: str
@@ -192,31 +196,70 @@ class TokenEvent:
     attention_pieces: AttentionPieces = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A result of a beam search, with its tokens as events, forced ones first.
+@dataclass(slots=True)
+class Tokens:
+    """The tokens of a target, forced ones first, and what the request asks of each.
 
-    score: its rank, see `BeamParams`; forced tokens do not count.
+    Lists are empty if the request does not ask for them, else they have an entry for each token,
+    which `TokenEvent` describes.
     """
 
-    tokens: tuple[TokenEvent, ...]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top: list[tuple[TokenLogprob, ...]] = field(default_factory=list)
+    alignments: list[AttentionWeights] = field(default_factory=list, compare=False)
+    attention_pieces: list[AttentionPieces] = field(default_factory=list, compare=False)
+
+    @classmethod
+    def of(cls, events: Iterable[TokenEvent]) -> Self:
+        """Return the tokens of events that all have log-probabilities."""
+        tokens = cls()
+        for event in events:
+            tokens.add(event)
+        return tokens
+
+    def add(self, event: TokenEvent) -> None:
+        """Append a token that has a log-probability."""
+        self.ids.append(event.token_id)
+        self.logprobs.append(event.logprob)
+        if event.top:
+            self.top.append(event.top)
+        if event.alignment is not None:
+            self.alignments.append(event.alignment)
+        if event.attention_pieces:
+            self.attention_pieces.append(event.attention_pieces)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def described(self) -> Iterator[tuple[int, float, tuple[TokenLogprob, ...]]]:
+        """Yield id, log-probability and likeliest tokens of each token."""
+        return zip(self.ids, self.logprobs or repeat(0.0), self.top or repeat(()), strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A result: the tokens of one target.
+
+    score: of a beam search, its rank, see `BeamParams`; else the mean log-probability of its
+        tokens, or 0 if the request does not ask for it. Forced tokens do not count.
+    stop_logprob: log-probability of the stop token that ended it; None without one.
+    """
+
+    tokens: Tokens
     score: float
     reason: FinishReason
     stop_logprob: float | None = None
-
-    @property
-    def token_ids(self) -> TokenIds:
-        return tuple(token.token_id for token in self.tokens)
 
 
 @dataclass(slots=True)
 class FinishedEvent:
     """The request ended without an error.
 
+    hypotheses: best first; one, unless a beam search is asked for several. None if the model only
+        encodes.
     num_prompt_tokens: the bundle's prefix, the prompt and forced tokens.
     num_generated_tokens: the other reported tokens, and the stop token if it was generated.
-    stop_logprob: log-probability of the stop token that ended it; None without one.
-    hypotheses: of a beam search, best first; the token events were those of the best.
     attention_pieces: for queries of encoder attention or hops, all weights; for the others, the
         weights of the step that chose the stop token, if one did.
     encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
@@ -225,18 +268,24 @@ class FinishedEvent:
     """
 
     request_id: str
-    reason: FinishReason
+    hypotheses: tuple[Hypothesis, ...]
     num_source_tokens: int
     num_prompt_tokens: int
     num_generated_tokens: int
-    stop_logprob: float | None = None
-    hypotheses: tuple[Hypothesis, ...] = ()
     attention_pieces: AttentionPieces = field(default=(), compare=False)
     queue_seconds: float = field(default=0.0, compare=False)
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)
     num_steps: int = field(default=0, compare=False)
     encoding: Vector | None = field(default=None, compare=False)
+
+    @property
+    def best(self) -> Hypothesis:
+        return self.hypotheses[0]
+
+    @property
+    def reason(self) -> FinishReason:
+        return self.hypotheses[0].reason if self.hypotheses else FinishReason.STOP
 
 
 @dataclass(slots=True)
@@ -254,8 +303,9 @@ class AbortedEvent:
     request_id: str
 
 
-Event = TokenEvent | FinishedEvent | FailedEvent | AbortedEvent
+FinalEvent = FinishedEvent | FailedEvent | AbortedEvent
+Event = TokenEvent | FinalEvent
 
 
-def is_final(event: Event) -> bool:
+def is_final(event: Event) -> TypeIs[FinalEvent]:
     return type(event) is not TokenEvent

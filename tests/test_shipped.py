@@ -144,7 +144,7 @@ def hypotheses_of(story: Story, eos: int) -> list[tuple[list[int], float]]:
     """Each with its </s>, and its score."""
     assert isinstance(story.final, FinishedEvent)
     return [
-        ([*each.token_ids, *[eos] * (each.reason is FinishReason.STOP)], each.score)
+        ([*each.tokens.ids, *[eos] * (each.reason is FinishReason.STOP)], each.score)
         for each in story.final.hypotheses
     ]
 

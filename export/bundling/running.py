@@ -33,7 +33,7 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.request import FailedEvent, GenerationRequest, TokenEvent, is_final
+from serving.request import FailedEvent, FinishedEvent, GenerationRequest
 
 SPAN_MULTIPLE = 16
 
@@ -226,11 +226,11 @@ def decode(bundle: Bundle, requests: Sequence[GenerationRequest]) -> list[list[i
     with tqdm(total=len(requests), desc="decoding", unit="text", leave=False, disable=None) as bar:
         while engine.has_work:
             for event in engine.step():
-                if isinstance(event, TokenEvent):
-                    rows[int(event.request_id)].append(event.token_id)
                 if isinstance(event, FailedEvent):
                     raise event.error
-                bar.update(is_final(event))
+                if isinstance(event, FinishedEvent):
+                    rows[int(event.request_id)] = event.best.tokens.ids
+                    bar.update()
     return rows
 
 

@@ -145,13 +145,14 @@ class Stopwatch:
         """Read an event; return whether it ends its request."""
         if isinstance(event, FailedEvent):
             raise event.error
-        request_id = event.request_id
-        if request_id not in self.first_token_seconds:
-            self.first_token_seconds[request_id] = now - self._submitted[request_id]
-        if isinstance(event, FinishedEvent):
-            self.num_tokens += event.num_generated_tokens
-            return True
-        return False
+        if not isinstance(event, FinishedEvent):
+            return False
+        self.num_tokens += event.num_generated_tokens
+        # Requests do not stream; the first of their steps is taken to be as long as the others.
+        later = event.decode_seconds * (1 - 1 / max(event.num_steps, 1))
+        seconds = now - self._submitted[event.request_id] - later
+        self.first_token_seconds[event.request_id] = seconds
+        return True
 
 
 def result_of(watches: Sequence[Stopwatch], num_in_flight: int, seconds: float) -> Result:

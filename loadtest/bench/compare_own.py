@@ -29,7 +29,7 @@ from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.translation.job import TranslationJob
-from serving.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent, is_final
+from serving.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
 
 Outputs = list[list[int]]
 Setting = tuple[int, int]  # engines, and threads of each
@@ -96,7 +96,9 @@ class IdsWorker:
             fields = {"prompt_ids": tuple(ids), "is_whole": True, "ignore_eos": True}
         if order["beam"] > 1:
             fields["beam"] = BeamParams(order["beam"])
-        return GenerationRequest(str(number), max_new_tokens=order["max_new_tokens"], **fields)
+        # The first one tells when its first token comes.
+        fields |= {"max_new_tokens": order["max_new_tokens"], "streams": number == 0}
+        return GenerationRequest(str(number), **fields)
 
 
 def drive(
@@ -125,6 +127,7 @@ class Reader:
         self, engine: Engine, found: dict[str, list[int]], first_token: FirstToken
     ) -> None:
         self._engine, self._found, self._first_token = engine, found, first_token
+        self._has_token = False
 
     @property
     def has_work(self) -> bool:
@@ -138,11 +141,12 @@ class Reader:
         for event in self._engine.step():
             if isinstance(event, FailedEvent):
                 raise event.error
-            if isinstance(event, TokenEvent):
-                if not any(self._found.values()):
-                    self._first_token()
-                self._found[event.request_id].append(event.token_id)
-            num_ended += is_final(event)
+            if isinstance(event, TokenEvent) and not self._has_token:
+                self._first_token()
+                self._has_token = True
+            if isinstance(event, FinishedEvent):
+                self._found[event.request_id] = event.best.tokens.ids
+                num_ended += 1
         return num_ended
 
 

@@ -196,7 +196,8 @@ _ENDLESS = {"ignore_eos": True, "max_new_tokens": None}
 def _steps_until_served(
     engine: Engine, victims: list[GenerationRequest], workload: Workload
 ) -> int:
-    waiting = next(workload.requests("waiting", **_ENDLESS, priority=1))  # else the short go first
+    # Without a priority the short ones go first.
+    waiting = replace(next(workload.requests("waiting", **_ENDLESS, priority=1)), streams=True)
     engine.submit(*victims, waiting)
     for _ in range(STEPS_BEFORE_CANCEL):
         assert not _has_token(engine, waiting), "the victims do not fill the engine"
@@ -266,7 +267,8 @@ def _random_prompts(workload: Workload, length: int) -> Iterator[GenerationReque
     requests = list(once)
     known = [token_id for request in requests for token_id in request.prompt_ids]
     while True:
-        yield replace(requests[0], prompt_ids=tuple(draw.choices(known, k=length)))
+        prompt = tuple(draw.choices(known, k=length))
+        yield replace(requests[0], prompt_ids=prompt, streams=True)
 
 
 def _first_token_seconds(engine: Engine, request: GenerationRequest) -> float:

@@ -16,7 +16,7 @@ from functools import partial
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.worker import Steps, TakesTurns, UnsharedProcessor, Worker
 from serving.errors import EngineStopped
-from serving.request import Event, FailedEvent, GenerationRequest, is_final
+from serving.request import Event, FailedEvent, FinalEvent, GenerationRequest, is_final
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +144,9 @@ class AsyncEngine:
         finally:
             self._leave(ticket)
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """Submit requests, all or none, and return the events of each after all have ended. Raises
-        like `generate`.
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
+        """Submit requests, all or none, and return the final event of each after all have ended.
+        Raises like `generate`.
         """
         if not requests:
             return []
@@ -155,10 +155,8 @@ class AsyncEngine:
             events = await ticket.next_events()
         finally:
             self._leave(ticket)
-        by_request: dict[str, list[Event]] = {request.request_id: [] for request in requests}
-        for event in events:
-            by_request[event.request_id].append(event)
-        return list(by_request.values())
+        ends = {event.request_id: event for event in events if is_final(event)}
+        return [ends[request.request_id] for request in requests]
 
     def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> Ticket:
         generations = self._scheduler.accept(requests, time.perf_counter())

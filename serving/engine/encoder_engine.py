@@ -25,7 +25,7 @@ from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
-from serving.request import Event, FinishReason, GenerationRequest, Vector
+from serving.request import Event, GenerationRequest, Vector
 
 
 class EncodingEngine:
@@ -103,7 +103,7 @@ class EncodingEngine:
 
 
 def _finished(generation: Generation, vector: Vector, seconds: float) -> Event:
-    event = generation.finished(FinishReason.STOP, num_generated=0)
+    event = generation.encoded()
     event.encoding, event.prefill_seconds = vector, seconds
     return event
 

@@ -211,7 +211,9 @@ class Engine:
     def _report(self, decision: Decision) -> None:
         self._events_out.add(decision.events)
         self.step_stats.num_reorders = len(decision.copies)
-        for generation, event in decision.endings:
+        for ending in decision.endings:
+            generation = ending.generation
+            event = generation.finished(ending)
             event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
             event.num_steps = self._batch.num_steps - generation.entered_step
             self._events_out.end(generation, event)

@@ -16,7 +16,25 @@ from serving.request import (
     GenerationRequest,
     Hypothesis,
     Ids,
+    Tokens,
 )
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a generation ends, after the tokens of the step are reported.
+
+    num_generated: see `FinishedEvent`.
+    end_pieces: attention weights of the step that chose the stop token.
+    hypotheses: of a beam search; otherwise the generation's tokens are the only one.
+    """
+
+    generation: "Generation"
+    reason: FinishReason
+    num_generated: int
+    stop_logprob: float | None = None
+    end_pieces: AttentionPieces = ()
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +49,7 @@ class Generation:
     selections: the heads of each attention query.
     alignment: the heads whose mean is reported with each token.
     source_attention, prompt_attention: attention weights of the chunks so far.
+    tokens: the reported tokens so far, unless a beam search keeps them.
     queue_seconds: time until it got its row.
     entered_at, entered_step: time, and number of the engine's step, of its first decoding step.
     """
@@ -49,6 +68,7 @@ class Generation:
     alignment: HeadSelection | None = None
     source_attention: AttentionPieces = ()
     prompt_attention: list[AttentionPieces] = field(default_factory=list)
+    tokens: Tokens = field(default_factory=Tokens)
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
@@ -93,6 +113,13 @@ class Generation:
         return request.returns_logprobs or request.logprobs is not None or request.beam is not None
 
     @property
+    def tells_tokens(self) -> bool:
+        """Return whether the request asks more of its tokens than ids and alignments, or as they
+        come.
+        """
+        return self.request.streams or self.returns_logprobs or bool(self.selections)
+
+    @property
     def needs_logp(self) -> bool:
         """Return whether tokens are not simply the likeliest ones, or are reported with
         log-probabilities.
@@ -110,29 +137,31 @@ class Generation:
         prefill_seconds = self.entered_at - self.submitted_at - self.queue_seconds
         return prefill_seconds, ended_at - self.entered_at
 
-    def finished(
-        self,
-        reason: FinishReason,
-        num_generated: int,
-        stop_logprob: float | None = None,
-        hypotheses: tuple[Hypothesis, ...] = (),
-        end_pieces: AttentionPieces = (),
-    ) -> FinishedEvent:
-        """Return the final event.
-
-        end_pieces: attention weights of the step with the stop token.
-        """
+    def finished(self, ending: Ending) -> FinishedEvent:
+        """Return the final event."""
         return FinishedEvent(
             self.request_id,
-            reason,
+            ending.hypotheses or (self._only_hypothesis(ending),),
             self.num_source_tokens,
             len(self.given_ids),
-            num_generated,
-            stop_logprob,
-            hypotheses,
-            self._last_pieces(end_pieces),
+            ending.num_generated,
+            self._last_pieces(ending.end_pieces),
             self.queue_seconds,
         )
+
+    def encoded(self) -> FinishedEvent:
+        """Return the final event of a source that is only encoded."""
+        pieces = self._last_pieces(())
+        return FinishedEvent(
+            self.request_id, (), self.num_source_tokens, 0, 0, pieces, self.queue_seconds
+        )
+
+    def _only_hypothesis(self, ending: Ending) -> Hypothesis:
+        logprobs = self.tokens.logprobs[len(self.request.forced_ids) :]
+        if ending.stop_logprob is not None:
+            logprobs.append(ending.stop_logprob)
+        score = sum(logprobs) / max(len(logprobs), 1)
+        return Hypothesis(self.tokens, score, ending.reason, ending.stop_logprob)
 
     def _last_pieces(self, end: AttentionPieces) -> AttentionPieces:
         """Join the pieces of the source with those of the last step; each query has only one of

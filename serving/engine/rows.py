@@ -18,10 +18,10 @@ from typing import Protocol
 import numpy as np
 
 from serving.arrays import Array
-from serving.engine.generation import Generation
+from serving.engine.generation import Ending, Generation
 from serving.engine.states.kind import RowExtent
 from serving.engine.states.store import StateStore
-from serving.request import FinishedEvent, TokenEvent
+from serving.request import AttentionWeights, TokenEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,11 @@ class Decision:
     is_given: bool [rows], whether the token was given in advance.
     is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
+    reported_rows: rows without a search over several rows whose token is reported, in order.
+    alignments: of reported tokens, by row.
+    told: reported tokens of which the request asks more than id and alignment, by row.
     searches: the new states of searches over several rows that took a step.
-    events: tokens to report, in order.
-    endings: generations that end after those tokens.
+    events: tokens to send now, in order.
     finished_rows: rows to remove.
     """
 
@@ -62,9 +64,12 @@ class Decision:
     is_given: Array
     is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
+    reported_rows: list[int] = field(default_factory=list)
+    alignments: dict[int, AttentionWeights] = field(default_factory=dict)
+    told: dict[int, TokenEvent] = field(default_factory=dict)
     searches: list[SearchState] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)
-    endings: list[tuple[Generation, FinishedEvent]] = field(default_factory=list)
+    endings: list[Ending] = field(default_factory=list)
     finished_rows: list[int] = field(default_factory=list)
 
 
@@ -114,6 +119,7 @@ class Batch:
         self.needs_attention = np.zeros(slots, bool)
         self.needs_logp = np.zeros(slots, bool)
         self.returns_logprobs = np.zeros(slots, bool)
+        self.tells_tokens = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -127,6 +133,7 @@ class Batch:
             self.needs_attention,
             self.needs_logp,
             self.returns_logprobs,
+            self.tells_tokens,
         )
 
     @property
@@ -158,6 +165,7 @@ class Batch:
         self.needs_attention[row] = bool(generation.step_attention)
         self.needs_logp[row] = generation.needs_logp
         self.returns_logprobs[row] = generation.returns_logprobs
+        self.tells_tokens[row] = generation.tells_tokens
         self.generations.append(generation)
         return row
 
@@ -215,6 +223,7 @@ class Rows:
 
     def apply(self, decision: Decision) -> None:
         """Apply the decision of a step, after the run that produced its scores."""
+        self._keep_tokens(decision)
         for each in decision.copies:
             self._copy(each)
         for follower in self._followers:
@@ -224,6 +233,17 @@ class Rows:
             decision.finished_rows, reverse=True
         ):  # from the last, so that a row is removed before it could be moved
             self.remove(row)
+
+    def _keep_tokens(self, decision: Decision) -> None:
+        """Append the reported tokens to their generations."""
+        rows = decision.reported_rows
+        for row, token_id in zip(rows, decision.token_ids[rows].tolist(), strict=True):
+            if row not in decision.told:
+                self._batch.generations[row].tokens.ids.append(token_id)
+        for row, alignment in decision.alignments.items():
+            self._batch.generations[row].tokens.alignments.append(alignment)
+        for row, event in decision.told.items():
+            self._batch.generations[row].tokens.add(event)
 
     def remove(self, row: int) -> None:
         """Remove a row; the last row takes its place."""

@@ -1,4 +1,4 @@
-"""Assemble attention maps from the events of a request: weights with the tokens' texts.
+"""Assemble attention maps from what a request reported: weights with the tokens' texts.
 
 The text of a special token is empty.
 """
@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 
 from serving.bundle.manifest import AttentionKind, AttentionShape
-from serving.request import AttentionQuery, AttentionWeights, FinishedEvent, TokenEvent
+from serving.request import AttentionPieces, AttentionQuery, AttentionWeights, FinishedEvent
 
 Shapes = dict[AttentionKind, AttentionShape]  # `Manifest.attention_shapes`
 
@@ -55,17 +55,16 @@ class TokenTexts:
 def attention_maps(
     queries: Sequence[AttentionQuery],
     shapes: Shapes,
-    tokens: Sequence[TokenEvent],
+    of_tokens: Sequence[AttentionPieces],
     end: FinishedEvent | None,
     texts: TokenTexts,
 ) -> tuple[AttentionMap, ...]:
     """Return one map for each query of a request.
 
-    tokens, end: the request's events; end is None if the
-        caller ended the request itself.
+    of_tokens: the weights that were reported with the request's tokens.
+    end: its final event; None if the caller ended the request itself.
     """
-    pieces = [token.attention_pieces for token in tokens]
-    pieces += [end.attention_pieces] if end is not None else []
+    pieces = [*of_tokens, end.attention_pieces if end is not None else ()]
     by_query = zip(*filter(None, pieces), strict=True)
     found = [list(chain.from_iterable(each)) for each in by_query]
     return tuple(
@@ -82,7 +81,7 @@ def _map(
 ) -> AttentionMap:
     kind = AttentionKind(query.kind)
     num_rows, num_columns = weights.shape[2:]
-    # No event reports a stop token: it is the last row of a translation.
+    # Stop tokens are not reported: they are the last row of a translation.
     rows = {
         AttentionKind.CROSS: (*texts.reported, ""),
         AttentionKind.ENCODER: texts.source,

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from serving.bundle.manifest import Manifest
@@ -38,7 +39,15 @@ from serving.pipelines.jobs import (
     unsupported,
 )
 from serving.pipelines.streams import merge
-from serving.request import Constraint, FinishedEvent, FinishReason, Hypothesis, TokenEvent
+from serving.request import (
+    Constraint,
+    FinishedEvent,
+    FinishReason,
+    Hypothesis,
+    TokenEvent,
+    TokenLogprob,
+    Tokens,
+)
 from serving.text.chat import Chat
 from serving.text.grammars import Grammars
 from serving.text.plain_text import spelt
@@ -69,11 +78,13 @@ class IncrementalCompletion:
         self._echoed = "".join(map(self._echo, run.echoed))
         self.is_finished = False
 
-    def push(self, event: TokenEvent) -> CompletionDelta | None:
+    def push(
+        self, token_id: int, logprob: float = 0.0, top: Sequence[TokenLogprob] = ()
+    ) -> CompletionDelta | None:
         """Return the delta of one more token; None while nothing is certain."""
         if self._reports_tokens:
-            self._tokens.append(self._token_text(event))
-        piece = self._written(event.token_id)
+            self._tokens.append(self._token_text(token_id, logprob, top))
+        piece = self._written(token_id)
         if self._num_forced:
             self._num_forced -= 1
             return self._emit(piece, None)
@@ -143,10 +154,10 @@ class IncrementalCompletion:
             tokens.append(self._tokens.popleft())
         return tuple(tokens)
 
-    def _token_text(self, event: TokenEvent) -> TokenText:
+    def _token_text(self, token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> TokenText:
         shown = self._tokenizer.shown
-        top = tuple((shown(token.token_id), token.logprob) for token in event.top)
-        return TokenText(shown(event.token_id), event.logprob, top, self._num_characters)
+        likeliest = tuple((shown(token.token_id), token.logprob) for token in top)
+        return TokenText(shown(token_id), logprob, likeliest, self._num_characters)
 
 
 class CompletionPipeline:
@@ -219,19 +230,20 @@ class CompletionPipeline:
         if run.request is None:
             yield completion.finish(FinishReason.LENGTH)
             return
-        tokens: list[TokenEvent] = []
+        tokens = Tokens()
         async with aclosing(self._engine.generate(run.request)) as events:
             async for event in events:
                 if isinstance(event, FinishedEvent):
-                    for last in self._last_deltas(job, run, completion, event):
-                        yield self._with_attention_maps(run, last, tokens, event)
+                    for last in self._last_deltas(job, run, completion, event, len(tokens.ids)):
+                        yield self._with_attention_maps(run, last, event.best.tokens, event)
                     return
                 if not isinstance(event, TokenEvent):
                     raise_failure(event)
                 if not completion.is_finished:
-                    tokens.append(event)
-                if not completion.is_finished and (delta := completion.push(event)) is not None:
-                    yield self._with_attention_maps(run, delta, tokens, None)
+                    tokens.add(event)
+                    delta = completion.push(event.token_id, event.logprob, event.top)
+                    if delta is not None:
+                        yield self._with_attention_maps(run, delta, tokens, None)
                 if completion.is_finished and not run.has_others:
                     return
 
@@ -239,7 +251,7 @@ class CompletionPipeline:
         self,
         run: CompletionRun,
         delta: CompletionDelta,
-        tokens: Sequence[TokenEvent],
+        tokens: Tokens,
         end: FinishedEvent | None,
     ) -> CompletionDelta:
         """Add the attention maps to the last delta of the run's best completion.
@@ -251,11 +263,12 @@ class CompletionPipeline:
         if request is None or not request.attention_queries or not is_last:
             return delta
         given = request.prompt_ids if request.is_whole else self._prefix + request.prompt_ids
-        pieces = self._tokenizer.pieces((*given, *(token.token_id for token in tokens)))
+        pieces = self._tokenizer.pieces((*given, *tokens.ids))
         names = tuple(map(spelt, pieces))
         texts = TokenTexts((), names[: len(given)], names[len(given) :])
         shapes = self._manifest.attention_shapes
-        maps = attention_maps(request.attention_queries, shapes, tokens, end, texts)
+        of_tokens = tokens.attention_pieces
+        maps = attention_maps(request.attention_queries, shapes, of_tokens, end, texts)
         return replace(delta, attention_maps=maps)
 
     def _last_deltas(
@@ -264,10 +277,12 @@ class CompletionPipeline:
         run: CompletionRun,
         best: IncrementalCompletion,
         event: FinishedEvent,
+        num_pushed: int,
     ) -> Iterator[CompletionDelta]:
+        """Yield what is left. num_pushed: tokens that the best completion has got already."""
         if not best.is_finished:
-            score = event.hypotheses[0].score if event.hypotheses else None
-            yield best.finish(event.reason, event.stop_logprob, score)
+            is_ranked = job.decoding.beam is not None
+            yield from _deltas(best, event.best, num_pushed, is_ranked)
         if run.has_others:
             yield from self._other_hypotheses(job, run, event)
 
@@ -285,13 +300,19 @@ class CompletionPipeline:
                 yield completion.finish(event.reason)
 
 
-def _deltas(completion: IncrementalCompletion, hypothesis: Hypothesis) -> Iterator[CompletionDelta]:
-    for token in hypothesis.tokens:
-        if (delta := completion.push(token)) is not None:
+def _deltas(
+    completion: IncrementalCompletion,
+    hypothesis: Hypothesis,
+    num_pushed: int = 0,
+    is_ranked: bool = True,
+) -> Iterator[CompletionDelta]:
+    for token in islice(hypothesis.tokens.described(), num_pushed, None):
+        if (delta := completion.push(*token)) is not None:
             yield delta
         if completion.is_finished:
             return
-    yield completion.finish(hypothesis.reason, hypothesis.stop_logprob, hypothesis.score)
+    score = hypothesis.score if is_ranked else None
+    yield completion.finish(hypothesis.reason, hypothesis.stop_logprob, score)
 
 
 class Structures:

@@ -119,7 +119,7 @@ class CompletionRequests:
             max_new_tokens=self._max_new_tokens if limit is None else limit,
             constraint=constraint,
             returns_logprobs=False,
-            streams=job.streams,
+            streams=job.streams or bool(job.stop),  # a stop string ends a request early
             attention_queries=job.attention_queries,
             job_id=job.request_id,
             **arguments,

@@ -33,10 +33,9 @@ from serving.request import (
     AbortedEvent,
     Event,
     FailedEvent,
+    FinalEvent,
     FinishedEvent,
     GenerationRequest,
-    Hypothesis,
-    TokenEvent,
 )
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
@@ -56,8 +55,8 @@ class EnginePort(Protocol):
         accepted or none. Closing the generator cancels them all.
         """
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """Return all events of all requests when every one has ended.
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
+        """Return the final event of each request when every one has ended.
 
         Either all requests are accepted or none. Cancelling the call cancels them all.
         """
@@ -72,29 +71,11 @@ def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
     raise EngineError(f"the engine failed: {event.error}") from event.error
 
 
-def successful_end(events: Sequence[Event]) -> FinishedEvent:
-    """Return the last event of a request; raise the error if the request failed."""
-    end = events[-1]
-    if not isinstance(end, FinishedEvent):
-        assert not isinstance(end, TokenEvent), "a request's last event is final"
-        raise_failure(end)
-    return end
-
-
-def ranked_hypotheses(events: Sequence[Event], num_forced: int) -> tuple[Hypothesis, ...]:
-    """Return the hypotheses of a beam search, best first. Without a beam search return the
-    generated text as the only hypothesis; its score is the mean log-probability of the tokens after
-    the first `num_forced`.
-    """
-    end = successful_end(events)
-    if end.hypotheses:
-        return end.hypotheses
-    tokens = tuple(event for event in events if isinstance(event, TokenEvent))
-    logprobs = [token.logprob for token in tokens[num_forced:]]
-    if end.stop_logprob is not None:
-        logprobs.append(end.stop_logprob)
-    score = sum(logprobs) / max(len(logprobs), 1)
-    return (Hypothesis(tokens, score, end.reason, end.stop_logprob),)
+def successful(event: FinalEvent) -> FinishedEvent:
+    """Return the final event of a request; raise the error if the request failed."""
+    if not isinstance(event, FinishedEvent):
+        raise_failure(event)
+    return event
 
 
 StructureKind = Literal["json", "json_object", "regex", "choice", "grammar"]

@@ -16,7 +16,7 @@ from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import EnginePort, raise_failure
+from serving.pipelines.decoding import EnginePort, successful
 from serving.pipelines.jobs import (
     DetokenizeJob,
     EncodeJob,
@@ -32,14 +32,7 @@ from serving.pipelines.jobs import (
     tokenized,
     unsupported,
 )
-from serving.request import (
-    AbortedEvent,
-    Event,
-    FailedEvent,
-    FinishedEvent,
-    GenerationRequest,
-    Vector,
-)
+from serving.request import FinalEvent, FinishedEvent, GenerationRequest, Vector
 from serving.text.chat import Chat
 from serving.text.plain_text import spelt, tokenizing
 from serving.text.tokenizer import Tokenizer
@@ -120,34 +113,33 @@ class EncodingPipeline:
         self,
         job: EncodeJob,
         requests: Sequence[GenerationRequest],
-        outcomes: Sequence[Sequence[Event]],
+        outcomes: Sequence[FinalEvent],
     ) -> Encodings:
         width = self._encoder.dimension or len(self._encoder.labels)
         values: Matrix = np.zeros((len(outcomes), width), np.float32)
-        for row, events in enumerate(outcomes):
-            values[row] = _vector(events[-1])
+        for row, end in enumerate(outcomes):
+            values[row] = _vector(successful(end))
         if self._encoder.dimension is None:
             values = activated(values, self._encoder.activation)
         elif job.dimensions is not None:
             values = shortened(values, job.dimensions, self._encoder.is_normalised)
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
-        maps = tuple(map(self._attention_maps, requests, (events[-1] for events in outcomes)))
+        maps = tuple(map(self._attention_maps, requests, map(successful, outcomes)))
         return Encodings(values, num_tokens, maps)
 
-    def _attention_maps(self, request: GenerationRequest, end: Event) -> tuple[AttentionMap, ...]:
+    def _attention_maps(
+        self, request: GenerationRequest, end: FinishedEvent
+    ) -> tuple[AttentionMap, ...]:
         """Return a map for each attention query of one text, or pair of texts."""
         if not request.attention_queries:
             return ()
-        assert isinstance(end, FinishedEvent)
         pieces = self._tokenizer.pieces(request.source_ids or ())
         texts = TokenTexts(tuple(map(spelt, pieces)), (), ())
         return attention_maps(request.attention_queries, self._shapes, (), end, texts)
 
 
-def _vector(event: Event) -> Vector:
-    if isinstance(event, FailedEvent | AbortedEvent):
-        raise_failure(event)
-    assert isinstance(event, FinishedEvent) and event.encoding is not None
+def _vector(event: FinishedEvent) -> Vector:
+    assert event.encoding is not None
     if not np.isfinite(event.encoding).all():
         raise EngineError("the model gave what is no number")
     return event.encoding

@@ -60,7 +60,7 @@ def said(
     engine.cancel_all()
     while engine.has_work:
         assert all(is_final(event) for event in engine.step())
-    return [(t.token_id, t.logprob, t.top) for t in stories[wanted.request_id].tokens]
+    return [*stories[wanted.request_id].tokens.described()]
 
 
 def asked(bundle: Bundle) -> Iterator[GenerationRequest]:

@@ -4,7 +4,7 @@ Where greedy outputs part, both tokens must have been about equally likely in fp
 decided, and nothing else.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import MAX_LOGPROBS, GenerationRequest, TokenEvent
+from serving.request import MAX_LOGPROBS, FinishedEvent, GenerationRequest, TokenLogprob
 from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place
@@ -77,32 +77,32 @@ class Parting:
 
 
 def parting(ours: Story, theirs: Story) -> Parting | None:
-    pairs = zip(ours.tokens, theirs.tokens, strict=False)
-    for position, (our, their) in enumerate(pairs):
-        if our.token_id != their.token_id:
-            return Parting(position, their.logprob - _logprob_of(our.token_id, their))
-    return None if len(ours.tokens) == len(theirs.tokens) else _early_end(ours, theirs)
+    pairs = zip(ours.token_ids, theirs.tokens.described(), strict=False)
+    for position, (our, (their, logprob, top)) in enumerate(pairs):
+        if our != their:
+            return Parting(position, logprob - _logprob_of(our, top))
+    return None if len(ours.token_ids) == len(theirs.token_ids) else _early_end(ours, theirs)
 
 
 def _early_end(ours: Story, theirs: Story) -> Parting | None:
     """One of them ended where the other went on."""
-    position = min(len(ours.tokens), len(theirs.tokens))
-    longer, shorter = (ours, theirs) if len(ours.tokens) > position else (theirs, ours)
-    stop = getattr(shorter.final, "stop_logprob", None)
+    position = min(len(ours.token_ids), len(theirs.token_ids))
+    longer, shorter = (ours, theirs) if len(ours.token_ids) > position else (theirs, ours)
+    final = shorter.final
+    stop = final.best.stop_logprob if isinstance(final, FinishedEvent) else None
     if stop is None:
         return Parting(position, float("inf"))
-    return Parting(position, abs(stop - longer.tokens[position].logprob))
+    return Parting(position, abs(stop - longer.tokens.logprobs[position]))
 
 
-def _logprob_of(token_id: int, event: TokenEvent) -> float:
+def _logprob_of(token_id: int, top: Iterable[TokenLogprob]) -> float:
     """Look up what fp32 gave a token; one that is not among its likeliest is no near tie."""
-    return next((t.logprob for t in event.top if t.token_id == token_id), -float("inf"))
+    return next((t.logprob for t in top if t.token_id == token_id), -float("inf"))
 
 
 def _error(ours: Story, theirs: Story) -> float:
     assert ours.token_ids == theirs.token_ids, (ours.final, theirs.final)
-    found = [each.logprob for each in ours.tokens]
-    return float(np.abs(np.subtract(found, [each.logprob for each in theirs.tokens])).max())
+    return float(np.abs(np.subtract(ours.tokens.logprobs, theirs.tokens.logprobs)).max())
 
 
 def forced(bundle: Bundle, count: int) -> list[GenerationRequest]:

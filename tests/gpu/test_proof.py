@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.request import FinishedEvent, FinishReason, GenerationRequest, TokenEvent, TokenLogprob
+from serving.request import (
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    TokenLogprob,
+    Tokens,
+)
 from tests.gpu import __main__ as command
 from tests.gpu import running
 from tests.gpu.bundles import tiny
@@ -113,12 +120,10 @@ def test_half_a_line_of_a_killed_part_is_left_out(tmp_path: Path) -> None:
 
 
 def story(*tokens: tuple[int, float, dict[int, float]]) -> Story:
-    events = [
-        TokenEvent("r", token_id, logprob, tuple(TokenLogprob(*each) for each in top.items()))
-        for token_id, logprob, top in tokens
-    ]
-    count = len(events)
-    return Story(events, FinishedEvent("r", FinishReason.LENGTH, 0, 0, count))
+    ids, logprobs, top = zip(*tokens, strict=True)
+    likeliest = [tuple(TokenLogprob(*each) for each in of_token.items()) for of_token in top]
+    only = Hypothesis(Tokens([*ids], [*logprobs], likeliest), 0.0, FinishReason.LENGTH)
+    return Story([], FinishedEvent("r", (only,), 0, 0, len(ids)))
 
 
 def test_outputs_may_part_at_near_ties_alone() -> None:

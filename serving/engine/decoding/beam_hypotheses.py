@@ -13,7 +13,7 @@ import numpy as np
 from serving.arrays import Array
 from serving.engine.decoding.scores import Scores, best_of_all
 from serving.parameters import BeamParams
-from serving.request import FinishReason, Hypothesis, TokenEvent
+from serving.request import FinishReason, Hypothesis, TokenEvent, Tokens
 
 LEAST_COVERAGE = 1e-10  # keeps the logarithm finite for a source token without attention
 
@@ -68,7 +68,7 @@ class Ended:
 
     def as_hypothesis(self) -> Hypothesis:
         logprob = self.end.logprob if self.end else None
-        return Hypothesis(tuple(tokens_until(self.node)), self.score, self.reason, logprob)
+        return Hypothesis(Tokens.of(tokens_until(self.node)), self.score, self.reason, logprob)
 
 
 @dataclass(frozen=True, slots=True)

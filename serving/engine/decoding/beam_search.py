@@ -25,10 +25,10 @@ from serving.engine.decoding.beam_hypotheses import (
     tokens_until,
 )
 from serving.engine.decoding.scores import Scores
-from serving.engine.generation import Generation
+from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Decision, Follower, RowCopy
 from serving.parameters import NO_PROCESSORS
-from serving.request import FinishedEvent, FinishReason, TokenEvent
+from serving.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
 Continuation = tuple[float, int, int]
@@ -106,9 +106,7 @@ class BeamGroup:
         return Beam(row, logprob, Node(event, parent.node))
 
     def after_given(self, event: TokenEvent) -> "BeamGroup":
-        """Append a token that was given in advance and has been reported, while there is only one
-        beam.
-        """
+        """Append a token that was given in advance, while there is only one beam."""
         [beam] = self.beams
         grown = self.grown(beam, beam.row, 0.0, event)
         return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
@@ -179,18 +177,19 @@ class BeamGroup:
         """Return the unreported tokens of the best hypothesis."""
         return tokens_until(self.pool.ended[0].node, self.num_reported)
 
-    def finished(self) -> FinishedEvent:
-        """End the search; return the final event with the best hypotheses."""
+    def ending(self) -> Ending:
+        """Return how the search ends, with the best hypotheses."""
         best = self.pool.ended[0]
         depth = best.node.depth if best.node else 0
         num_given = len(self.generation.request.forced_ids)
         ended = self.pool.ended[: self.pool.params.num_hypotheses]
-        return self.generation.finished(
+        return Ending(
+            self.generation,
             best.reason,
             max(depth - num_given, 0) + (best.end is not None),
             best.end.logprob if best.end else None,
-            tuple(each.as_hypothesis() for each in ended),
             best.end.attention_pieces if best.end else (),
+            tuple(each.as_hypothesis() for each in ended),
         )
 
 
@@ -228,8 +227,8 @@ class BeamGroups(Follower):
         for search in decision.searches:
             assert isinstance(search, BeamGroup)
             self._groups[search.generation] = search
-        for generation, _ in decision.endings:
-            self._groups.pop(generation, None)
+        for ending in decision.endings:
+            self._groups.pop(ending.generation, None)
 
     def _of_row(self, row: int) -> BeamGroup | None:
         groups = self._groups.values()
@@ -270,16 +269,15 @@ class BeamSearch:
         """Add a given token of the group's row to the beginning of all hypotheses. If there are
         only given tokens, they are the only hypothesis.
         """
-        name, row = group.generation.request_id, group.beams[0].row
-        for event in decision.events:
-            if event.request_id == name:
-                group = group.after_given(event)
+        row = group.beams[0].row
+        if (event := decision.told.get(row)) is not None:
+            group = group.after_given(event)
         decision.searches.append(group)
-        for generation, ending in decision.endings:
-            if generation is group.generation:
+        for ending in decision.endings:
+            if ending.generation is group.generation:
                 is_stop = ending.stop_logprob is not None
                 token_id = int(decision.token_ids[row])
-                end = self._event(scores, generation, row, token_id) if is_stop else None
+                end = self._event(scores, ending.generation, row, token_id) if is_stop else None
                 only = group.pool.rated(0.0, 0, group.beams[0].node, ending.reason, end)
                 ending.hypotheses = (only.as_hypothesis(),)
 
@@ -353,8 +351,9 @@ class Placing:
 def _finish(group: BeamGroup, decision: Decision) -> None:
     if not group.pool.ended:
         group = replace(group, pool=group.given_up())
-    decision.events += group.last_tokens()
-    decision.endings.append((group.generation, group.finished()))
+    if group.generation.request.streams:
+        decision.events += group.last_tokens()
+    decision.endings.append(group.ending())
     decision.finished_rows += [beam.row for beam in group.beams]
 
 

@@ -4,7 +4,7 @@ Reads scores, rows and the states of searches without changing them: deciding tw
 decision.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -21,12 +21,11 @@ from serving.engine.decoding.logits_processors import (
 )
 from serving.engine.decoding.sampler import Sampler
 from serving.engine.decoding.scores import Choices, Scores
-from serving.engine.generation import Generation
+from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Batch, Decision, Follower
 from serving.request import (
     AttentionPieces,
     AttentionWeights,
-    FinishedEvent,
     FinishReason,
     TokenEvent,
     TokenLogprob,
@@ -99,7 +98,7 @@ class Search:
 
 
 class Outcomes:
-    """Events and endings of a step. Reads the batch as it was during the step."""
+    """The reported tokens and the endings of a step. Reads the batch as it was during the step."""
 
     def __init__(self, manifest: Manifest, batch: Batch) -> None:
         self._batch = batch
@@ -107,7 +106,7 @@ class Outcomes:
         self._is_stop[list(manifest.tokens.stop)] = True
 
     def decide(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
-        """Add the events and endings of all rows without beam search.
+        """Add the reported tokens and the endings of all rows without beam search.
 
         logprobs: f32 [rows], of the tokens that the rows take.
         """
@@ -119,70 +118,56 @@ class Outcomes:
         is_stopped = self._stopped(token_ids)
         self._skip_given_tokens(is_single, is_stopped, decision.is_given)
         is_dead = _dead(scores, decision.is_given)
-        is_reported = is_single & ~is_stopped & ~is_dead
-        decision.events += self._events(np.flatnonzero(is_reported), token_ids, logprobs, scores)
+        decision.reported_rows = np.flatnonzero(is_single & ~is_stopped & ~is_dead).tolist()
+        self._tell(decision, logprobs, scores)
         num_left = self._num_left(num_rows)
         is_ended = is_single & (is_stopped | is_dead | (num_left == 1))
         for row in np.flatnonzero(is_ended).tolist():
             if is_dead[row]:
-                event = self._ending(row, FinishReason.CONSTRAINT, 0)
+                ending = self._ending(row, FinishReason.CONSTRAINT, 0)
             elif is_stopped[row]:
                 reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
-                pieces = self._pieces(row, scores)
-                event = self._ending(row, reason, 1, float(logprobs[row]), pieces)
+                ending = self._ending(row, reason, 1)
+                ending.stop_logprob = float(logprobs[row])
+                ending.end_pieces = self._pieces(row, scores)
             else:
-                event = self._ending(row, FinishReason.LENGTH, 1)
-            decision.endings.append((self._batch.generations[row], event))
+                ending = self._ending(row, FinishReason.LENGTH, 1)
+            decision.endings.append(ending)
             decision.finished_rows.append(row)
 
     def token_event(
         self, generation: Generation, row: int, token_id: int, logprob: float, scores: Scores
     ) -> TokenEvent:
-        """Return the event of a row's token."""
-        [alignment] = _alignments([generation], [row], scores)
-        return self._token_event(generation, row, token_id, logprob, alignment, scores)
-
-    def _token_event(
-        self,
-        generation: Generation,
-        row: int,
-        token_id: int,
-        logprob: float,
-        alignment: AttentionWeights | None,
-        scores: Scores,
-    ) -> TokenEvent:
+        """Return all that a request asks of a row's token."""
         request = generation.request
         top = _top(scores, row, request.logprobs) if request.logprobs else ()
+        alignment = _alignments({row: generation}, scores).get(row)
         pieces = self._pieces(row, scores)
         return TokenEvent(request.request_id, token_id, logprob, top, alignment, pieces)
 
-    def _events(
-        self, rows: Array, token_ids: Array, logprobs: Array, scores: Scores
-    ) -> list[TokenEvent]:
-        generations = [self._batch.generations[row] for row in rows]
-        alignments = _alignments(generations, rows.tolist(), scores)
-        columns = rows.tolist(), token_ids[rows].tolist(), logprobs[rows].tolist(), alignments
-        return [
-            self._token_event(*each, scores) for each in zip(generations, *columns, strict=True)
-        ]
+    def _tell(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
+        """Add what requests ask of reported tokens, besides their ids."""
+        batch, rows = self._batch, decision.reported_rows
+        told = [row for row in rows if batch.tells_tokens[row]]
+        for row in told:
+            generation, token_id = batch.generations[row], int(decision.token_ids[row])
+            event = self.token_event(generation, row, token_id, float(logprobs[row]), scores)
+            decision.told[row] = event
+            if generation.request.streams:
+                decision.events.append(event)
+        if scores.attention:
+            others = {row: batch.generations[row] for row in rows if row not in decision.told}
+            decision.alignments = _alignments(others, scores)
 
     def _pieces(self, row: int, scores: Scores) -> AttentionPieces:
         has_queries = bool(self._batch.generations[row].selections)
         return attention_pieces(self._batch, row, scores) if has_queries else ()
 
-    def _ending(
-        self,
-        row: int,
-        reason: FinishReason,
-        num_new: int,
-        stop_logprob: float | None = None,
-        end_pieces: AttentionPieces = (),
-    ) -> FinishedEvent:
+    def _ending(self, row: int, reason: FinishReason, num_new: int) -> Ending:
         batch = self._batch
         num_generated = int(batch.num_generated[row])
         num_generated += num_new if batch.num_given[row] == 0 else 0
-        generation = batch.generations[row]
-        return generation.finished(reason, num_generated, stop_logprob, end_pieces=end_pieces)
+        return Ending(batch.generations[row], reason, num_generated)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
         """Return why a row ends with a stop token, which may be forced if it is the last token."""
@@ -216,22 +201,21 @@ class Outcomes:
 
 
 def _alignments(
-    generations: Sequence[Generation], rows: Sequence[int], scores: Scores
-) -> list[AttentionWeights | None]:
-    """Return the mean of the alignment heads of each row, f32 [source tokens], or None where a
-    request does not ask for it. Rows with the same heads are averaged in one call: one for each row
-    took 8 % of an engine's thread.
+    generations: Mapping[int, Generation], scores: Scores
+) -> dict[int, AttentionWeights]:
+    """Return the mean of the alignment heads, f32 [source tokens], of the rows whose requests ask
+    for it. Rows with the same heads are averaged in one call.
     """
-    found: list[AttentionWeights | None] = [None] * len(rows)
     of_heads: dict[tuple[int, ...], list[int]] = {}
-    for i, generation in enumerate(generations):
+    for row, generation in generations.items():
         if generation.alignment is not None:
-            of_heads.setdefault(generation.alignment.heads, []).append(i)
-    for heads, places in of_heads.items():
-        weights = scores.attention[AttentionKind.CROSS][np.ix_([rows[i] for i in places], heads)]
+            of_heads.setdefault(generation.alignment.heads, []).append(row)
+    found: dict[int, AttentionWeights] = {}
+    for heads, rows in of_heads.items():
+        weights = scores.attention[AttentionKind.CROSS][np.ix_(rows, heads)]
         means = weights.mean(axis=1, dtype=np.float32)
-        for i, mean in zip(places, means, strict=True):
-            found[i] = mean[: generations[i].num_source_tokens].copy()
+        for row, mean in zip(rows, means, strict=True):
+            found[row] = mean[: generations[row].num_source_tokens].copy()
     return found
 
 

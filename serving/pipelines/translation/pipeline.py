@@ -14,7 +14,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolved_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import EnginePort, successful_end
+from serving.pipelines.decoding import EnginePort, successful
 from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
@@ -43,7 +43,7 @@ from serving.pipelines.translation.requests import (
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import Event, GenerationRequest
+from serving.request import FinalEvent, GenerationRequest
 from serving.text.chat import Chat
 from serving.text.markup.protection import KnownWords
 from serving.text.plain_text import tokenizing
@@ -182,15 +182,15 @@ class TranslationPipeline:
         count = job.num_alternatives + 1
         return with_alternative_prefixes(plan, outcomes, count, self._tokenizers.target)
 
-    async def _outcomes(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
-        """Return all events of each request."""
+    async def _outcomes(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
+        """Return the final event of each request."""
         return await self._engine.run(requests) if requests else []
 
     def _translation(
-        self, job: TranslationJob, plan: TranslationPlan, outcomes: Sequence[Sequence[Event]]
+        self, job: TranslationJob, plan: TranslationPlan, outcomes: Sequence[FinalEvent]
     ) -> Translation:
-        ends = [successful_end(events) for events in outcomes]
-        segments = self._renderer(job, plan).renderings(outcomes)
+        ends = [*map(successful, outcomes)]
+        segments = self._renderer(job, plan).renderings(ends)
         return Translation(
             tuple(text_renderings(plan.layouts, segments, job.num_alternatives + 1)),
             sum(end.num_source_tokens for end in ends),

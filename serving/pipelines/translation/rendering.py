@@ -10,7 +10,7 @@ import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
-from serving.pipelines.decoding import ranked_hypotheses, successful_end
+from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import (
     AlignedWords,
     PairScore,
@@ -22,12 +22,12 @@ from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import (
     AttentionQuery,
-    Event,
+    FinalEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
     Hypothesis,
-    TokenEvent,
+    Tokens,
 )
 from serving.text.alignment import (
     DRAWN_WORD,
@@ -67,25 +67,23 @@ class SegmentRenderer:
         self._placeholders = job.placeholder_pattern
         self._shapes = shapes
 
-    def renderings(self, outcomes: Sequence[Sequence[Event]]) -> list[list[Rendering]]:
+    def renderings(self, ends: Sequence[FinishedEvent]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, prefix by prefix, best first.
 
-        outcomes: the events of the plan's requests.
+        ends: of the plan's requests.
         """
-        events = iter(outcomes)
+        waiting = iter(ends)
         return [
             [
                 rendering
-                for prefix in segment.prefixes
-                for rendering in self._ranked(segment, next(events), len(prefix))
+                for end in islice(waiting, len(segment.prefixes))
+                for rendering in self._ranked(segment, end)
             ]
             for segment in self._plan.segments
         ]
 
-    def _ranked(
-        self, segment: Segment, events: Sequence[Event], num_forced: int
-    ) -> Iterator[Rendering]:
-        best, *others = ranked_hypotheses(events, num_forced)
+    def _ranked(self, segment: Segment, end: FinishedEvent) -> Iterator[Rendering]:
+        best, *others = end.hypotheses
         rendering = self.rendering(segment, best)
         if queries := self._job.attention_queries:
             maps = sentence_maps(
@@ -95,20 +93,20 @@ class SegmentRenderer:
                 queries,
                 segment.source_ids,
                 best.tokens,
-                successful_end(events),
+                end,
             )
             rendering = replace(rendering, attention_maps=(maps,))
         yield rendering
         yield from (self.rendering(segment, other) for other in others)
 
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
-        ids = [token.token_id for token in hypothesis.tokens]
+        ids = hypothesis.tokens.ids
         if not self._job.needs_attention and segment.marks is None:
             text = self._tokenizers.target.decode(ids).strip()
             return Rendering(text, hypothesis.score, hypothesis.reason)
         source_ids = segment.source_ids
         source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
-        attention = _attention_of(hypothesis, len(source_ids))
+        attention = attention_matrix(hypothesis.tokens, len(source_ids))
         target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
         marked = _marked(segment, target, source, attention)
         text = marked.text() if marked else self._text(segment, target, source, attention)
@@ -163,13 +161,13 @@ def _marked(
     return MarkedTranslation(segment.marks, target, source, attention)
 
 
-def _attention_of(hypothesis: Hypothesis, num_source_tokens: int) -> Array | None:
-    """Return the attention of a hypothesis: f32 [target tokens, source tokens]; None if it has
-    none.
+def attention_matrix(tokens: Tokens, num_source_tokens: int) -> Array | None:
+    """Return the attention of a target's tokens: f32 [target tokens, source tokens]; None if it was
+    not asked for.
     """
-    if any(token.alignment is None for token in hypothesis.tokens):
+    if len(tokens.alignments) < len(tokens.ids):
         return None
-    return attention_matrix(hypothesis.tokens, num_source_tokens)
+    return np.array(tokens.alignments, np.float32).reshape(len(tokens.ids), num_source_tokens)
 
 
 def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> AlignedWords:
@@ -242,33 +240,26 @@ def pair_score(
     shapes: Shapes,
     frame: LanguageTokens,
     request: GenerationRequest,
-    events: Sequence[Event],
+    end: FinalEvent,
 ) -> PairScore:
     """Return the score of one pair.
 
     request: one of `TranslationRequests.scores`.
-    events: all events of the request.
+    end: its final event.
     """
-    end = successful_end(events)
-    assert end.stop_logprob is not None, "a forced stop token ends the request"
-    tokens = [event for event in events if isinstance(event, TokenEvent)]
-    texts = map(spelt, tokenizers.target.pieces(token.token_id for token in tokens))
-    named = zip(texts, (token.logprob for token in tokens), strict=True)
+    end = successful(end)
+    tokens, stop_logprob = end.best.tokens, end.best.stop_logprob
+    assert stop_logprob is not None, "a forced stop token ends the request"
+    texts = map(spelt, tokenizers.target.pieces(tokens.ids))
+    named = zip(texts, tokens.logprobs, strict=True)
     source_ids, queries = request.source_ids or (), request.attention_queries
     attention = None
     if request.alignment_heads is not None:
-        ids = [token.token_id for token in tokens]
         matrix = attention_matrix(tokens, len(source_ids))
-        attention = sentence_attention(tokenizers, frame, source_ids, ids, matrix)
+        assert matrix is not None, "attention was asked for"
+        attention = sentence_attention(tokenizers, frame, source_ids, tokens.ids, matrix)
     maps = sentence_maps(tokenizers, frame, shapes, queries, source_ids, tokens, end)
-    return PairScore((*named, ("", end.stop_logprob)), attention, maps)
-
-
-def attention_matrix(tokens: Sequence[TokenEvent], num_source_tokens: int) -> Array:
-    """Return the attention of a request's tokens: [target tokens, source tokens], f32."""
-    rows = [token.alignment for token in tokens]
-    assert all(row is not None for row in rows), "attention was asked for"
-    return np.array(rows, np.float32).reshape(len(rows), num_source_tokens)
+    return PairScore((*named, ("", stop_logprob)), attention, maps)
 
 
 def sentence_attention(
@@ -308,14 +299,14 @@ def sentence_maps(
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,
-    tokens: Sequence[TokenEvent],
+    tokens: Tokens,
     end: FinishedEvent,
 ) -> tuple[AttentionMap, ...]:
     """Return a map for each attention query of one request."""
     if not queries:
         return ()
     source = tokenizers.source_pieces(source_ids, frame)
-    reported = tokenizers.target.pieces(token.token_id for token in tokens)
+    reported = tokenizers.target.pieces(tokens.ids)
     given = ("",) * frame.num_given
     texts = TokenTexts(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
-    return attention_maps(queries, shapes, tokens, end, texts)
+    return attention_maps(queries, shapes, tokens.attention_pieces, end, texts)

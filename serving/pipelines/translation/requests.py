@@ -19,12 +19,12 @@ from serving.pipelines.decoding import (
     MAX_NEW_TOKENS,
     request_arguments,
     sampling_with_own_seed,
-    successful_end,
+    successful,
 )
 from serving.pipelines.translation.glossary import NOT_WRITABLE, FoundTerm, Glossary
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import MAX_LOGPROBS, Constraint, Event, GenerationRequest, TokenEvent
+from serving.request import MAX_LOGPROBS, Constraint, FinalEvent, GenerationRequest
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.segments import MarkedReader, MarkedSegment
@@ -222,7 +222,7 @@ class TranslationRequests:
 
 
 def with_alternative_prefixes(
-    plan: TranslationPlan, outcomes: Sequence[Sequence[Event]], count: int, tokenizer: Tokenizer
+    plan: TranslationPlan, outcomes: Sequence[FinalEvent], count: int, tokenizer: Tokenizer
 ) -> TranslationPlan:
     """Return the plan with several prefixes for the first segment of each text.
 
@@ -231,18 +231,16 @@ def with_alternative_prefixes(
         to the same text in other tokens.
     """
     longer: dict[int, dict[str, Any]] = {}
-    for number, events in zip(plan.first_segments, outcomes, strict=True):
+    for number, end in zip(plan.first_segments, outcomes, strict=True):
         prefix = plan.segments[number].prefixes[0]
-        words = _next_words(events, tokenizer)[: 2 * count]
+        words = _next_words(end, tokenizer)[: 2 * count]
         longer[number] = {"prefixes": tuple((*prefix, word) for word in words) or (prefix,)}
     return plan.with_changes(longer)
 
 
-def _next_words(events: Sequence[Event], tokenizer: Tokenizer) -> list[int]:
+def _next_words(end: FinalEvent, tokenizer: Tokenizer) -> list[int]:
     """Return the likeliest next tokens that have text, likeliest first."""
-    successful_end(events)
-    [*_, last] = (event for event in events if isinstance(event, TokenEvent))
-    ids = [token.token_id for token in last.top]
+    ids = [token.token_id for token in successful(end).best.tokens.top[-1]]
     return [token_id for token_id in ids if tokenizer.token_bytes(token_id).strip()]
 
 

@@ -5,11 +5,11 @@ sentences of a text are sent in order.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.pipelines.decoding import ranked_hypotheses, successful_end
+from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.request import Event, FinishReason, GenerationRequest, TokenEvent, is_final
+from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 
@@ -76,10 +76,7 @@ class GrowingText:
 
 
 class GrowingTexts:
-    """Reads the events of a plan's requests as they come, and keeps them.
-
-    outcomes: all events of each request.
-    """
+    """Reads the events of a plan's requests as they come, and keeps the final ones."""
 
     def __init__(
         self,
@@ -89,7 +86,7 @@ class GrowingTexts:
         tokenizer: Tokenizer,
     ) -> None:
         self._plan, self._renderer = plan, renderer
-        self.outcomes: list[list[Event]] = [[] for _ in requests]
+        self._ends: dict[int, FinishedEvent] = {}
         self._numbers = {request.request_id: n for n, request in enumerate(requests)}
         self._segments = dict(_first_requests(plan))
         sentences = [
@@ -100,12 +97,16 @@ class GrowingTexts:
         self._texts = list(_texts(plan.layouts, sentences))
         self._text_of = {id(each): text for text in self._texts for each in text.sentences}
 
+    @property
+    def outcomes(self) -> list[FinishedEvent]:
+        """Return the final event of each request, after all have ended."""
+        return [self._ends[number] for number in range(len(self._numbers))]
+
     def push(self, events: Sequence[Event]) -> Iterator[TranslationDelta]:
         """Yield what is certain now. Raises what a request has failed with."""
         touched: dict[int, GrowingText] = {}
         for event in events:
             number = self._numbers[event.request_id]
-            self.outcomes[number].append(event)
             self._read(number, event)
             if number in self._sentences:
                 text = self._text_of[id(self._sentences[number])]
@@ -120,18 +121,16 @@ class GrowingTexts:
                 yield TranslationDelta(text.number, 0, blank, FinishReason.STOP)
 
     def _read(self, number: int, event: Event) -> None:
-        if is_final(event):
-            successful_end(self.outcomes[number])
-        if number not in self._sentences:
-            return
-        sentence = self._sentences[number]
+        sentence = self._sentences.get(number)
         if isinstance(event, TokenEvent):
-            sentence.push(event.token_id)
+            if sentence is not None:
+                sentence.push(event.token_id)
             return
-        segment = self._plan.segments[self._segments[number]]
-        best, *_ = ranked_hypotheses(self.outcomes[number], len(segment.prefixes[0]))
-        rendering = self._renderer.rendering(segment, best)
-        sentence.finish(rendering.text, rendering.reason)
+        self._ends[number] = end = successful(event)
+        if sentence is not None:
+            segment = self._plan.segments[self._segments[number]]
+            rendering = self._renderer.rendering(segment, end.best)
+            sentence.finish(rendering.text, rendering.reason)
 
 
 def _references(request: GenerationRequest, segment: Segment) -> References | None:

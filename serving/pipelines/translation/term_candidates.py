@@ -46,7 +46,7 @@ class AlignedTranslation:
         request: GenerationRequest,
     ) -> None:
         self.hypothesis = hypothesis
-        self.target = TokenizedText.from_pieces(tokenizer.pieces(hypothesis.token_ids))
+        self.target = TokenizedText.from_pieces(tokenizer.pieces(hypothesis.tokens.ids))
         self._source = source
         self._fixed_end = self._end_of_fixed(request)
 
@@ -120,7 +120,8 @@ class AlignedTranslation:
         """Return the hypothesis in which the tokens of these terms attend only to their sources."""
         if self._attention is None:
             return self.hypothesis
-        tokens = list(self.hypothesis.tokens)
+        tokens = self.hypothesis.tokens
+        alignments = [*tokens.alignments]
         left = list(terms)
         for span, translations in wanted.written(self.text):
             own = [each for each in left if each.translations == translations]
@@ -132,8 +133,8 @@ class AlignedTranslation:
             left.remove(own[best])
             attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
             for number in numbers:
-                tokens[number] = replace(tokens[number], alignment=attention)
-        return replace(self.hypothesis, tokens=tuple(tokens))
+                alignments[number] = attention
+        return replace(self.hypothesis, tokens=replace(tokens, alignments=alignments))
 
     def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
         """Return whether a word attends to no other source word more than to the term."""
@@ -155,10 +156,7 @@ class AlignedTranslation:
 
     @cached_property
     def _attention(self) -> Array | None:
-        tokens = self.hypothesis.tokens
-        if any(token.alignment is None for token in tokens):
-            return None
-        return attention_matrix(tokens, len(self._source.spans))
+        return attention_matrix(self.hypothesis.tokens, len(self._source.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +303,7 @@ class CandidateRequests:
         spans = draft.target.spans
         number = next((n for n, span in enumerate(spans) if span.end > end), len(spans))
         cut = draft.text[spans[number].start : end].rstrip() if number < len(spans) else ""
-        return (*draft.hypothesis.token_ids[:number], *self._tokens_of(cut, number == 0))
+        return (*draft.hypothesis.tokens.ids[:number], *self._tokens_of(cut, number == 0))
 
     def _after(self, replacement: Replacement) -> TokenIds:
         """Return the tokens after the replaced words, with the end token if there was one."""
@@ -315,7 +313,7 @@ class CandidateRequests:
         until = spans[number].start if number < len(spans) else len(draft.text)
         ids = (
             *self._tokens_of(draft.text[start:until].rstrip()),
-            *draft.hypothesis.token_ids[number:],
+            *draft.hypothesis.tokens.ids[number:],
         )
         has_ended = draft.hypothesis.reason is FinishReason.STOP
         return (*ids, self._tokens.eos) if has_ended else ids

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
 from serving.errors import DeadlineExceeded
-from serving.pipelines.decoding import EnginePort, ranked_hypotheses, successful_end
+from serving.pipelines.decoding import EnginePort, successful
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.term_candidates import (
@@ -31,6 +31,7 @@ from serving.pipelines.translation.tokenizer_pair import LanguageTokens, Tokeniz
 from serving.request import (
     AttentionPieces,
     Event,
+    FinalEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
@@ -60,8 +61,8 @@ class TermPlacing:
 
     async def run(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
-    ) -> list[list[Event]]:
-        """Return all events of a plan's requests, with the terms of their segments in place.
+    ) -> list[FinalEvent]:
+        """Return the final events of a plan's requests, with the terms of their segments in place.
 
         Raises DeadlineExceeded, the errors of failed requests, and those of the engine.
         """
@@ -84,28 +85,24 @@ class TermPlacing:
         """
         started = time.monotonic()
         segments = (segment for segment, _ in plan.prefixed_segments())
-        held: dict[str, tuple[Segment, GenerationRequest, list[Event]]] = {
-            request.request_id: (segment, request, [])
+        held: dict[str, tuple[Segment, GenerationRequest]] = {
+            request.request_id: (segment, request)
             for segment, request in zip(segments, requests, strict=True)
             if segment.terms
         }
         if held:
             await asyncio.to_thread(self._candidates.read_vocabulary)
-        tasks: list[asyncio.Task[list[Event]]] = []
+        tasks: list[asyncio.Task[FinalEvent]] = []
         try:
             async with aclosing(self._engine.stream(requests)) as batches:
                 async for batch in batches:
                     yield [event for event in batch if event.request_id not in held]
                     for event in batch:
-                        if event.request_id not in held:
-                            continue
-                        segment, request, events = held[event.request_id]
-                        events.append(event)
-                        if is_final(event):
-                            work = self._placed(plan.frame, segment, request, events, started)
+                        if is_final(event) and event.request_id in held:
+                            work = self._placed(plan.frame, *held[event.request_id], event, started)
                             tasks.append(asyncio.create_task(work))
             for task in asyncio.as_completed(tasks):
-                yield await task
+                yield [await task]
         finally:
             for task in tasks:
                 task.cancel()
@@ -115,41 +112,37 @@ class TermPlacing:
         frame: LanguageTokens,
         segment: Segment,
         request: GenerationRequest,
-        events: list[Event],
+        event: FinalEvent,
         started: float,
-    ) -> list[Event]:
-        """Return the events of a request, with the terms in each of its hypotheses."""
+    ) -> FinalEvent:
+        """Return the final event of a request, with the terms in each of its hypotheses."""
         if not segment.terms:
-            return events
-        end = successful_end(events)
+            return event
+        end = successful(event)
         pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
         source = over_text(TokenizedText.from_pieces(pieces), segment.text)
         sentence = _Sentence(source, WantedTerms(segment.terms), request, started)
         revisions = [
             _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
-            for n, each in enumerate(ranked_hypotheses(events, len(request.forced_ids)))
+            for n, each in enumerate(end.hypotheses)
         ]
         await _gathered(each.put_all_terms() for each in revisions)
-        return _events(request, end, revisions)
+        return _revised(request, end, revisions)
 
 
-def _events(
+def _revised(
     request: GenerationRequest, end: FinishedEvent, revisions: Sequence["_Revision"]
-) -> list[Event]:
-    """Return the events of a request with its revised hypotheses, best first."""
+) -> FinishedEvent:
+    """Return the final event of a request with its revised hypotheses, best first."""
     if request.beam is not None:
         revisions = sorted(revisions, key=lambda each: _rank(each.hypothesis))
-    best, name = revisions[0].hypothesis, request.request_id
-    finished = replace(
+    num_revised = sum(each.num_generated for each in revisions)
+    return replace(
         end,
-        reason=best.reason,
-        num_generated_tokens=end.num_generated_tokens
-        + sum(each.num_generated for each in revisions),
-        stop_logprob=best.stop_logprob,
-        hypotheses=tuple(each.hypothesis for each in revisions) if end.hypotheses else (),
+        num_generated_tokens=end.num_generated_tokens + num_revised,
+        hypotheses=tuple(each.hypothesis for each in revisions),
         attention_pieces=revisions[0].attention_pieces or end.attention_pieces,
     )
-    return [*(replace(token, request_id=name) for token in best.tokens), finished]
 
 
 def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
@@ -268,10 +261,10 @@ class _Revision:
         wanted = self._sentence.wanted
         num_missing = wanted.num_missing(self._draft.text)
         found = []
-        for (_, replacement), events in zip(work, outcomes, strict=True):
-            end = successful_end(events)
+        for (_, replacement), event in zip(work, outcomes, strict=True):
+            end = successful(event)
             self.num_generated += end.num_generated_tokens
-            for each in ranked_hypotheses(events, 0):
+            for each in end.hypotheses:
                 text = self._aligned(each).text
                 is_whole = each.reason is not FinishReason.CONSTRAINT
                 if is_whole and wanted.num_missing(text) < num_missing:
@@ -300,7 +293,7 @@ def _best(candidates: Sequence[_Candidate]) -> _Candidate:
 
 
 def _logprobs(hypothesis: Hypothesis) -> list[float]:
-    logprobs = [token.logprob for token in hypothesis.tokens]
+    logprobs = hypothesis.tokens.logprobs
     stop = hypothesis.stop_logprob
     return logprobs if stop is None else [*logprobs, stop]
 

@@ -9,7 +9,7 @@ from serving.deployments.metrics import ReplicaMetrics, merged, selected_metrics
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics, Outcome
-from serving.request import FinishedEvent, FinishReason
+from serving.request import FinishedEvent, FinishReason, Hypothesis, Tokens
 
 
 def replica(folder: Path, name: str) -> tuple[Metrics, ReplicaMetrics]:
@@ -100,8 +100,9 @@ def exposition_of(replica: str) -> bytes:
     meter.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
     meter.on_first_token(0.02)
     meter.on_next_token(0.005)
-    meter.on_finished(FinishedEvent("r", FinishReason.STOP, 20, 1, 5), 0.0, 0.5)
-    meter.on_finished(FinishedEvent("r", FinishReason.CONSTRAINT, 0, 1, 0), 0.0, 0.5)
+    for reason, counts in ((FinishReason.STOP, (20, 1, 5)), (FinishReason.CONSTRAINT, (0, 1, 0))):
+        only = Hypothesis(Tokens(), 0.0, reason)
+        meter.on_finished(FinishedEvent("r", (only,), *counts), 0.0, 0.5)
     return metrics.exposition()
 
 

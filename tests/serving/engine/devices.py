@@ -63,9 +63,9 @@ def assert_near(pairs: Iterable[tuple[GenerationRequest, Story, Story]]) -> None
 
 def parts_after_near(story: Story, other: Story, *, is_greedy: bool) -> bool:
     """Whether two outputs part; all before must be near, and greedy ones part at near ties."""
-    for one, two in zip(story.tokens, other.tokens, strict=False):
-        if one.token_id != two.token_id:
-            assert not is_greedy or abs(one.logprob - two.logprob) <= NEAR, (one, two)
+    for one, two in zip(story.said, other.said, strict=False):
+        if one[0] != two[0]:
+            assert not is_greedy or abs(one[1] - two[1]) <= NEAR, (one, two)
             return True
-        assert abs(one.logprob - two.logprob) <= NEAR, (one, two)
+        assert abs(one[1] - two[1]) <= NEAR, (one, two)
     return len(story.tokens) != len(other.tokens)

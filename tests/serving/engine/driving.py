@@ -4,32 +4,48 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.engine.engine import Engine
-from serving.request import Event, FinishedEvent, GenerationRequest, TokenEvent, is_final
+from serving.request import (
+    Event,
+    FinishedEvent,
+    GenerationRequest,
+    TokenEvent,
+    Tokens,
+    is_final,
+)
 
 
 @dataclass
 class Story:
-    """All events of one request."""
+    """All events of one request. streamed: what came before the final one."""
 
-    tokens: list[TokenEvent] = field(default_factory=list)
+    streamed: list[TokenEvent] = field(default_factory=list)
     final: Event | None = None
 
     def add(self, event: Event) -> None:
         assert self.final is None, f"{event} after the final event {self.final}"
         if isinstance(event, TokenEvent):
-            self.tokens.append(event)
-        else:
-            assert is_final(event)
-            self.final = event
+            self.streamed.append(event)
+            return
+        assert is_final(event)
+        self.final = event
+        if isinstance(event, FinishedEvent) and self.streamed:
+            assert _told(Tokens.of(self.streamed)) == _told(event.best.tokens)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Return all tokens; of a request that has not finished, those that were streamed."""
+        if isinstance(self.final, FinishedEvent):
+            return self.final.best.tokens
+        return Tokens.of(self.streamed)
 
     @property
     def token_ids(self) -> list[int]:
-        return [event.token_id for event in self.tokens]
+        return self.tokens.ids
 
     @property
     def said(self) -> list[tuple[int, float]]:
         """Bit for bit: a float32 survives the way to a Python float."""
-        return [(event.token_id, event.logprob) for event in self.tokens]
+        return [(token_id, logprob) for token_id, logprob, _ in self.tokens.described()]
 
 
 def tell(stories: dict[str, Story], events: Iterable[Event]) -> None:
@@ -78,17 +94,11 @@ def told(story: Story) -> object:
     """Everything that was said, bit for bit."""
     final = story.final
     assert isinstance(final, FinishedEvent)
-    hypotheses = [(each.score, _told(each.tokens)) for each in final.hypotheses]
-    return _told(story.tokens), final.reason, final.stop_logprob, hypotheses
-
-
-def _told(tokens: list[TokenEvent] | tuple[TokenEvent, ...]) -> list[object]:
     return [
-        (
-            each.token_id,
-            each.logprob,
-            each.top,
-            b"" if each.alignment is None else each.alignment.tobytes(),
-        )
-        for each in tokens
+        (each.score, each.reason, each.stop_logprob, _told(each.tokens))
+        for each in final.hypotheses
     ]
+
+
+def _told(tokens: Tokens) -> object:
+    return tokens, [alignment.tobytes() for alignment in tokens.alignments]

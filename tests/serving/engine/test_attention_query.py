@@ -16,7 +16,7 @@ from serving.engine.engine import Engine
 from serving.errors import RequestError
 from serving.parameters import BeamParams
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
-from serving.request import AttentionQuery, FinishedEvent, GenerationRequest
+from serving.request import AttentionQuery, FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
 
@@ -58,7 +58,8 @@ def maps_of(bundle: Bundle, request: GenerationRequest, story: Story) -> list[np
     """The weights of each map, [layers, heads, rows, columns]."""
     assert isinstance(story.final, FinishedEvent)
     shapes = bundle.manifest.attention_shapes
-    maps = attention_maps(request.attention_queries, shapes, story.tokens, story.final, NO_TEXTS)
+    pieces = story.tokens.attention_pieces
+    maps = attention_maps(request.attention_queries, shapes, pieces, story.final, NO_TEXTS)
     return [each.weights for each in maps]
 
 
@@ -91,8 +92,9 @@ def test_a_map_has_a_row_for_every_token_that_was_read(tmp_path: Path, architect
     [request] = requests_for(bundle, 1)
     story = run_alone(Engine(bundle, CONFIG), request)
     prefix = bundle.manifest.tokens.prompt_prefix
-    target = [*prefix, *request.prompt_ids, *(token.token_id for token in story.tokens)]
-    is_stopped = isinstance(story.final, FinishedEvent) and story.final.stop_logprob is not None
+    target = [*prefix, *request.prompt_ids, *story.token_ids]
+    assert isinstance(story.final, FinishedEvent)
+    is_stopped = story.final.reason is FinishReason.STOP
     num_read = len(target) if is_stopped else len(target) - 1
     rows = Rows(bundle, [list(request.source_ids or ())], wants_attention=True)
     columns = []
@@ -120,7 +122,7 @@ def test_a_beam_search_reports_the_best_hypothesis(tmp_path: Path, architecture:
     request = replace(request, forced_ids=(), max_new_tokens=7, beam=BeamParams(4))
     engine = Engine(bundle, CONFIG)
     won = run_alone(engine, request)
-    ids = tuple(token.token_id for token in won.tokens)
+    ids = tuple(won.token_ids)
     again = replace(request, beam=None, forced_ids=ids, max_new_tokens=1, ignore_eos=True)
     followed = run_alone(engine, again)
     for found, expected in zip(

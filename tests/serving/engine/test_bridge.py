@@ -50,7 +50,7 @@ async def serving(engine: Engine, watcher: Watcher | None = None) -> AsyncIterat
 
 
 async def test_a_stream_tells_what_the_engine_says() -> None:
-    request = GenerationRequest("r", (3, 4, 5))
+    request = GenerationRequest("r", (3, 4, 5), streams=True)
     alone = run_alone(new_engine(), request)
     async with serving(new_engine()) as bridge:
         events = [event async for event in bridge.generate(request)]
@@ -58,21 +58,28 @@ async def test_a_stream_tells_what_the_engine_says() -> None:
     assert events[-1] == alone.final
 
 
-async def test_a_run_tells_the_events_of_every_request_in_order() -> None:
+async def test_a_request_that_does_not_stream_has_one_event() -> None:
+    request = GenerationRequest("r", (3, 4, 5))
+    async with serving(new_engine()) as bridge:
+        [event] = [event async for event in bridge.generate(request)]
+    assert event == run_alone(new_engine(), request).final
+
+
+async def test_a_run_tells_the_end_of_every_request_in_order() -> None:
     requests = [GenerationRequest(str(i), (3 + i, 4)) for i in range(30)]
     async with serving(new_engine()) as bridge:
         told = await bridge.run(requests)
         assert await bridge.run([]) == []
-    for request, events in zip(requests, told, strict=True):
-        alone = run_alone(new_engine(), request)
-        assert events == [*alone.tokens, alone.final]
+    for request, event in zip(requests, told, strict=True):
+        assert event == run_alone(new_engine(), request).final
 
 
 async def test_many_callers_share_the_engine() -> None:
     async def call(bridge: AsyncEngine, i: int) -> list[int]:
-        events = [event async for event in bridge.generate(GenerationRequest(str(i), (3 + i % 9,)))]
-        assert isinstance(events[-1], FinishedEvent)
-        return [each.token_id for each in events if isinstance(each, TokenEvent)]
+        request = GenerationRequest(str(i), (3 + i % 9,))
+        [event] = [event async for event in bridge.generate(request)]
+        assert isinstance(event, FinishedEvent)
+        return event.best.tokens.ids
 
     async with serving(new_engine()) as bridge:
         said = await asyncio.gather(*(call(bridge, i) for i in range(40)))
@@ -146,8 +153,8 @@ async def test_a_cancelled_request_frees_its_rows_within_one_step(
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.open()
-        (events,) = await bridge.run([GenerationRequest("after", None, (), max_new_tokens=1)])
-        assert isinstance(events[-1], FinishedEvent)
+        (event,) = await bridge.run([GenerationRequest("after", None, (), max_new_tokens=1)])
+        assert isinstance(event, FinishedEvent)
         assert len(gate.script.step_shapes) == num_runs + 1 + 1  # the one that ran, and the other's
         assert engine.stats().num_rows == engine.stats().num_waiting == 0
 
@@ -206,16 +213,16 @@ async def test_refusals_reach_the_caller_and_nobody_else() -> None:
             await anext(bridge.generate(GenerationRequest("r", None)))
         with pytest.raises(Overloaded):
             await bridge.run([GenerationRequest(str(i), (3,)) for i in range(3)])
-        (events,) = await bridge.run([GenerationRequest("r", (3,))])
-        assert isinstance(events[-1], FinishedEvent)
+        (event,) = await bridge.run([GenerationRequest("r", (3,))])
+        assert isinstance(event, FinishedEvent)
 
 
 async def test_a_failure_ends_the_requests_concerned_and_the_engine_serves_on() -> None:
     async with serving(new_engine(Script(poisoned_sources={49}))) as bridge:
-        (events,) = await bridge.run([GenerationRequest("bad", (49,))])
-        assert isinstance(events[-1], FailedEvent)
-        (events,) = await bridge.run([GenerationRequest("good", (3,))])
-        assert isinstance(events[-1], FinishedEvent)
+        (event,) = await bridge.run([GenerationRequest("bad", (49,))])
+        assert isinstance(event, FailedEvent)
+        (event,) = await bridge.run([GenerationRequest("good", (3,))])
+        assert isinstance(event, FinishedEvent)
 
 
 async def test_shutting_down_ends_everything() -> None:
@@ -226,7 +233,7 @@ async def test_shutting_down_ends_everything() -> None:
     await asyncio.sleep(0)
     await bridge.shutdown()
     told = await asyncio.wait_for(run, 10)
-    assert isinstance(told[-1][-1], AbortedEvent)
+    assert isinstance(told[-1], AbortedEvent)
     assert not bridge.is_alive
     with pytest.raises(EngineStopped):
         await bridge.run(requests)
@@ -241,8 +248,8 @@ async def test_if_the_thread_dies_nobody_waits_for_ever(monkeypatch: pytest.Monk
 
     async with serving(engine) as bridge:
         monkeypatch.setattr(engine, "step", broken)
-        (events,) = await asyncio.wait_for(bridge.run([GenerationRequest("r", (3,))]), 10)
-        assert isinstance(events[-1], FailedEvent)
+        (event,) = await asyncio.wait_for(bridge.run([GenerationRequest("r", (3,))]), 10)
+        assert isinstance(event, FailedEvent)
         assert not bridge.is_alive
 
 

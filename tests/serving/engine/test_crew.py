@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,10 @@ from serving.request import (
     FailedEvent,
     FinishedEvent,
     GenerationRequest,
-    TokenEvent,
+    Tokens,
 )
 from tests.served import eventually
+from tests.serving.engine.driving import run_all
 from tests.serving.engine.toy import Script, toy_bundle, toy_graphs
 from tests.tiny import tiny_bundle
 
@@ -169,24 +170,19 @@ def test_a_deadline_passes_in_the_queue_whichever_engine_looks() -> None:
 async def test_many_requests_end_once_each_with_the_same_answers() -> None:
     requests = [GenerationRequest(str(i), (3 + i % 9, 4)) for i in range(200)]
     alone = Engine(toy_bundle(), EngineConfig(SLOTS, 1), toy_graphs())
-    expected: dict[int, list[Event]] = {}
-    for request in requests[:9]:
-        alone.submit(request)
-    while alone.has_work:
-        for event in alone.step():
-            expected.setdefault(int(event.request_id), []).append(event)
+    expected = run_all(alone, requests[:9])
     crew = Noticing()
     async with running(crew) as bridge:
         told = await bridge.run(requests)
         assert bridge.stats().num_rows == bridge.stats().num_waiting == 0
-    for number, events in enumerate(told):
-        assert said(events) == said(expected[number % 9])
+    for number, event in enumerate(told):
+        assert said(event) == said(expected[str(number % 9)].final)
     assert all(script.step_shapes for script in crew.scripts)
 
 
-def said(events: list[Event]) -> list[tuple[int, float]]:
-    assert isinstance(events[-1], FinishedEvent)
-    return [(each.token_id, each.logprob) for each in events if isinstance(each, TokenEvent)]
+def said(event: Event | None) -> Tokens:
+    assert isinstance(event, FinishedEvent)
+    return event.best.tokens
 
 
 async def test_a_request_goes_past_an_engine_that_is_busy() -> None:
@@ -197,8 +193,8 @@ async def test_a_request_goes_past_an_engine_that_is_busy() -> None:
         while crew.rows() != [1, 0]:
             await asyncio.sleep(0.001)
         for number in range(1, 8):
-            [events] = await asyncio.wait_for(bridge.run([endless(number)]), 10)
-            assert isinstance(events[-1], FinishedEvent)
+            [event] = await asyncio.wait_for(bridge.run([endless(number)]), 10)
+            assert isinstance(event, FinishedEvent)
         assert not stuck.done()
         crew.may_step[0].set()
         await stuck
@@ -227,7 +223,7 @@ async def test_shutting_down_ends_what_waits_and_what_runs() -> None:
         await asyncio.sleep(0)
         await bridge.shutdown()
         told = await asyncio.wait_for(run, 10)
-        assert isinstance(told[-1][-1], AbortedEvent)
+        assert isinstance(told[-1], AbortedEvent)
         with pytest.raises(EngineStopped):
             await bridge.run([endless(1)])
 
@@ -242,7 +238,7 @@ async def test_where_one_engine_dies_all_end(monkeypatch: pytest.MonkeyPatch) ->
     async with running(crew) as bridge:
         told = await asyncio.wait_for(bridge.run([endless(i) for i in range(40)]), 10)
         assert len(told) == 40
-        assert {type(events[-1]) for events in told} <= {FailedEvent, AbortedEvent, FinishedEvent}
+        assert {*map(type, told)} <= {FailedEvent, AbortedEvent, FinishedEvent}
         assert await asyncio.to_thread(eventually, lambda: not bridge.is_alive)
 
 
@@ -308,16 +304,14 @@ async def run_under(
         told = await bridge.run(requests)
     finally:
         await bridge.shutdown()
-    assert all(isinstance(events[-1], FinishedEvent) for events in told)
-    return [[comparable(event) for event in events] for events in told]
+    return [comparable(event) for event in told]
 
 
 def comparable(event: Event) -> object:
-    if isinstance(event, TokenEvent) and event.alignment is not None:
-        return replace(event, alignment=None), event.alignment.tobytes()
-    if isinstance(event, FinishedEvent):
-        return [repr(getattr(event, field.name)) for field in fields(event) if field.compare]
-    return repr(event)
+    assert isinstance(event, FinishedEvent)
+    alignments = [[row.tobytes() for row in each.tokens.alignments] for each in event.hypotheses]
+    said = [(replace(each.tokens, alignments=[]), each.score) for each in event.hypotheses]
+    return repr(said), alignments, event.reason, event.num_generated_tokens
 
 
 def test_the_graph_for_attention_is_loaded_once_for_all() -> None:

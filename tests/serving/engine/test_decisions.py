@@ -10,7 +10,7 @@ from serving.engine.decoding.search import Search
 from serving.engine.rows import Batch, Decision, RowCopy
 from serving.engine.scheduling.validation import RequestRules
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FinishReason, GenerationRequest, TokenEvent
+from serving.request import FinishReason, GenerationRequest
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle
 
 SLOTS = 12
@@ -101,7 +101,7 @@ def test_a_search_waits_for_its_given_tokens_like_any_other_row() -> None:
         decision = table.decide({20: 0.9})
         assert decision.is_given.tolist() == [True]
         assert decision.token_ids.tolist() == [token_id]
-        assert [event.token_id for event in decision.events] == [token_id]
+        assert [event.token_id for event in decision.told.values()] == [token_id]
         assert not decision.copies
         table.apply(decision)
     decision = table.decide({20: 0.5, 21: 0.4})
@@ -109,12 +109,12 @@ def test_a_search_waits_for_its_given_tokens_like_any_other_row() -> None:
 
 
 def test_what_is_given_may_be_all_there_is() -> None:
-    [(generation, ending)] = (
+    [ending] = (
         Table(beam(prompt_ids=(9,), forced_ids=(STOP,), max_new_tokens=0)).decide({4: 0.9}).endings
     )
-    assert generation.request_id == "beam"
+    assert ending.generation.request_id == "beam"
     assert ending.reason is FinishReason.STOP
-    assert [each.token_ids for each in ending.hypotheses] == [()]
+    assert [each.tokens.ids for each in ending.hypotheses] == [[]]
 
 
 REQUESTS = {
@@ -145,15 +145,15 @@ def test_to_decide_twice_is_to_decide_the_same(names: list[str]) -> None:
 
 
 def told(decision: Decision) -> list[object]:
-    events = [(event.request_id, event.token_id, event.logprob) for event in decision.events]
-    assert all(isinstance(event, TokenEvent) for event in decision.events)
     groups = [each for each in decision.searches if isinstance(each, BeamGroup)]
     return [
         decision.token_ids.tolist(),
         decision.is_given.tolist(),
         decision.copies,
-        events,
-        [(generation.request_id, ending.reason) for generation, ending in decision.endings],
+        decision.reported_rows,
+        decision.told,
+        decision.events,
+        [(ending.generation.request_id, ending.reason) for ending in decision.endings],
         decision.finished_rows,
         [[(each.row, each.logprob) for each in group.beams] for group in groups],
         [group.num_shared for group in groups],

@@ -50,12 +50,12 @@ def test_what_comes_last_ends_the_text(name: str) -> None:
     assert long
     for number, end in ends.items():
         story = stories[number]
-        assert end.stop_logprob is not None
+        assert end.best.stop_logprob is not None
         assert len(story.tokens) == end.num_generated_tokens - 1
         assert end.reason is (FinishReason.LENGTH if number in long else FinishReason.STOP)
         target = (BOS, *story.token_ids)
         expected = next_logp(SOURCES[int(number)], target)[STOP]
-        np.testing.assert_allclose(end.stop_logprob, expected, atol=1e-5)
+        np.testing.assert_allclose(end.best.stop_logprob, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["greedy", "drawn", "edited"])
@@ -90,4 +90,4 @@ def test_what_is_scored_is_left_alone() -> None:
 
 def test_a_single_token_is_the_end() -> None:
     story = run_alone(toy_engine(), GenerationRequest("r", (5, 6), max_new_tokens=1))
-    assert story.tokens == [] and ended(story).num_generated_tokens == 1
+    assert story.token_ids == [] and ended(story).num_generated_tokens == 1

@@ -143,12 +143,12 @@ def test_max_new_tokens_is_cut_to_what_the_bundle_allows() -> None:
 
 def test_reports_the_likeliest_tokens_when_asked() -> None:
     request = GenerationRequest("r", (5, 6), logprobs=3, max_new_tokens=2)
-    first = run_alone(toy_engine(), request).tokens[0]
+    tokens = run_alone(toy_engine(), request).tokens
     logp = next_logp((5, 6), (BOS,))
     best = np.argsort(-logp, kind="stable")[:3]
-    assert [each.token_id for each in first.top] == best.tolist()
-    assert [each.logprob for each in first.top] == logp[best].tolist()
-    assert first.logprob == logp[first.token_id]
+    assert [each.token_id for each in tokens.top[0]] == best.tolist()
+    assert [each.logprob for each in tokens.top[0]] == logp[best].tolist()
+    assert tokens.logprobs[0] == logp[tokens.ids[0]]
 
 
 def test_without_a_seed_every_request_gets_its_own() -> None:
@@ -213,9 +213,9 @@ def test_the_queue_may_have_no_bound() -> None:
 def test_a_waiting_request_joins_at_the_next_step() -> None:
     script = Script()
     engine = toy_engine(script, slots=4)
-    engine.submit(GenerationRequest("first", (3,)))
+    engine.submit(GenerationRequest("first", (3,), streams=True))
     engine.step()
-    engine.submit(GenerationRequest("second", (4,)))
+    engine.submit(GenerationRequest("second", (4,), streams=True))
     events = engine.step()
     assert {event.request_id for event in events} == {"first", "second"}
     assert script.step_shapes == [(1, 1), (2, 1)]
@@ -297,7 +297,7 @@ def test_a_stop_token_is_the_end_only_of_what_is_given_whole(has_encoder: bool) 
         )
         story = run_alone(toy_engine(has_encoder=has_encoder), request)
         assert isinstance(story.final, FinishedEvent)
-        return story.token_ids, story.final.reason, story.final.stop_logprob is not None
+        return story.token_ids, story.final.reason, story.final.best.stop_logprob is not None
 
     assert told((7, STOP), 0) == ([7], FinishReason.STOP, True)
     assert told((7, STOP, 8), 0) == ([7, STOP, 8], FinishReason.LENGTH, False)

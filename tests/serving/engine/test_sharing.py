@@ -226,5 +226,5 @@ async def test_engines_that_take_turns_serve_all_their_requests() -> None:
     requests = [GenerationRequest(str(i), (3 + i,)) for i in range(20)]
     told = await asyncio.gather(*(bridge.run(requests) for bridge in bridges))
     assert told[0] == told[1] == told[2]
-    assert all(isinstance(events[-1], FinishedEvent) for events in told[0])
+    assert all(isinstance(event, FinishedEvent) for event in told[0])
     await asyncio.gather(*(bridge.shutdown() for bridge in bridges))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.bundle import manifest as manifests
 from serving.bundle.manifest import (
     FORMAT_VERSION,
     GraphSpec,
@@ -17,7 +18,6 @@ from serving.bundle.manifest import (
     Precision,
     Task,
     TensorSpec,
-    Tokens,
 )
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
@@ -27,12 +27,15 @@ from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import (
     Event,
     FailedEvent,
+    FinalEvent,
     FinishedEvent,
     FinishReason,
     GenerationRequest,
     Hypothesis,
     TokenEvent,
     TokenLogprob,
+    Tokens,
+    is_final,
 )
 from serving.text.markup.protection import KnownWords
 from serving.text.tokenizer import Tokenizer
@@ -45,7 +48,8 @@ Script = Callable[[GenerationRequest], Sequence[int]]
 
 
 class FakeEngine:
-    """Answers with `script(request)`, one token per turn of the event loop.
+    """Answers with `script(request)`, one token per turn of the event loop; it tells tokens as they
+    come to requests that stream.
 
     Every token has log-probability -0.5, the tokens after it in the vocabulary come next, and it
     attends to the source token of its own number. Of a beam search the hypotheses are the script's
@@ -83,7 +87,7 @@ class FakeEngine:
         best = hypotheses[0]
         has_ended = False
         try:
-            for number, token in enumerate(best.tokens):
+            for number in range(len(best.tokens.ids)):
                 if number == self.fails_after:
                     has_ended = True
                     yield FailedEvent(request.request_id, self.failure)
@@ -91,16 +95,15 @@ class FakeEngine:
                 if self.gate is not None:
                     await self.gate.wait()
                 await asyncio.sleep(0)
-                yield token
+                if request.streams:
+                    yield self._token(request, number, best.tokens.ids)
             has_ended = True
             yield FinishedEvent(
                 request.request_id,
-                best.reason,
+                hypotheses,
                 len(request.source_ids or ()),
                 1 + len(request.prompt_ids) + len(request.forced_ids),
-                len(best.tokens) - len(request.forced_ids),
-                best.stop_logprob,
-                hypotheses if request.beam else (),
+                len(best.tokens.ids) - len(request.forced_ids),
             )
         finally:
             if not has_ended:
@@ -124,7 +127,7 @@ class FakeEngine:
             ids = [*forced, *answer[: request.max_new_tokens]]
             is_cut = len(ids) - len(forced) == request.max_new_tokens
             reason = FinishReason.LENGTH if is_cut else self.end
-        tokens = tuple(self._token(request, place, ids) for place in range(len(ids)))
+        tokens = Tokens.of(self._token(request, place, ids) for place in range(len(ids)))
         logprob = -0.5 if reason is FinishReason.STOP else None
         return Hypothesis(tokens, -0.5 * (number + 1), reason, logprob)
 
@@ -159,10 +162,14 @@ class FakeEngine:
         if len(requests) > self.max_waiting:
             raise Overloaded(self.max_waiting)
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         self.num_runs += 1
         self._check_number(requests)
-        return [[event async for event in self.generate(request)] for request in requests]
+        return [await self._end(request) for request in requests]
+
+    async def _end(self, request: GenerationRequest) -> FinalEvent:
+        [end] = [event async for event in self.generate(request) if is_final(event)]
+        return end
 
 
 def manifest(
@@ -188,7 +195,7 @@ def manifest(
         precision=Precision.FP32,
         source_languages=("en",) if translates else (),
         target_languages=("fr",) if translates else (),
-        tokens=Tokens(0, BOS, EOS, (), (EOS,), prompt_prefix, (EOS,)),
+        tokens=manifests.Tokens(0, BOS, EOS, (), (EOS,), prompt_prefix, (EOS,)),
         limits=Limits(64 if translates else None, max_target_tokens),
         graphs=graphs,
         states=(),

@@ -75,7 +75,7 @@ async def test_logprobs_name_tokens(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("num_samples", [1, 3])
 async def test_closing_the_stream_cancels(tokenizer: Tokenizer, num_samples: int) -> None:
     pipeline, engine = scripted_generator(tokenizer)
-    stream = pipeline.stream(job("p", num_samples=num_samples))
+    stream = pipeline.stream(job("p", num_samples=num_samples, streams=True))
 
     await anext(stream)
     await stream.aclose()

@@ -9,7 +9,7 @@ from serving.pipelines.completion import IncrementalCompletion
 from serving.pipelines.completion_requests import CompletionRun
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, joined
-from serving.request import FinishReason, GenerationRequest, TokenEvent
+from serving.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS
 
@@ -28,7 +28,7 @@ def grow(
     completion = IncrementalCompletion(tokenizer, job, run, 0)
     deltas = []
     for token_id in [*forced, *tokenizer.encode(text)]:
-        if (delta := completion.push(TokenEvent("job", token_id, -0.5))) is not None:
+        if (delta := completion.push(token_id, -0.5)) is not None:
             deltas.append(delta)
         if completion.is_finished:
             return deltas
@@ -83,9 +83,7 @@ def test_tokens_that_nothing_is_known_of_come_first(tokenizer: Tokenizer) -> Non
     run = CompletionRun(GenerationRequest("job"), 0, 2, tuple(tokenizer.encode("ab")), False)
     completion = IncrementalCompletion(tokenizer, job, run, 0)
 
-    [a, b, c] = joined(
-        list(filter(None, [completion.push(TokenEvent("job", EOS + 3, -1.0))]))
-    ).tokens
+    [a, b, c] = joined(list(filter(None, [completion.push(EOS + 3, -1.0)]))).tokens
 
     assert [(token.text, token.logprob, token.offset) for token in (a, b)] == [
         ("a", None, 0),

@@ -164,7 +164,7 @@ def _ours(
 
 def _ids(story: Story, bundle: Bundle) -> list[int]:
     assert isinstance(story.final, FinishedEvent)
-    has_ended = story.final.stop_logprob is not None
+    has_ended = story.final.best.stop_logprob is not None
     assert has_ended or story.final.reason is FinishReason.LENGTH
     return story.token_ids + [bundle.manifest.tokens.eos] * has_ended
 

@@ -123,7 +123,9 @@ def test_a_document_that_is_dropped_is_translated(page: Page, tmp_path: Path) ->
 
     assert page.all("#documents small")[0].text == "3 of 3 parts"
     page.all("#documents a")[0].click()
-    page.until(lambda: (tmp_path / "fr-day.md").exists() and (tmp_path / "fr-day.md").stat().st_size)
+    page.until(
+        lambda: (tmp_path / "fr-day.md").exists() and (tmp_path / "fr-day.md").stat().st_size
+    )
     assert "**chiens**" in (tmp_path / "fr-day.md").read_text(encoding="utf-8")
 
 

@@ -75,7 +75,7 @@ def said(story: Story) -> list[Plain]:
     found = []
     for each in story.final.hypotheses:
         end = (STOP,) if each.reason is FinishReason.STOP else ()
-        found.append(Plain((*each.token_ids, *end), each.score))
+        found.append(Plain((*each.tokens.ids, *end), each.score))
     return found
 
 
@@ -89,7 +89,7 @@ def agrees(story: Story, request: GenerationRequest) -> None:
     )
     final = story.final
     assert isinstance(final, FinishedEvent)
-    assert story.token_ids == list(final.hypotheses[0].token_ids)
+    assert story.token_ids == final.best.tokens.ids
     assert final.num_generated_tokens == len(expected[0].token_ids)
 
 
@@ -171,7 +171,7 @@ def test_a_streamed_beam_tells_tokens_early_and_takes_none_back() -> None:
         while story.final is None:
             for event in engine.step():
                 story.add(event)
-            told_early += len(story.tokens) if story.final is None else 0
+            told_early += len(story.streamed) if story.final is None else 0
         agrees(story, request)
     assert told_early > 0
 
@@ -231,7 +231,7 @@ def test_forced_tokens_that_end_are_a_hypothesis() -> None:
     assert story.token_ids == [4, 8]
     assert isinstance(story.final, FinishedEvent)
     assert story.final.reason is FinishReason.STOP
-    assert story.final.stop_logprob == pytest.approx(
+    assert story.final.best.stop_logprob == pytest.approx(
         float(next_logp((5, 6, 7), (BOS, 4, 8))[STOP]), abs=1e-5
     )
 

@@ -78,7 +78,7 @@ def test_forced_tokens_are_scored_though_they_are_not_on_the_shortlist() -> None
     request = GenerationRequest("r", source_ids=(7, 8), forced_ids=(40, 41), shortlist=ids)
     story = run_alone(short_engine(), request)
     assert story.token_ids[:2] == [40, 41]
-    assert np.isfinite([event.logprob for event in story.tokens]).all()
+    assert np.isfinite(story.tokens.logprobs).all()
     assert set(story.token_ids) <= {40, 41, *ids.tolist()}
 
 

@@ -280,7 +280,7 @@ def pair_probabilities(bundle: Bundle, prompt: tuple[int, ...], allowed: tuple[i
             for token_id in allowed
         ]
         stories = run_all(engine, scored)
-        likelihoods = np.exp([stories[str(each)].tokens[0].logprob for each in allowed])
+        likelihoods = np.exp([stories[str(each)].tokens.logprobs[0] for each in allowed])
         return likelihoods / likelihoods.sum()
 
     first = probabilities(prompt)

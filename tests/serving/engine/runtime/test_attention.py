@@ -45,7 +45,7 @@ def random_requests(num_requests: int) -> list[GenerationRequest]:
 
 
 def attention_of(story: Story) -> list[bytes]:
-    return [event.alignment.tobytes() for event in story.tokens if event.alignment is not None]
+    return [alignment.tobytes() for alignment in story.tokens.alignments]
 
 
 def test_a_request_says_and_sees_the_same_alone_and_in_company(bundle: Bundle) -> None:
@@ -75,10 +75,9 @@ def test_attention_covers_the_requests_own_source(bundle: Bundle) -> None:
     stories = run_all(Engine(bundle, CONFIG), requests)
     for request in requests[::3]:
         assert request.source_ids is not None
-        for event in stories[request.request_id].tokens:
-            assert event.alignment is not None
-            assert event.alignment.shape == (len(request.source_ids),)
-            assert abs(event.alignment.sum() - 1) < 1e-5
+        for alignment in stories[request.request_id].tokens.alignments:
+            assert alignment.shape == (len(request.source_ids),)
+            assert abs(alignment.sum() - 1) < 1e-5
 
 
 def test_heads_may_be_chosen(tmp_path: Path) -> None:
@@ -89,11 +88,11 @@ def test_heads_may_be_chosen(tmp_path: Path) -> None:
         run_alone(engine, dataclasses.replace(request, alignment_heads=(head,))) for head in (4, 7)
     ]
     both = run_alone(engine, dataclasses.replace(request, alignment_heads=(4, 7)))
-    for one, other, mean in zip(*(story.tokens for story in (*by_head, both)), strict=True):
-        assert one.alignment is not None and other.alignment is not None
-        assert mean.alignment is not None
-        assert np.allclose(mean.alignment, (one.alignment + other.alignment) / 2, atol=1e-6)
-        assert not np.allclose(one.alignment, other.alignment, atol=1e-3)
+    found = [story.tokens.alignments for story in (*by_head, both)]
+    assert len(both.tokens.alignments) == 5
+    for one, other, mean in zip(*found, strict=True):
+        assert np.allclose(mean, (one + other) / 2, atol=1e-6)
+        assert not np.allclose(one, other, atol=1e-3)
 
 
 def test_the_graph_is_loaded_when_it_is_first_wanted(bundle: Bundle) -> None:

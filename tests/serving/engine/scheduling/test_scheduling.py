@@ -73,6 +73,7 @@ def plans(draw: st.DrawFn, has_encoder: bool) -> list[Plan]:
             prompt_ids=() if has_encoder else text,
             max_new_tokens=draw(st.integers(1, CAPACITY)),
             priority=draw(st.integers(-1, 1)),
+            streams=draw(st.booleans()),
             timeout_seconds=draw(st.none() | st.integers(1, 20).map(float)),
             **draw(searches),
         )
@@ -193,7 +194,7 @@ def test_a_source_that_a_free_row_is_enough_for_waits_for_no_other() -> None:
 def test_rows_decode_on_while_a_long_prompt_comes_in() -> None:
     script = Script()
     engine = toy_engine(script, prefill_chunk=4, max_step_tokens=6)
-    engine.submit(GenerationRequest("decoding", None, (3,), ignore_eos=True))
+    engine.submit(GenerationRequest("decoding", None, (3,), ignore_eos=True, streams=True))
     engine.step()
     script.step_shapes.clear()
     engine.submit(GenerationRequest("long", None, tuple(range(3, 21)), max_new_tokens=1))

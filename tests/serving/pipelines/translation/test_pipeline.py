@@ -9,7 +9,7 @@ from serving.errors import EngineError, EngineStopped, OutOfMemory, Overloaded, 
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import AbortedEvent, Event, FailedEvent
+from serving.request import AbortedEvent, FailedEvent, FinalEvent
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, FakeEngine, manifest, shouting_translator
 
@@ -104,11 +104,11 @@ async def test_overload_is_passed_on(tokenizer: Tokenizer) -> None:
     ],
 )
 async def test_a_failed_segment_fails_the_request(
-    tokenizer: Tokenizer, end: Event, error: type[Exception]
+    tokenizer: Tokenizer, end: FinalEvent, error: type[Exception]
 ) -> None:
     class FailingEngine(FakeEngine):
-        async def run(self, requests: object) -> list[list[Event]]:
-            return [[end]]
+        async def run(self, requests: object) -> list[FinalEvent]:
+            return [end]
 
     engine = FailingEngine(lambda request: [])
     tokenizers = TokenizerPair(tokenizer, tokenizer)
