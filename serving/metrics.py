@@ -7,7 +7,7 @@ import asyncio
 import time
 from enum import StrEnum
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -72,6 +72,7 @@ class Metrics:
         prometheus_client.disable_created_metrics()
         self.registry = CollectorRegistry()
         self.replica = replica
+        self._labelled: dict[tuple[Any, ...], Any] = {}
         self._requests = Counter(
             "attendant_requests",
             "Requests by how they ended.",
@@ -114,13 +115,22 @@ class Metrics:
         return self._reading.labels(self.replica, protocol)
 
     def started(self, model: str, protocol: str) -> None:
-        self._started.labels(model, self.replica, protocol).inc()
-        self._running.labels(model, self.replica, protocol).inc()
+        self._of(self._started, model, protocol).inc()
+        self._of(self._running, model, protocol).inc()
 
     def ended(self, model: str, protocol: str, outcome: Outcome, seconds: float) -> None:
-        self._running.labels(model, self.replica, protocol).dec()
-        self._requests.labels(model, self.replica, protocol, outcome).inc()
-        self._request_seconds.labels(model, self.replica, protocol, outcome).observe(seconds)
+        self._of(self._running, model, protocol).dec()
+        self._of(self._requests, model, protocol, outcome).inc()
+        self._of(self._request_seconds, model, protocol, outcome).observe(seconds)
+
+    def _of(self, metric: Any, model: str, *labels: str) -> Any:
+        """Return the metric with these labels. The library takes a lock and makes texts of labels,
+        for which a request has no time to spare.
+        """
+        key = metric, model, *labels
+        if key not in self._labelled:
+            self._labelled[key] = metric.labels(model, self.replica, *labels)
+        return self._labelled[key]
 
 
 class Tracked:

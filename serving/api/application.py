@@ -57,7 +57,10 @@ def create_app(services: Services) -> FastAPI:
         lifespan=working,
     )
     access = AccessLog(services.write_access)
-    app.add_middleware(Guard, report=_report, access=access, tracing=services.tracing)
+    endpoints = {each.protocol.prefix + each.path: each.asgi_app(services) for each in ENDPOINTS}
+    app.add_middleware(
+        Guard, report=_report, access=access, endpoints=endpoints, tracing=services.tracing
+    )
     app.add_middleware(Heads)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]

@@ -226,11 +226,14 @@ def request_arguments(decoding: Decoding, tokenizer: Tokenizer) -> dict[str, Any
     default depends on the pipeline. Raises RequestError for fields that contradict each other.
     """
     _check_consistency(decoding)
-    with tokenizing("bad_words"):
-        words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
+    processors = decoding.processors
+    if decoding.bad_words:
+        with tokenizing("bad_words"):
+            words = [ids for word in decoding.bad_words for ids in word_spellings(tokenizer, word)]
+        processors = replace(processors, bad_words=tuple(words))
     return {
         "beam": decoding.beam,
-        "processors": replace(decoding.processors, bad_words=tuple(words)),
+        "processors": processors,
         "stop_token_ids": decoding.stop_token_ids,
         "ignore_eos": decoding.ignore_eos,
         "logprobs": decoding.logprobs,

@@ -79,6 +79,8 @@ class Tokenizer:
         return ids if parse_special else self._plain(ids, text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) == 1:  # the library's threads take longer than a sentence does
+            return [self.encode(texts[0])]
         normalised = [self._encoders.normalise(text) for text in texts]
         with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
             encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
@@ -114,8 +116,7 @@ class Tokenizer:
 
     def pieces(self, token_ids: Iterable[int], begins_text: bool = True) -> list[bytes]:
         """Return the bytes of each token in this very text."""
-        writer = Writer(self.table, begins_text)
-        return [writer.push(token_id) for token_id in token_ids]
+        return Writer(self.table, begins_text).push_all(token_ids)
 
     def decode(self, token_ids: Iterable[int], begins_text: bool = True) -> str:
         """Return the text. Bytes that are not UTF-8 become U+FFFD, exactly as a `Detokenizer`

@@ -53,6 +53,17 @@ class Writer:
         self._leading = table.leading if begins_text else 0
         self._held = b" " if table.drops_last_space and not begins_text else b""
 
+    def push_all(self, token_ids: Iterable[int]) -> list[bytes]:
+        """Return what each token adds."""
+        waiting = iter(token_ids)
+        pieces: list[bytes] = []
+        while self._leading or self._table.drops_last_space:
+            token_id = next(waiting, None)
+            if token_id is None:
+                return pieces
+            pieces.append(self.push(token_id))
+        return [*pieces, *map(self._table.token_bytes.__getitem__, waiting)]
+
     def push(self, token_id: int) -> bytes:
         """Return what the token adds: a space at its end, which may be lost, comes with the next
         one.

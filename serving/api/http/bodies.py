@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
@@ -21,6 +21,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.parameters import (
+    NO_PROCESSORS,
     NUM_BEAMS,
     OPTIONS,
     BeamParams,
@@ -142,6 +143,17 @@ else:
     )
 
 
+_SAMPLING, _BEAM, _PROCESSORS = (
+    frozenset(option.name for option in options_of(params))
+    for params in (SamplingParams, BeamParams, ProcessorParams)
+)
+
+
+@lru_cache
+def _plain_sampling(temperature: float) -> SamplingParams:
+    return SamplingParams(temperature)
+
+
 class DecodingFields(_DeclaredFields):
     """All decoding options, at defaults that change nothing.
 
@@ -158,6 +170,8 @@ class DecodingFields(_DeclaredFields):
 
     def with_defaults(self, generation: Mapping[str, Any]) -> Self:
         """Return the body with the recommended values of the model where the client gave none."""
+        if not generation:
+            return self
         given = {name: getattr(self, name) for name in self.model_fields_set}
         update = applicable_defaults(generation, given, **self._search_asked())
         known = {*type(self).model_fields}
@@ -167,19 +181,25 @@ class DecodingFields(_DeclaredFields):
         """Return the arguments of `applicable_defaults` for the search that the client asks for."""
         return {"searches": self.num_beams is not None}
 
+    # Most requests set none of these options. To see that is faster than to make their parameters.
+
     def sampling(self, default_temperature: float) -> SamplingParams:
+        if self.model_fields_set.isdisjoint(_SAMPLING):
+            return _plain_sampling(default_temperature)
         if self.top_k < -1:  # vLLM's clients turn it off with -1
             raise RequestError("top_k", self.top_k, "must be at least 0, or -1 for all")
         temperature = default_temperature if self.temperature is None else self.temperature
         adapted = {"temperature": temperature, "top_k": max(self.top_k, 0)}
-        return SamplingParams(**only_of(SamplingParams, dict(self)) | adapted)
+        return SamplingParams(**only_of(SamplingParams, vars(self)) | adapted)
 
     def beam(self, width: int | None, num_hypotheses: int) -> BeamParams | None:
         """Return the parameters of a beam search; None without a width.
 
         Raises RequestError for fields that need a beam search if there is none.
         """
-        given = only_of(BeamParams, dict(self))
+        if width is None and self.model_fields_set.isdisjoint(_BEAM):
+            return None
+        given = only_of(BeamParams, vars(self))
         if width is not None:
             return BeamParams(**given | {"num_beams": width}, num_hypotheses=num_hypotheses)
         for option in options_of(BeamParams):
@@ -189,7 +209,9 @@ class DecodingFields(_DeclaredFields):
         return None
 
     def processors(self) -> ProcessorParams:
-        return ProcessorParams(**only_of(ProcessorParams, dict(self)))
+        if self.model_fields_set.isdisjoint(_PROCESSORS):
+            return NO_PROCESSORS
+        return ProcessorParams(**only_of(ProcessorParams, vars(self)))
 
     def banned(self) -> tuple[str, ...]:
         """Return the bad words. Raises RequestError for an empty one."""

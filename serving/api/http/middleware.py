@@ -7,14 +7,13 @@ beginning of the path and the numbers of tokens.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.api.http.protocol import (
@@ -22,6 +21,7 @@ from serving.api.http.protocol import (
     Report,
     RequestInfo,
     current_request,
+    error_response,
     log_failure,
     path_of,
 )
@@ -89,12 +89,20 @@ class Guard:
     panic in a Rust library.
 
     An answer that has begun is cut off.
+
+    endpoints: applications for POST requests, by path. They are called at once; all other requests
+        go through FastAPI.
     """
 
     def __init__(
-        self, app: ASGIApp, report: Report, access: AccessLog, tracing: Tracing | None = None
+        self,
+        app: ASGIApp,
+        report: Report,
+        access: AccessLog,
+        endpoints: Mapping[str, ASGIApp],
+        tracing: Tracing | None = None,
     ) -> None:
-        self._app = app
+        self._app, self._endpoints = app, endpoints
         self._report = report
         self._access = access
         self._tracing = tracing
@@ -105,21 +113,22 @@ class Guard:
             return
         answer = _Answer(scope, send)
         request = RequestInfo(answer.request_id, scope["method"], path_of(scope))
+        endpoint = self._endpoints.get(request.path) if request.method == "POST" else None
+        app = endpoint or self._app
         with (
             _in_context(request),
             self._access.line(request, scope, answer),
             self._traced(scope, answer),
         ):
             try:
-                await self._app(scope, receive, answer.send)
+                await app(scope, receive, answer.send)
             except ENDS:
                 raise
             except BaseException as error:
-                log_failure(error)
                 if answer.status is not None:
+                    log_failure(error)
                     raise
-                status, body = self._report(scope, error)
-                response = JSONResponse(body, status)
+                response = error_response(error, *self._report(scope, error))
                 await response(scope, receive, answer.send)
 
     def _traced(self, scope: Scope, answer: "_Answer") -> AbstractContextManager[None]:

@@ -197,19 +197,23 @@ def log_failure(error: BaseException) -> None:
         logger.error("request %s failed: %s %r: %r", *names, error, exc_info=error)
 
 
+def error_response(error: BaseException, status: int, body: dict[str, Any]) -> JSONResponse:
+    """Return the answer that reports an error; an error of the server goes to the log."""
+    log_failure(error)
+    return JSONResponse(body, status, headers=_headers_of(error, status))
+
+
 def install_error_handlers(app: FastAPI, report: Report) -> None:
     """Answer the errors that have a status; middleware.Guard answers all others."""
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
-        log_failure(error)
-        status, body = report(request.scope, error)
-        return JSONResponse(body, status, headers=_headers_of(error, status))
+        return error_response(error, *report(request.scope, error))
 
     for cls in (AttendantError, HTTPException):
         app.add_exception_handler(cls, answer)
 
 
-def _headers_of(error: Exception, status: int) -> dict[str, str]:
+def _headers_of(error: BaseException, status: int) -> dict[str, str]:
     if isinstance(error, HTTPException):
         # Routing sets only `Allow`; what answers GET answers HEAD too.
         allowed = {"GET": "GET, HEAD"}

@@ -166,6 +166,8 @@ class TranslationPipeline:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
         resolved_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
+        if (source, target) == (job.source, job.target):
+            return job
         return replace(job, source=source, target=target)
 
     async def _planned(self, job: TranslationJob) -> TranslationPlan:

@@ -286,9 +286,10 @@ class TextSegmenter:
         self.check_number([text for layout in layouts for text in layout.segments], "sentences")
         segments = self._segments(frame, layouts, glossary)
         segments = tuple(map(_marked, segments, marks)) if marks else segments
-        prefix = self._prefix(job)
         plan = TranslationPlan(frame, layouts, segments)
-        return plan.with_changes(dict.fromkeys(plan.first_segments, prefix))
+        if not job.target_prefix:
+            return plan
+        return plan.with_changes(dict.fromkeys(plan.first_segments, self._prefix(job)))
 
     def frame(self, source: str, target: str) -> LanguageTokens:
         """Return the special tokens of a pair of languages, given by the model's codes."""
@@ -301,9 +302,9 @@ class TextSegmenter:
 
     def _layouts(
         self, job: TranslationJob, frame: LanguageTokens, glossary: Glossary
-    ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment]]:
-        """Return the layout of each text and, if texts of this job may have marks, the marks of all
-        segments.
+    ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment | None]]:
+        """Return the layout of each text and, if texts of this job may have marks, those of all
+        segments; None for segments without any.
         """
         fits = partial(self._fits, self._max_segment_tokens(frame))
         language = primary_language(job.source)
@@ -319,9 +320,18 @@ class TextSegmenter:
             glossary.spans,
         )
         reader = MarkedReader(job.markup, protection, job.splitting, fits)
-        marked = [reader.layout(text) for text in job.texts]
-        segments = [segment for layout in marked for segment in layout.segments]
-        return tuple(layout.plain for layout in marked), segments
+        layouts: list[TextLayout] = []
+        marks: list[MarkedSegment | None] = []
+        for text in job.texts:
+            layout = None if job.needs_attention else reader.plain_layout(text)
+            if layout is not None:
+                marks += [None] * len(layout.segments)
+            else:
+                marked = reader.layout(text)
+                marks += marked.segments
+                layout = marked.plain
+            layouts.append(layout)
+        return tuple(layouts), marks
 
     def _segments(
         self, frame: LanguageTokens, layouts: Sequence[TextLayout], glossary: Glossary
@@ -361,9 +371,12 @@ class TextSegmenter:
 
     def _fits(self, max_tokens: int, segment: str) -> bool:
         """Check the length of a segment. Where a token holds at least a byte of the text, short
-        segments need no counting.
+        segments need no counting; nor do those of ASCII, which no normalisation makes longer than
+        by the space before it.
         """
         if self._is_lossless and len(segment.encode()) <= max_tokens:
+            return True
+        if segment.isascii() and len(segment) < max_tokens:
             return True
         return len(self._source.encode(segment)) <= max_tokens
 
@@ -374,8 +387,8 @@ class TextSegmenter:
         return max(1, longest)
 
 
-def _marked(segment: Segment, marks: MarkedSegment) -> Segment:
-    return replace(segment, marks=marks)
+def _marked(segment: Segment, marks: MarkedSegment | None) -> Segment:
+    return segment if marks is None else replace(segment, marks=marks)
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from itertools import count, groupby
+from itertools import chain, count, groupby
 
 from serving.bundle.opening import Bundle
 from serving.text.alignment import Span
@@ -145,6 +145,15 @@ class Protection:
     target: str
     known_words: KnownWords | None = None
     terms: Callable[[str], Iterable[Span]] = lambda text: ()
+
+    def has_names(self, text: str) -> bool:
+        """Return whether a text has terms of the glossary, references or unknown names."""
+        found: Iterable[Span] = self.terms(text)
+        if self.known_words:
+            found = chain(found, self.known_words.references(text))
+            if self.source not in WITH_CAPITAL_NOUNS:
+                found = chain(found, self.known_words.unknown_words(text))
+        return any(True for _ in found)
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""

@@ -27,7 +27,7 @@ from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.request import Event, FailedEvent, GenerationRequest
+from serving.request import Event, FailedEvent, FinalEvent, GenerationRequest
 from tests.export.layers.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all
 from tests.serving.imported import many_languages_bundle
@@ -109,7 +109,7 @@ class Recorder:
 
     def check_room(self, work: int, share: str, priority: int) -> None: ...
 
-    async def run(self, requests: Sequence[GenerationRequest]) -> list[list[Event]]:
+    async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         self.requests += requests
         raise Overloaded(0)
 

@@ -43,7 +43,7 @@ def report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """Both protocols have routes, and each of them one where the other's paths are."""
     app = FastAPI(openapi_url=None)
-    app.add_middleware(Guard, report=report, access=AccessLog(None))
+    app.add_middleware(Guard, report=report, access=AccessLog(None), endpoints={})
     install_error_handlers(app, report)
     rooted, deep = ROOT.router("root"), DEEP.router("deep")
 

@@ -1,0 +1,93 @@
+"""Texts without marks take a short way, which finds what the long one finds."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.text.alignment import Span
+from serving.text.markup.protection import KnownWords, Protection
+from serving.text.markup.segments import MarkedReader
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.sentences import Splitting
+
+SENTENCES = Path(__file__).parents[4] / "loadtest/generator/sentences.txt.gz"
+KNOWN = KnownWords(
+    [
+        "the",
+        "a",
+        "dog",
+        "dogs",
+        "runs",
+        "barks",
+        "i",
+        "he",
+        "she",
+        "is",
+        "not",
+        "NASA",
+        "Tom",
+        "in",
+        "It's",
+    ]
+)
+PIECES = [
+    *("the dog", "A dog runs", "dogs", "Tom", "Zebulon", "NASA", "IT RUNS IN", "ABC", "É", "l'été"),
+    *(" ", "  ", "\n", "\t", "\u00a0", ". ", "? ", "!", "...", ".", ",", "-", "--", "- ", "'", "’"),
+    *('"', "“", "(", ")", "()", "[x]", "<b>", "&amp;", "5", "*", "_", "`", "#", ":", ":)", "/"),
+    *("%", "№", "é\u0301", "ß", "Œ", "×", "ſ", "日本", "ты", "\u200b", "\x00", "\u2028", "p. IX"),
+]
+TEXTS = st.lists(
+    st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs"]), max_size=12
+).map("".join)
+
+
+def reader(
+    source: str = "en", splitting: Splitting = Splitting.SENTENCES, longest: int = 25
+) -> MarkedReader:
+    protection = Protection(None, True, source, "fr", KNOWN)
+    return MarkedReader(None, protection, splitting, lambda text: len(text) <= longest)
+
+
+def holds(reader: MarkedReader, text: str) -> bool:
+    """Check a text; return whether it takes the short way."""
+    plain, marked = reader.plain_layout(text), reader.layout(text)
+    if plain is None:
+        return False
+    assert plain == marked.plain
+    for segment in marked.segments:
+        assert segment.is_one_text and not segment.needs_origins and not segment.references
+    return True
+
+
+@given(text=TEXTS, source=st.sampled_from(["en", "de", "fr"]), splitting=st.sampled_from(Splitting))
+def test_both_ways_find_the_same_in_any_text(text: str, source: str, splitting: Splitting) -> None:
+    holds(reader(source, splitting), text)
+
+
+def test_both_ways_find_the_same_in_real_text_and_most_take_the_short_one() -> None:
+    lines = gzip.decompress(SENTENCES.read_bytes()).decode().splitlines()
+    words = {word.strip(".,!?\"'()") for line in lines for word in line.split()}
+    protection = Protection(None, True, "en", "fr", KnownWords(words))
+    everything = MarkedReader(None, protection, Splitting.SENTENCES, lambda text: len(text) < 150)
+    assert sum(holds(everything, line) for line in lines) > len(lines) / 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" ", "the dog ", "- the dog", "the  dog", "THE DOG RUNS", "Zebulon runs", "a.b", "a) b"],
+)
+def test_what_may_have_marks_takes_the_long_way(text: str) -> None:
+    assert reader().plain_layout(text) is None
+
+
+def test_what_is_not_all_protected_takes_the_long_way() -> None:
+    html = Markup(MarkupKind.HTML)
+    splitting = Splitting.SENTENCES
+    whole, bare = (Protection(None, is_whole, "en", "fr") for is_whole in (True, False))
+    assert MarkedReader(html, whole, splitting, bool).plain_layout("the dog") is None
+    assert MarkedReader(None, bare, splitting, bool).plain_layout("the dog") is None
+    terms = Protection(None, True, "en", "fr", terms=lambda text: [Span(0, 3)])
+    assert MarkedReader(None, terms, splitting, bool).plain_layout("the dog") is None
