@@ -14,6 +14,7 @@ from ray import serve
 
 from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
+from serving.deployments.patches import without_monitors
 from serving.deployments.process_tree import children
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
@@ -84,7 +85,7 @@ def _start(config: ServerConfig) -> None:
     os.register_at_fork(after_in_child=_start_session)
     for name in ("ray", "ray.serve"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    with _blocked_signals():
+    with _blocked_signals(), without_monitors():
         _init(config)
     serve.start(
         # Serve's own proxy is not used: HAProxy sends requests to the replicas.

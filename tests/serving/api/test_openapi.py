@@ -15,6 +15,7 @@ from schemathesis.config import GenerationConfig
 from schemathesis.openapi import from_asgi
 from schemathesis.specs.openapi import checks
 
+from serving.api.application import ENDPOINTS
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
 
@@ -117,6 +118,15 @@ def documented(tokenizer: Tokenizer) -> Iterator[Any]:
 
 def operation(documented: Any, label: str) -> Any:
     return documented.find_operation_by_label(label)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_endpoints_that_are_found_without_routes_are_described_too(
+    documented: Any, endpoint: Any
+) -> None:
+    described = operation(documented, f"POST {endpoint.protocol.prefix}{endpoint.path}")
+    assert described.definition.raw["summary"]
+    assert set(described.definition.raw["requestBody"]["content"]) == {*endpoint.reader.media_types}
 
 
 def within_reach(case: Case) -> Case:

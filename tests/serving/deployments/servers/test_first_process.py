@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.deployments.process_tree import descendants
 from tests.served import ROOT, eventually, free_port, int8_bundle
 
 OWN_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -47,11 +48,18 @@ def zombies_of(server: int) -> list[Path]:
     return [path for path in states if path.read_text().rpartition(")")[2].split()[0] == "Z"]
 
 
+def programs_of(server: int) -> set[str]:
+    """The names of the programs and scripts that its descendants run."""
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(server)]
+    return {Path(word.decode()).name for line in lines for word in line.split(b"\0")}
+
+
 def test_orphans_are_reaped_and_sigterm_ends_in_time(tmp_path: Path) -> None:
     bundle = int8_bundle("tiny", "transformer", tmp_path)
     with first_process(str(bundle), "--port", str(free_port())) as (process, server):
         assert process.stderr is not None
         assert any(line.startswith("Serving on ") for line in process.stderr)
+        assert not {"log_monitor.py", "monitor.py"} & programs_of(server)
         inside = ["nsenter", "-t", str(server), "--pid", "--mount"]
         orphans = "sleep 0.2 & sleep 0.3 & sleep 1000 &"
         subprocess.run([*inside, "sh", "-c", orphans], check=True)
