@@ -1,4 +1,7 @@
-"""The likeliest tokens of the native kernels, against ONNX Runtime's TopK and LogSoftmax."""
+"""The likeliest tokens of the native kernels, against ONNX Runtime's TopK and exact sums.
+
+ONNX Runtime's LogSoftmax is no measure: where it adds in eight lanes, it is 7e-6 off.
+"""
 
 import numpy as np
 import pytest
@@ -25,17 +28,13 @@ def choose(
 
 
 def plain_choose(scores: Array, number: int = 20) -> list[Array]:
-    nodes = [
-        helper.make_node("LogSoftmax", ["scores"], ["logp"], axis=-1),
-        helper.make_node("TopK", ["scores", "number"], ["top", "top_ids"], axis=-1),
-        helper.make_node("GatherElements", ["logp", "top_ids"], ["top_logp"], axis=1),
-    ]
+    nodes = [helper.make_node("TopK", ["scores", "number"], ["top", "top_ids"], axis=-1)]
     feeds = {"scores": scores, "number": np.array([number], np.int64)}
-    top_logp, top_ids = run_nodes(nodes, feeds, ["top_logp", "top_ids"])
+    top, top_ids = run_nodes(nodes, feeds, ["top", "top_ids"])
     exact = scores.astype(np.float64)
     largest = exact.max(-1, keepdims=True)
-    sums = np.exp(exact - largest).sum(-1, keepdims=True)
-    return [top_logp, top_ids, (largest + np.log(sums))[:, 0]]
+    normaliser = largest + np.log(np.exp(exact - largest).sum(-1, keepdims=True))
+    return [top - normaliser, top_ids, normaliser[:, 0]]
 
 
 def scores_of(rows: int, columns: int) -> Array:

@@ -90,7 +90,8 @@ def test_log_probabilities_are_those_of_transformers(imported: Imported) -> None
         logits = imported.model(torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
         expected = _allowed(imported, logits.logits[0]).log_softmax(-1).numpy()
         possible = np.isfinite(expected)
-        assert np.abs(row - expected)[possible].max() < 1e-4
+        # Both add up floats in the order that suits the processor.
+        assert np.abs(row - expected)[possible].max() < 3e-4
         assert (row[~possible] < -500).all()
 
 
