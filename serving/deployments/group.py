@@ -40,6 +40,8 @@ def application_of(group: WorkerGroup, prefix: str = "") -> Application:
         graceful_shutdown_timeout_s=_GRACE_SECONDS,
         health_check_period_s=_HEALTH_CHECK_SECONDS,
         user_config={"bundles": [str(path) for path in group.bundles]},
+        # Ray Serve writes a line for each request otherwise, even where nobody sees it.
+        logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
     deployment = deployment.options(version=_VERSION, _internal=True)
     application: Application = deployment.bind(group, cpus, prefix)

@@ -15,7 +15,7 @@ from serving.engine.attention_query import (
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError
-from serving.parameters import TokenIds
+from serving.parameters import SamplingParams, TokenIds
 from serving.request import GenerationRequest, Ids
 
 
@@ -67,7 +67,7 @@ class RequestRules:
             prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
         num_given = len(prompt_ids) + len(request.forced_ids)
-        wanted, seed = request.max_new_tokens, request.sampling.seed
+        wanted = request.max_new_tokens
         max_new_tokens = room if wanted is None else min(wanted, room)
         own_stop_ids = frozenset(request.stop_token_ids)
         stop_ids = own_stop_ids if request.ignore_eos else own_stop_ids | self._stop_ids
@@ -77,7 +77,7 @@ class RequestRules:
             max_new_tokens=max_new_tokens,
             stop_ids=stop_ids,
             has_own_stops=bool(own_stop_ids) or request.ignore_eos,
-            seed=secrets.randbits(64) if seed is None else seed % 2**64,
+            seed=_seed(request.sampling),
             submitted_at=now,
             deadline=self._deadline(request, now),
             shortlist=self._shortlist(request, stop_ids),
@@ -176,6 +176,12 @@ class RequestRules:
         if ids and not 0 <= min(ids) <= max(ids) < size:
             wrong = next(i for i in ids if not 0 <= i < size)
             raise RequestError(name, wrong, f"no such token: ids go from 0 to {size - 1}")
+
+
+def _seed(sampling: SamplingParams) -> int:
+    if sampling.is_greedy:
+        return 0
+    return secrets.randbits(64) if sampling.seed is None else sampling.seed % 2**64
 
 
 class EncodingRules(RequestRules):
