@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _READY_TIMEOUT_SECONDS = 60.0
 _MAX_HAPROXY_THREADS = 4
 _SPARE_PORTS = 4
+_FEWEST_AT_ONCE = 256
 _CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 
 
@@ -123,11 +124,25 @@ def _front(config: ServerConfig) -> Front:
         ports=ports[:-1],
         metrics_port=ports[-1],
         groups=tuple(
-            Served(group.name, f"{group.name}-{run_id}", prefix, group.canary_percent or 0)
+            Served(
+                group.name,
+                f"{group.name}-{run_id}",
+                prefix,
+                group.canary_percent or 0,
+                _most_at_once(group),
+            )
             for group, prefix in zip(config.groups, prefixes, strict=True)
         ),
         tls=config.tls and config.tls.beneath(Path.cwd()),
     )
+
+
+def _most_at_once(group: WorkerGroup) -> int:
+    """Return how many requests a replica gets at once: twice those that its engines can have rows
+    for. More would wait unread, and their clients would be told later that they must try again.
+    """
+    cpus = group.cpus_per_replica or available_cpus()
+    return max(_FEWEST_AT_ONCE, 2 * group.slots * len(group.bundles) * cpus)
 
 
 def _ensure_working_directory_exists(folder: Path) -> None:

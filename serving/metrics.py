@@ -72,6 +72,7 @@ class Metrics:
         prometheus_client.disable_created_metrics()
         self.registry = CollectorRegistry()
         self.replica = replica
+        self.num_open = 0  # requests that have begun and not ended
         self._labelled: dict[tuple[Any, ...], Any] = {}
         self._requests = Counter(
             "attendant_requests",
@@ -148,6 +149,7 @@ class Tracked:
 
     def __enter__(self) -> Self:
         current_account().protocol = self._protocol
+        self._metrics.num_open += 1
         self._metrics.reading(self._protocol).inc()
         return self
 
@@ -165,6 +167,7 @@ class Tracked:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._metrics.num_open -= 1
         if self._model is None:
             self.started("")
         outcome = self.outcome or outcome_of(error)

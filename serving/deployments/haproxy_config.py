@@ -13,7 +13,6 @@ from serving.server_config import Tls
 
 _OPERATORS = 64  # connections at once to /health, /ready and /metrics
 _OTHER_CONNECTIONS = 64  # our own, to HAProxy
-_MOST_AT_ONCE = 512  # requests in one replica; it begins to read each within a quarter of a second
 _RETRY_SECONDS = 5  # about as long as a replica takes to start
 _SET_HTTPS = "http-request set-header x-forwarded-proto https"
 _HERE = Path(__file__).parent
@@ -28,12 +27,14 @@ class Served:
     application: its name in Ray Serve, which no other run on this machine uses.
     prefix: the beginning of its paths, without a slash at its end; empty at the root.
     canary_percent: how many of the requests to the root it gets.
+    most_at_once: requests in one replica. Half as many wait here for it; others are refused.
     """
 
     name: str
     application: str
     prefix: str
     canary_percent: int = 0
+    most_at_once: int = 256
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def _backend(group: Served, ports: range) -> str:
         name=_backend_name(group),
         application=group.application,
         prefix=group.prefix,
-        most_at_once=_MOST_AT_ONCE,
-        most_waiting=_MOST_AT_ONCE // 2,
+        most_at_once=group.most_at_once,
+        most_waiting=group.most_at_once // 2,
     )
     servers = [f"    server port-{port} 127.0.0.1:{port}\n" for port in ports]
     return text + "".join(servers)

@@ -87,6 +87,7 @@ class Replica:
                 self._tracing,
                 self._group.state_dir or default_state_dir(),
                 document_limits=self._group.documents,
+                max_wait_seconds=self._group.max_wait_seconds,
             )
         )
         app.openapi()  # before the first request: it takes a second

@@ -5,6 +5,7 @@ and the answers. A key is read from the header or the field that the protocol na
 """
 
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -22,11 +23,15 @@ from serving.api.http.bodies import AnyBody, Body, FieldReader, limited, parse
 from serving.api.http.openapi import OF_A_BODY, OF_A_LIST, described_body
 from serving.api.http.protocol import ENDS, Protocol, current_request, error_response
 from serving.api.http.services import Services
-from serving.errors import KeyRefused
+from serving.errors import KeyRefused, Overloaded
 from serving.keys import Key, KeyRing
 from serving.metrics import Tracked
 from serving.pipelines import catalog
 from serving.usage import Usage, current_account, current_key
+
+# When HAProxy passed a request on: milliseconds since 1970.
+ARRIVED_MS = "attendant-arrived-ms"
+_MOST_DIGITS = 15
 
 Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.Model)
 
@@ -161,6 +166,7 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
     async def serve(self, request: Request, services: Services, gate: Gate) -> Response:
         async with AsyncExitStack() as resources:
             tracked = resources.enter_context(services.metrics.track(self.protocol.name))
+            _check_waiting(request.headers, services)
             gate.check_headers(self.protocol, request.headers)
             fields = await self.reader.read(limited(request, services.limits))
             resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
@@ -302,6 +308,18 @@ def query_parameters(*names: str) -> dict[str, Any]:
     """Describe required parameters of the query, for OpenAPI."""
     schema = {"in": "query", "required": True, "schema": {"type": "string"}}
     return {"parameters": [{"name": name, **schema} for name in names]}
+
+
+def _check_waiting(headers: Headers, services: Services) -> None:
+    """Raise Overloaded if a request has waited too long for this process to read it: all after it
+    have, too, and the engine may be idle meanwhile.
+    """
+    arrived, most = headers.get(ARRIVED_MS, ""), services.max_wait_seconds
+    if most is None or not (arrived.isascii() and arrived.isdigit()):
+        return
+    seconds = time.time() - int(arrived[:_MOST_DIGITS]) / 1000
+    if seconds > most:
+        raise Overloaded(services.metrics.num_open, seconds, is_for_all=True)
 
 
 def _accounted(job: Any) -> Any:

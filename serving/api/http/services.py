@@ -50,6 +50,7 @@ class Services:
     write_access: writes a line of the access log; None if it is off.
     operators: None if nobody may load or unload models.
     tracing: None if no spans are exported.
+    max_wait_seconds: longest time that a request may wait to be read; None is no limit.
     state_dir: the folder for jobs, glossaries and quotas.
     """
 
@@ -66,6 +67,7 @@ class Services:
     state_dir: Path = field(default_factory=default_state_dir)
     identifier: Identifier = field(default_factory=Identifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
+    max_wait_seconds: float | None = None
 
     @cached_property
     def jobs(self) -> JobQueue:

@@ -18,7 +18,6 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.deployments import haproxy_config
 from serving.deployments.environment import free_ports
 from serving.deployments.haproxy import HAProxy, haproxy
 from serving.deployments.haproxy_config import Front, Served
@@ -241,10 +240,8 @@ def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
         assert proxy.num_in_progress() == 0
 
 
-def test_who_would_wait_behind_many_is_refused_at_once(
-    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(haproxy_config, "_MOST_AT_ONCE", 2)
+def test_who_would_wait_behind_many_is_refused_at_once(front: Front, tmp_path: Path) -> None:
+    front = replace(front, groups=(replace(NEAR, most_at_once=2), FAR))
     url = f"{front.public.url}/v1/chat/completions"
     with (
         haproxy(front, tmp_path),

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.api.http.endpoint import ARRIVED_MS
 from serving.api.http.protocol import REFUSES_ALL
 from serving.deployments.environment import free_ports
 from serving.deployments.haproxy import haproxy
@@ -23,11 +24,12 @@ GREETING = {"q": "Hello.", "source": "en", "target": "fr"}
 
 
 class Replica(ThreadingHTTPServer):
-    """Answers with `status` and `headers`, and counts the requests."""
+    """Answers with `status` and `headers`, counts the requests and keeps when they arrived."""
 
     def __init__(self, port: int) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.status, self.headers, self.num_asked = 200, dict[str, str](), 0
+        self.arrived_ms = ""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -43,6 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.num_asked += 1
+        self.server.arrived_ms = self.headers[ARRIVED_MS]
         self.send_response(self.server.status)
         for name, value in {"Content-Length": "0", **self.server.headers}.items():
             self.send_header(name, value)
@@ -95,6 +98,16 @@ def until_refused_in_front(
         if answer.content:
             return answer
     raise AssertionError("the replica was always asked")
+
+
+def test_a_replica_learns_when_a_request_arrived_whatever_the_client_says(
+    world: tuple[Replica, httpx.Client],
+) -> None:
+    replica, client = world
+    for headers in ({}, {ARRIVED_MS: "0"}):
+        before = time.time()
+        client.post("/translate", json=GREETING, headers=headers)
+        assert before - 0.01 <= int(replica.arrived_ms) / 1000 <= time.time() + 0.01
 
 
 def test_who_asks_alike_is_refused_in_front_of_the_replica(

@@ -1,5 +1,6 @@
 """A protocol that is new is a body, an answer and a `Protocol`: here a small one like DeepL's."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -10,8 +11,14 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 
 from serving.api.http.bodies import NoOpValues, RequestBody, reads_all
-from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.protocol import Protocol, install_error_handlers, message_of, protocol_at
+from serving.api.http.endpoint import ARRIVED_MS, Call, Endpoint
+from serving.api.http.protocol import (
+    REFUSES_ALL,
+    Protocol,
+    install_error_handlers,
+    message_of,
+    protocol_at,
+)
 from serving.api.http.services import Services
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
@@ -83,7 +90,8 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
 
     limits = TextLimits(max_characters=100, max_segments=20)
     model, _ = shouting_translator(tokenizer)
-    services = Services(Catalog([model]), limits, metrics, exposition, lambda: True)
+    catalog = Catalog([model])
+    services = Services(catalog, limits, metrics, exposition, lambda: True, max_wait_seconds=2.0)
     app = FastAPI()
     routes = PROTOCOL.router("Deep")
     ENDPOINT.add_to(routes, services)
@@ -109,6 +117,28 @@ async def test_an_answer(client: httpx.AsyncClient, metrics: Metrics, sent: dict
 
     assert {each["text"] for each in response.json()["translations"]} == {"A", "B"}
     assert ends(metrics) == {("shout", "deep", "success"): 1}
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0.0, 200), (1.5, 200), (2.5, 429), (1e6, 429)])
+async def test_who_has_waited_too_long_to_be_read_is_refused(
+    client: httpx.AsyncClient, metrics: Metrics, seconds: float, status: int
+) -> None:
+    arrived = {ARRIVED_MS: str(round(1000 * (time.time() - seconds)))}
+    response = await client.post("/v2/translate", json=ASKED, headers=arrived)
+
+    assert response.status_code == status
+    assert (REFUSES_ALL in response.headers) == (status == 429)
+    outcome = ("shout", "deep", "success") if status == 200 else ("", "deep", "overloaded")
+    assert ends(metrics) == {outcome: 1} and metrics.num_open == 0
+
+
+@pytest.mark.parametrize("arrived", ["", "now", "-1", "1e3", "\u0661", "9" * 400])
+async def test_a_time_of_arrival_that_is_none_refuses_nobody(
+    client: httpx.AsyncClient, arrived: str
+) -> None:
+    headers = [(ARRIVED_MS.encode(), arrived.encode())]
+    response = await client.post("/v2/translate", json=ASKED, headers=headers)
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize(
