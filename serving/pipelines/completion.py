@@ -69,7 +69,7 @@ class IncrementalCompletion:
         self._detokenizer = Detokenizer(tokenizer, run.begins_text)
         self._stops = StopStrings(job.stop)
         self._reports_tokens = job.decoding.logprobs is not None
-        self._delta = CompletionDelta(index, "", num_prompt_tokens=run.num_prompt_tokens)
+        self._index, self._num_prompt_tokens = index, run.num_prompt_tokens
         self._num_forced = run.num_forced
         self._num_generated_tokens = 0
         self._num_characters = 0
@@ -136,12 +136,8 @@ class IncrementalCompletion:
         tokens = self._certain_tokens()
         if not (text or tokens or self.is_finished):
             return None
-        return replace(
-            self._delta,
-            text=text,
-            tokens=tokens,
-            finish_reason=reason,
-            num_generated_tokens=self._num_generated_tokens,
+        return CompletionDelta(
+            self._index, text, tokens, reason, self._num_prompt_tokens, self._num_generated_tokens
         )
 
     def _certain_tokens(self) -> tuple[TokenText, ...]:

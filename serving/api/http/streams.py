@@ -18,8 +18,12 @@ _PING = b": ping\n\n"
 Item = TypeVar("Item")
 
 
+# `json.dumps` makes one at each call.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
 def sse(value: Any) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    return f"data: {_encode(value)}\n\n"
 
 
 class EventStream(StreamingResponse):
