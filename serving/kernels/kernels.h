@@ -16,7 +16,6 @@ struct PackedLinear {
   const int32_t* offsets = nullptr;   // what unsigned levels add to the sums, negated
   const float* scales = nullptr;      // of a channel, times the value of a level
   const float* bias = nullptr;
-  bool relu = false;
 };
 
 constexpr int kBlockInputs = 16;  // that share a scale
@@ -84,13 +83,15 @@ struct Kernels {
   bool has_signed_levels;  // levels are -127..127, otherwise 1..255
   int inputs_multiple;     // of a row of levels and of packed weights
   int rows_multiple;       // rows of levels that must be readable
+  int level_bytes;         // of an input: 2 where a row's magnitudes follow its levels
 
-  // Quantise a row: levels [padded_inputs] and its largest magnitude.
+  // Quantise a row: levels [padded_inputs], their magnitudes likewise if `level_bytes` is 2, and the
+  // largest magnitude of the row.
   void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* levels, float* range);
 
-  // Compute the outputs of some panels for quantised rows; `residual`, if not null, is added.
+  // Compute the outputs of some panels for quantised rows.
   void (*multiply)(const PackedLinear&, int first_panel, int last_panel, int rows, const uint8_t* levels,
-                   const float* ranges, const float* residual, float* outputs);
+                   const float* ranges, float* outputs);
 
   // The same for layers in blocks. `levels` has room for whole blocks.
   // zero: of unsigned weights.

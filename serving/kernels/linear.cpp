@@ -2,10 +2,10 @@
 //
 //   x: f32 [..., inputs]          weight: int8 [inputs, outputs], an initializer
 //   scale: f32 [outputs], an initializer       bias: f32 [outputs], an initializer, optional
-//   residual: f32 [..., outputs], optional     -> y: f32 [..., outputs]
+//   -> y: f32 [..., outputs]
 //
-// Attribute relu: 1 applies max(y, 0) before the residual is added. The result has the same bits as
-// the chain of operators that `export/graph/quantise.py` writes, and a row does not depend on others.
+// The result has the same bits as the chain of operators that `export/graph/quantise.py` writes, and
+// a row does not depend on others.
 #include "linear.h"
 
 #include <algorithm>
@@ -36,7 +36,6 @@ QuantizedLinear::QuantizedLinear(const Info& info) {
   layer.outputs = int(shape[1]);
   layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
   layer.panels = (layer.outputs + kPanel - 1) / kPanel;
-  layer.relu = info.integer("relu", 0) != 0;
   pack(weight.data<int8_t>(), scale.data<float>(), bias ? bias.data<float>() : nullptr);
 }
 
@@ -67,28 +66,26 @@ void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float
 }
 
 void QuantizedLinear::compute(const Context& context) const {
-  const Tensor x = context.input(0), residual = context.input(4);
+  const Tensor x = context.input(0);
   Shape shape = x.shape();
   require(!shape.empty() && shape.back() == layer.inputs, "QuantizedLinear: x must be [..., inputs]");
   shape.back() = layer.outputs;
-  require(!residual || residual.shape() == shape, "QuantizedLinear: residual must have the output's shape");
   const int rows = int(count(shape, 0, shape.size() - 1));
-  const float* added = residual ? residual.data<float>() : nullptr;
   float* out = context.output(0, shape).data<float>();
-  if (rows > 0) multiply(context, x.data<float>(), rows, added, out);
+  if (rows > 0) multiply(context, x.data<float>(), rows, out);
 }
 
-void QuantizedLinear::multiply(const Context& context, const float* x, int rows, const float* residual,
-                               float* out) const {
+void QuantizedLinear::multiply(const Context& context, const float* x, int rows, float* out) const {
   // Threads divide the panels of few rows, whose weights are what takes time; else they divide rows.
   constexpr int kTasks = 8, kRowsOfTask = 32;
+  const size_t row_bytes = size_t(layer.padded_inputs) * kernels.level_bytes;
   const auto quantised = [&](int first, int number, uint8_t* levels, float* ranges) {
     for (int r = 0; r < number; r++) {
-      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs,
-                       levels + size_t(r) * layer.padded_inputs, ranges + r);
+      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs, levels + r * row_bytes,
+                       ranges + r);
     }
   };
-  const auto bytes_of = [&](int number) { return size_t(round_up(number, kernels.rows_multiple)) * layer.padded_inputs; };
+  const auto bytes_of = [&](int number) { return round_up(number, kernels.rows_multiple) * row_bytes; };
   if (rows < 2 * kRowsOfTask) {
     uint8_t* levels = scratch(bytes_of(rows) + rows * sizeof(float));
     auto* ranges = reinterpret_cast<float*>(levels + bytes_of(rows));
@@ -96,7 +93,7 @@ void QuantizedLinear::multiply(const Context& context, const float* x, int rows,
     const int tasks = std::min(layer.panels, kTasks);
     context.parallel(size_t(tasks), [&](size_t task) {
       const int first = int(task) * layer.panels / tasks, last = int(task + 1) * layer.panels / tasks;
-      kernels.multiply(layer, first, last, rows, levels, ranges, residual, out);
+      kernels.multiply(layer, first, last, rows, levels, ranges, out);
     });
     return;
   }
@@ -106,7 +103,6 @@ void QuantizedLinear::multiply(const Context& context, const float* x, int rows,
     uint8_t* levels = scratch(bytes_of(number) + number * sizeof(float));
     auto* ranges = reinterpret_cast<float*>(levels + bytes_of(number));
     quantised(first, number, levels, ranges);
-    const size_t start = size_t(first) * layer.outputs;
-    kernels.multiply(layer, 0, layer.panels, number, levels, ranges, residual ? residual + start : nullptr, out + start);
+    kernels.multiply(layer, 0, layer.panels, number, levels, ranges, out + size_t(first) * layer.outputs);
   });
 }

@@ -7,7 +7,7 @@
 class QuantizedLinear {
  public:
   static constexpr const char* kName = "QuantizedLinear";
-  static constexpr Port kInputs[] = {{kFloat}, {kInt8}, {kFloat}, {kFloat, kOptional}, {kFloat, kOptional}};
+  static constexpr Port kInputs[] = {{kFloat}, {kInt8}, {kFloat}, {kFloat, kOptional}};
   static constexpr Port kOutputs[] = {{kFloat}};
 
   explicit QuantizedLinear(const Info& info);
@@ -15,7 +15,7 @@ class QuantizedLinear {
 
  protected:
   void pack(const int8_t* weight, const float* scale, const float* bias);
-  void multiply(const Context& context, const float* x, int rows, const float* residual, float* out) const;
+  void multiply(const Context& context, const float* x, int rows, float* out) const;
 
   const Kernels& kernels = *kernels_of_processor();
   PackedLinear layer;

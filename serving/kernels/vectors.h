@@ -65,6 +65,7 @@ INLINE Floats to_floats(Integers v) { return _mm512_cvtepi32_ps(v); }
 INLINE Integers to_integers(Floats v) { return _mm512_cvtps_epi32(v); }
 INLINE Integers load_bytes(const int8_t* p) { return _mm512_load_si512(p); }
 INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm512_dpbusd_epi32(sum, levels, weights); }
+INLINE Integers dot4(Integers sum, Integers levels, Integers, Integers weights) { return dot4(sum, levels, weights); }
 INLINE Integers lower_halves(Integers bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm512_srli_epi16(bytes, 4)); }
 INLINE Floats load(const int8_t* p) {
@@ -148,13 +149,17 @@ INLINE Floats load_first(const int8_t* p, int n) {
 #if defined(__AVXVNNI__)
 constexpr bool kSignedLevels = false;
 INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, levels, weights); }
+INLINE Integers dot4(Integers sum, Integers levels, Integers, Integers weights) { return dot4(sum, levels, weights); }
 #else
 // The signs of the levels go to the weights: pairs of |level| * weight stay below 2 * 128 * 127, so
 // that the 16-bit sums of the instruction do not saturate.
 constexpr bool kSignedLevels = true;
-INLINE Integers dot4(Integers sum, Integers levels, Integers weights) {
-  const Integers pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(levels), _mm256_sign_epi8(weights, levels));
+INLINE Integers dot4(Integers sum, Integers levels, Integers magnitudes, Integers weights) {
+  const Integers pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, levels));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+INLINE Integers dot4(Integers sum, Integers levels, Integers weights) {
+  return dot4(sum, levels, _mm256_abs_epi8(levels), weights);
 }
 #endif
 
