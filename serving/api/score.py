@@ -8,15 +8,14 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.bodies import (
-    READS_JSON,
+from serving.api.http.attention import (
     AttentionMapBody,
     AttentionQueryFields,
-    RequestBody,
     check_size,
     described_maps,
     queries_of,
 )
+from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Services

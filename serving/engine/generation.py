@@ -48,6 +48,7 @@ class Generation:
     last_id: the token that must be the last of `max_new_tokens`; None allows any.
     selections: the heads of each attention query.
     alignment: the heads whose mean is reported with each token.
+    step_attention: the kinds of attention that its steps must output.
     source_attention, prompt_attention: attention weights of the chunks so far.
     tokens: the reported tokens so far, unless a beam search keeps them.
     queue_seconds: time until it got its row.
@@ -66,12 +67,19 @@ class Generation:
     last_id: int | None = None
     selections: tuple[HeadSelection, ...] = ()
     alignment: HeadSelection | None = None
+    step_attention: frozenset[AttentionKind] = field(init=False)
     source_attention: AttentionPieces = ()
     prompt_attention: list[AttentionPieces] = field(default_factory=list)
     tokens: Tokens = field(default_factory=Tokens)
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
+
+    def __post_init__(self) -> None:
+        kinds = {each.kind for each in self.selections} - {AttentionKind.ENCODER}
+        self.step_attention = frozenset(
+            kinds if self.alignment is None else kinds | {AttentionKind.CROSS}
+        )
 
     @property
     def request_id(self) -> str:
@@ -97,12 +105,6 @@ class Generation:
             num_new = min(num_new, self.num_source_tokens)
         num_written = self.request.num_rows * (num_new + len(self.request.forced_ids))
         return self.num_source_tokens + len(self.prompt_ids) + 2 * num_written
-
-    @property
-    def step_attention(self) -> frozenset[AttentionKind]:
-        """Return the kinds of attention that its steps must output."""
-        kinds = {each.kind for each in self.selections} - {AttentionKind.ENCODER}
-        return frozenset(kinds if self.alignment is None else kinds | {AttentionKind.CROSS})
 
     def reports(self, kind: AttentionKind) -> bool:
         return any(each.kind is kind for each in self.selections)

@@ -5,18 +5,16 @@ Any mistake in a body becomes a RequestError, which names the field as clients w
 
 import json
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
-import numpy as np
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, Field, ValidationError, create_model
 from starlette.exceptions import HTTPException
 from starlette.types import Message
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
@@ -31,9 +29,7 @@ from serving.parameters import (
     only_of,
     options_of,
 )
-from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import applicable_defaults
-from serving.request import AttentionQuery
 from serving.server_config import TextLimits
 from serving.text.plain_text import check_text
 
@@ -336,78 +332,3 @@ def _gathered(pairs: Pairs, repeated: str) -> Fields:
     if len(values) > 1:
         fields[repeated] = values
     return fields
-
-
-MAX_NUMBERS = 2**21  # of one answer: about 20 MB of JSON
-DIGITS = 6
-
-
-class AttentionQueryFields(BaseModel):
-    """Which attention weights are returned. kind: "cross", "encoder" or "decoder". layers, heads:
-    from 0; empty for all. mean: return the mean over these layers and heads.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    kind: str
-    layers: list[int] = Field(default_factory=list)
-    heads: list[int] = Field(default_factory=list)
-    mean: bool = False
-
-    def query(self) -> AttentionQuery:
-        return AttentionQuery(self.kind, tuple(self.layers), tuple(self.heads), self.mean)
-
-
-class AttentionMapBody(TypedDict):
-    """Attention weights [layers][heads][rows][columns].
-
-    layers, heads: their numbers; empty for the mean. row_tokens attend to column_tokens; special
-    tokens have no text.
-    """
-
-    kind: str
-    layers: list[int]
-    heads: list[int]
-    row_tokens: list[str]
-    column_tokens: list[str]
-    weights: list[list[list[list[float]]]]
-
-
-def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[AttentionQuery, ...]:
-    """Return the queries of a field. The name of a kind asks for the mean over all layers and
-    heads.
-
-    A boolean field asks for no maps of this form.
-    """
-    if isinstance(asked, bool):
-        return ()
-    return tuple(
-        AttentionQuery(each, is_mean=True) if isinstance(each, str) else each.query()
-        for each in asked
-    )
-
-
-def check_size(maps: Iterable[AttentionMap]) -> None:
-    """Raise RequestError for more weights than an answer may have."""
-    count = sum(each.weights.size for each in maps)
-    if count > MAX_NUMBERS:
-        message = (
-            f"an answer may have {MAX_NUMBERS} weights; ask for the mean, for fewer layers and "
-            "heads, or for less text"
-        )
-        raise RequestError("return_attention", f"{count} weights", message)
-
-
-def described_maps(maps: Sequence[AttentionMap]) -> list[dict[str, Any]]:
-    """Return the JSON of maps; see `AttentionMapBody`."""
-    return [
-        {
-            "kind": each.kind,
-            "layers": each.layers,
-            "heads": each.heads,
-            "row_tokens": each.row_tokens,
-            "column_tokens": each.column_tokens,
-            "weights": each.weights.astype(np.float64).round(DIGITS).tolist(),
-        }
-        for each in maps
-    ]

@@ -4,7 +4,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.bodies import AttentionMapBody
+from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.errors import KeyRefused
 from serving.language_detection import Guess

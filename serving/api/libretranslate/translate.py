@@ -20,16 +20,8 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.http.bodies import (
-    AttentionQueryFields,
-    DecodingFields,
-    RequestBody,
-    check_size,
-    described_maps,
-    option_field,
-    queries_of,
-    reads_all,
-)
+from serving.api.http.attention import AttentionQueryFields, check_size, described_maps, queries_of
+from serving.api.http.bodies import DecodingFields, RequestBody, option_field, reads_all
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services

@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from serving.api.http.bodies import NoOpValues, queries_of
+from serving.api.http.attention import queries_of
+from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
 from serving.errors import RequestError

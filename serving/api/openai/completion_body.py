@@ -12,13 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.api.http.bodies import (
-    AttentionQueryFields,
-    DecodingFields,
-    NoOpValues,
-    RequestBody,
-    queries_of,
-)
+from serving.api.http.attention import AttentionQueryFields, queries_of
+from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.decoding import (

@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.bodies import AttentionMapBody
+from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of
 from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError

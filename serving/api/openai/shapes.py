@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from serving.api.http.bodies import check_size, described_maps
+from serving.api.http.attention import check_size, described_maps
 from serving.api.http.endpoint import Call
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.openai.completion_body import GenerationBody, StreamOptions

@@ -284,8 +284,7 @@ class TextSegmenter:
         glossary = Glossary(job.glossary, self._target)
         layouts, marks = self._layouts(job, frame, glossary)
         self.check_number([text for layout in layouts for text in layout.segments], "sentences")
-        segments = self._segments(frame, layouts, glossary)
-        segments = tuple(map(_marked, segments, marks)) if marks else segments
+        segments = self._segments(frame, layouts, marks, glossary)
         plan = TranslationPlan(frame, layouts, segments)
         if not job.target_prefix:
             return plan
@@ -303,13 +302,14 @@ class TextSegmenter:
     def _layouts(
         self, job: TranslationJob, frame: LanguageTokens, glossary: Glossary
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment | None]]:
-        """Return the layout of each text and, if texts of this job may have marks, those of all
-        segments; None for segments without any.
+        """Return the layout of each text, and the marks of each segment; None for segments that
+        have none.
         """
         fits = partial(self._fits, self._max_segment_tokens(frame))
         language = primary_language(job.source)
         if not (job.has_marks or any(has_wrapped_lines(text, language) for text in job.texts)):
-            return tuple(split_text(text, language, fits) for text in job.texts), []
+            plain = tuple(split_text(text, language, fits) for text in job.texts)
+            return plain, [None for layout in plain for _ in layout.segments]
         target = primary_language(job.target)
         protection = Protection(
             job.placeholder_pattern,
@@ -334,12 +334,21 @@ class TextSegmenter:
         return tuple(layouts), marks
 
     def _segments(
-        self, frame: LanguageTokens, layouts: Sequence[TextLayout], glossary: Glossary
+        self,
+        frame: LanguageTokens,
+        layouts: Sequence[TextLayout],
+        marks: Sequence[MarkedSegment | None],
+        glossary: Glossary,
     ) -> tuple[Segment, ...]:
         texts = [text for layout in layouts for text in layout.segments]
         places = [place for layout in layouts for place in range(len(layout.segments))]
         sources = self._tokenizers.encode_sources(texts, frame)
-        return tuple(map(Segment, texts, sources, places, map(glossary.found, texts)))
+        return tuple(
+            Segment(text, source_ids, place, glossary.found(text), marks=own_marks)
+            for text, source_ids, place, own_marks in zip(
+                texts, sources, places, marks, strict=True
+            )
+        )
 
     def _prefix(self, job: TranslationJob) -> dict[str, Any]:
         """Return the fields of a text's first segment that the target prefix decides."""
@@ -385,10 +394,6 @@ class TextSegmenter:
         if self._limits.max_source_tokens is not None:
             longest = min(longest, self._limits.max_source_tokens - frame.num_around)
         return max(1, longest)
-
-
-def _marked(segment: Segment, marks: MarkedSegment | None) -> Segment:
-    return segment if marks is None else replace(segment, marks=marks)
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:

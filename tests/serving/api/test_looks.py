@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.api.application import create_app
-from serving.api.http import bodies
+from serving.api.http import attention
 from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
@@ -168,7 +168,7 @@ async def test_a_model_says_what_it_can_tell_of(
 
 
 async def test_an_answer_has_an_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(attention, "MAX_NUMBERS", 1000)
     async with client("llama") as http:
         body = {"model": "llama", "prompt": PROMPT, "max_tokens": 2}
         assert await complete(http, ["decoder"])
