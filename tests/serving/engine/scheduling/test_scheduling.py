@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serving.engine import engine as engine_module
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
+from serving.engine.scheduling import admission
 from serving.errors import DeadlineExceeded
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest
@@ -40,6 +41,34 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(engine_module, "time", SimpleNamespace(perf_counter=clock.perf_counter))
     return clock
+
+
+@pytest.fixture
+def admission_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Also the clock by which sources wait for each other."""
+    monkeypatch.setattr(admission, "time", SimpleNamespace(perf_counter=clock.perf_counter))
+    return clock
+
+
+@pytest.mark.parametrize(("num_rows", "waits"), [(0, False), (14, False), (16, True)])
+def test_with_many_rows_a_source_waits_a_moment_for_another(
+    num_rows: int, waits: bool, admission_clock: Clock
+) -> None:
+    def asked(name: object) -> GenerationRequest:
+        return GenerationRequest(str(name), (3, 4), max_new_tokens=20, ignore_eos=True)
+
+    for others, seconds in (([], 0.031), (["second"], 0.0)):
+        engine = toy_engine(has_encoder=True, slots=40)
+        engine.submit(*map(asked, range(num_rows)))
+        engine.step()
+        engine.submit(asked("first"))
+        engine.step()
+        assert engine.stats().num_waiting == waits
+        admission_clock.now += seconds
+        engine.submit(*map(asked, others))
+        engine.step()
+        assert engine.stats().num_waiting == 0
+        assert engine.stats().num_rows == num_rows + 1 + len(others)
 
 
 @dataclass
