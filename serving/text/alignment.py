@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +52,11 @@ class TokenizedText:
     @classmethod
     def from_pieces(cls, pieces: Iterable[bytes]) -> "TokenizedText":
         """Return the text that the tokenizer decodes them to: U+FFFD for what is no UTF-8."""
+        pieces = [*pieces]
+        whole = b"".join(pieces)
+        if whole.isascii():
+            places = pairwise(accumulate(map(len, pieces), initial=0))
+            return cls(whole.decode("ascii"), tuple(map(Span._make, places)))
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         written, spans = [], []
         start, is_cut = 0, False

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from serving.api.http.openapi import EVENTS
 from serving.api.http.protocol import ENDS, Protocol, log_failure
 from serving.metrics import Outcome, Tracked, outcome_of
+from serving.pipelines.streams import in_batches
 
 PING_SECONDS = 10.0
 _PING = b": ping\n\n"
@@ -29,20 +30,30 @@ def sse(value: Any) -> str:
 class EventStream(StreamingResponse):
     """Sends events, and closes `resources` at the end, also if the client disconnects.
 
-    During long pauses it sends comments, so that proxies keep the connection open.
+    Events that are ready together are sent together. During long pauses it sends comments, so that
+    proxies keep the connection open.
     """
 
     media_type = EVENTS
 
     def __init__(self, events: AsyncGenerator[str, None], resources: AsyncExitStack) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, headers=headers)
-        self._events = events
+        self._events = _grouped(events)
+        super().__init__(self._events, headers=headers)
         self._resources = resources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._resources, aclosing(self._events), _pinging(send) as send_event:
             await super().__call__(scope, receive, send_event)
+
+
+async def _grouped(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """Yield the events that have come since the last time as one text: writing to a connection
+    costs as much as making an event.
+    """
+    async with aclosing(in_batches(events)) as batches:
+        async for batch in batches:
+            yield "".join(batch)
 
 
 @asynccontextmanager

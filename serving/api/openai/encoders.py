@@ -4,7 +4,6 @@
 
 import asyncio
 import base64
-import json
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
@@ -347,14 +347,14 @@ async def _answer_embeddings(call: Call[EmbeddingsBody, Model]) -> Response:
     return Response(written, media_type=JSON)
 
 
-def _written(model: str, form: Format, found: Encodings) -> str:
+def _written(model: str, form: Format, found: Encodings) -> bytes:
     rows: Any = found.values.tolist() if form == "float" else map(_base64, found.values)
     data = [
         {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
     ]
     used = usage(found.num_tokens_in_all)
     body = {"object": "list", "data": data, "model": model, "usage": used}
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+    return to_json(body)  # numbers ten times as fast as `json`
 
 
 def _base64(row: Any) -> str:

@@ -101,8 +101,11 @@ class SegmentRenderer:
 
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = hypothesis.tokens.ids
-        if not self._job.needs_attention and segment.marks is None:
+        marks = segment.marks
+        if not self._job.needs_attention and (marks is None or marks.is_one_text):
             text = self._tokenizers.target.decode(ids).strip()
+            if marks is not None:
+                text = text.translate(marks.references)
             return Rendering(text, hypothesis.score, hypothesis.reason)
         source_ids = segment.source_ids
         source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))

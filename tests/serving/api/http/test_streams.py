@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from typing import Any
 
 import openai
 import pytest
+from starlette.types import Message
 
 from serving.api.http import streams
 from serving.errors import Overloaded
@@ -68,3 +72,21 @@ async def test_who_goes_away_while_it_waits_cancels(world: World) -> None:
     await asyncio.gather(asking, return_exceptions=True)
 
     assert len(world.generator_engine.cancelled) == 1
+
+
+async def test_events_that_are_ready_together_are_sent_together() -> None:
+    async def events() -> AsyncGenerator[str, None]:
+        yield "a"
+        yield "b"
+        await asyncio.sleep(0.01)
+        yield "c"
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    await streams.EventStream(events(), AsyncExitStack())(scope, asyncio.Queue().get, send)
+
+    assert [message.get("body") for message in sent] == [None, b"ab", b"c", b""]
