@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Protocol, TypeGuard
 
 from serving.errors import RequestError
@@ -22,7 +23,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.text.languages import UNDETERMINED, primary_language
+from serving.text.languages import UNDETERMINED, language_name, primary_language
 
 _MAX_CHARACTERS = 2_000  # more of a text tell nothing new
 # Tags, addresses and numbers look alike in all languages, or like English.
@@ -71,6 +72,11 @@ class Identifier:
         guesses = [Guess(code, weights.get(code, 0.0) / total) for code in among]
         return sorted(guesses, key=lambda guess: -guess.confidence)
 
+    def likeliest(self, text: str) -> str:
+        """Return the language that a text is likeliest in, of all."""
+        code, _ = max(self._loaded().rank(_telling(text)), key=itemgetter(1))
+        return next((own for own, others in _OTHER_CODES.items() if code in others), str(code))
+
     def _loaded(self) -> Any:
         with self._loading:
             if self._model is None:
@@ -104,6 +110,7 @@ def _weights(among: Sequence[str], ranked: Mapping[str, float]) -> dict[str, flo
 
 AUTO = "auto"
 _UNCERTAIN = 0.5  # below it, what the texts of one request have in common says more
+_FOREIGN = 0.05  # below it in all languages, a text is in another one: so are 1 in 1,000 by mistake
 _JOINED_CHARACTERS = 4_000
 
 
@@ -129,7 +136,7 @@ async def source_of(
     if is_told(source):
         return Guess(source, 1.0)
     among = await readable(services.catalog, target)
-    return await asyncio.to_thread(_of_all, services.identifier, texts, among)
+    return await asyncio.to_thread(_of_all, services.identifier, texts, among, target)
 
 
 async def sources_of(
@@ -145,12 +152,12 @@ async def sources_of(
     model: the only one that is asked what it reads, by name.
 
     A text that says too little has the language of all texts together. Raises RequestError where
-    nothing is read here.
+    nothing is read here, or where all are in a language that is not.
     """
     if is_told(source):
         return [Guess(source, 1.0)] * len(texts)
     among = await readable(services.catalog, target, model)
-    return await asyncio.to_thread(_of_each, services.identifier, texts, among)
+    return await asyncio.to_thread(_of_each, services.identifier, texts, among, target)
 
 
 async def readable(catalog: Catalog, target: str | None, model: str | None = None) -> list[str]:
@@ -168,15 +175,26 @@ async def readable(catalog: Catalog, target: str | None, model: str | None = Non
     return found
 
 
-def _of_all(identifier: Identifier, texts: Sequence[str], among: Sequence[str]) -> Guess:
+def _of_all(
+    identifier: Identifier, texts: Sequence[str], among: Sequence[str], target: str | None
+) -> Guess:
     joined = "\n".join(texts)[:_JOINED_CHARACTERS]
-    return identifier.identify(joined, among)[0]
+    guesses = identifier.identify(joined, among)
+    is_foreign = sum(guess.confidence for guess in guesses) < _FOREIGN
+    if is_foreign and any(map(str.isalpha, joined)):
+        name = language_name(identifier.likeliest(joined))
+        there = f" into {target}" if target else ""
+        message = f"the text seems to be {name}, which no model here translates{there}"
+        raise RequestError("source", AUTO, message)
+    return guesses[0]
 
 
-def _of_each(identifier: Identifier, texts: Sequence[str], among: Sequence[str]) -> list[Guess]:
+def _of_each(
+    identifier: Identifier, texts: Sequence[str], among: Sequence[str], target: str | None
+) -> list[Guess]:
     guesses = [identifier.identify(text, among)[0] for text in texts]
-    if len(texts) > 1 and any(guess.confidence < _UNCERTAIN for guess in guesses):
-        common = _of_all(identifier, texts, among)
+    if any(guess.confidence < _UNCERTAIN for guess in guesses):
+        common = _of_all(identifier, texts, among, target)
         return [each if each.confidence >= _UNCERTAIN else common for each in guesses]
     return guesses
 

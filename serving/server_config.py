@@ -98,6 +98,8 @@ class WorkerGroup(_Config):
     """One Ray Serve application: every replica loads all its bundles.
 
     autoscaling: replaces a fixed number of replicas.
+    default: name of the model that is tried first for requests that name none. Else the one with
+        the better measured quality comes first where two have taken the same tests, or the first.
     slots: maximal number of rows in one model's batch.
     max_step_tokens: maximal number of tokens in one step, prompts included: more start prompts
         sooner, fewer delay other requests' tokens less.
@@ -122,6 +124,7 @@ class WorkerGroup(_Config):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")] = "default"
     bundles: Annotated[tuple[Path, ...], Field(min_length=1)]
+    default: str | None = None
     replicas: Count = 1
     autoscaling: Autoscaling | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -93,7 +93,9 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """Serve BUNDLES over HTTP until interrupted.
 
     How many engines a model has, and how many threads each, is measured at its first start, which
-    takes about half a second, and kept for later ones.
+    takes about half a second, and kept for later ones. A request that names no model gets the one
+    whose measured quality is best for its languages, or the first; `default` in a configuration
+    names another.
 
     \b
     Examples:
@@ -114,7 +116,7 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     """
     from serving.app import run
     from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
-    from serving.deployments.start_checks import problems_of, with_devices
+    from serving.deployments.start_checks import choices, problems_of, settled
 
     # The first process of a container is sent no signal that it has not asked for.
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
@@ -122,9 +124,11 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     problems = problems_of(server_config)
     if problems:
         fail("\n".join(problems))
-    server_config = with_devices(server_config)
+    server_config = settled(server_config)
     connections = allowed_connections()
     click.echo("Starting ...", err=True)
+    for choice in choices(server_config):
+        click.echo(choice, err=True)
     if connections < MAX_CONNECTIONS:
         limited = f"At most {connections} connections at a time: few open files are allowed"
         click.echo(f"{limited} (ulimit -Hn)", err=True)

@@ -3,10 +3,12 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_manifest
+from serving.bundle.preference import in_order
 from serving.deployments.haproxy_config import read_certificate
 from serving.engine.config import Device
 from serving.engine.runtime.session import check_device
@@ -32,7 +34,7 @@ def problems_of(config: ServerConfig) -> list[str]:
                 problems += [f"{error.path}: {problem}" for problem in error.problems]
         if group.canary_percent is None:  # a canary has the same model names
             names.update(bundle.manifest.name for bundle in bundles)
-        problems += _device_problems(group, bundles)
+        problems += [*_default_problems(group, bundles), *_device_problems(group, bundles)]
     problems += [
         f"model {name}: served {count} times" for name, count in names.items() if count > 1
     ]
@@ -66,6 +68,12 @@ def _state_problems(folder: Path | None) -> Iterator[str]:
             yield str(error)
 
 
+def _default_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:
+    names = [bundle.manifest.name for bundle in bundles]
+    if group.default not in (None, *names) and len(names) == len(group.bundles):
+        yield f"default: {group.default} is none of the group's models: {', '.join(names)}"
+
+
 def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:
     device = device_of(group, [bundle.manifest.precision for bundle in bundles])
     for bundle in bundles:
@@ -89,11 +97,36 @@ def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> Device:
     return "cuda"
 
 
-def with_devices(config: ServerConfig) -> ServerConfig:
-    """Return the configuration without `device: auto`. Its bundles have been checked."""
-    return config.model_copy(update={"groups": tuple(map(_with_device, config.groups))})
+def settled(config: ServerConfig) -> ServerConfig:
+    """Return the configuration with what it leaves open: without `device: auto`, and with the
+    bundles in the order in which their models are tried. Its bundles have been checked.
+    """
+    return config.model_copy(update={"groups": tuple(map(_settled, config.groups))})
 
 
-def _with_device(group: WorkerGroup) -> WorkerGroup:
-    precisions = [open_manifest(folder).precision for folder in group.bundles]
-    return group.model_copy(update={"device": device_of(group, precisions)})
+def _settled(group: WorkerGroup) -> WorkerGroup:
+    manifests = [open_manifest(folder) for folder in group.bundles]
+    device = device_of(group, [manifest.precision for manifest in manifests])
+    order = in_order(manifests, group.default)
+    bundles = tuple(group.bundles[place] for place in order)
+    return group.model_copy(update={"device": device, "bundles": bundles})
+
+
+def choices(config: ServerConfig) -> Iterator[str]:
+    """Say which model answers requests that name none, where several could. The configuration is
+    settled.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for group in config.groups:
+        is_asked = group.canary_percent is None  # a canary has the same model names
+        for manifest in map(open_manifest, group.bundles if is_asked else ()):
+            if manifest.task is Task.TRANSLATE:
+                for pair in product(manifest.source_languages, manifest.target_languages):
+                    found.setdefault(pair, []).append(manifest.name)
+    pairs: dict[tuple[str, ...], list[str]] = {}
+    for (source, target), names in found.items():
+        pairs.setdefault(tuple(names), []).append(f"{source} to {target}")
+    for (first, *others), ways in pairs.items():
+        if others:
+            more = f" and {len(ways) - 1} other ways" if len(ways) > 1 else ""
+            yield f"{ways[0]}{more}: {first}, unless a request names {' or '.join(others)}"

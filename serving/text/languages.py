@@ -4,91 +4,32 @@ Models say `eng_Latn`, `en_XX`, `fra` or `pt_BR`, clients `en`, `EN-US`, `eng` o
 a language and perhaps a script and a region, apart by `-` or `_` (BCP 47). A client's means
 
 1. the model's code that is the same, capitals and `_` aside; else
-2. all codes of the same language, unless both name a script, or a region, and not the same one.
+2. all codes of the same language, unless both name a script, or a region, and not the same one; of
+   several, those in the script and region that the client's is likeliest in: `zh` is `zh-Hans`.
 
-The language is the same if its ISO 639 codes of two and three letters are; where a model names the
-main member of a macrolanguage (`arb`, `cmn`, `lvs`), that stands for the whole (`ar`, `zh`, `lv`).
-Of several that are left the client has to choose.
+A region tells the script, `zh-TW` is in `Hant`. Names, aliases (`eng`, `arb`, `iw`) and likely
+scripts and regions are those of the Unicode CLDR. Of several codes that are left the client has to
+choose.
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 
-# ISO 639-1, ISO 639-3, English name.
-_TABLE = """
-aa aar Afar; ab abk Abkhazian; ae ave Avestan; af afr Afrikaans; ak aka Akan; am amh Amharic;
-an arg Aragonese; ar ara Arabic; as asm Assamese; av ava Avaric; ay aym Aymara;
-az aze Azerbaijani; ba bak Bashkir; be bel Belarusian; bg bul Bulgarian; bi bis Bislama;
-bm bam Bambara; bn ben Bengali; bo bod Tibetan; br bre Breton; bs bos Bosnian; ca cat Catalan;
-ce che Chechen; ch cha Chamorro; co cos Corsican; cr cre Cree; cs ces Czech; cu chu Church Slavic;
-cv chv Chuvash; cy cym Welsh; da dan Danish; de deu German; dv div Dhivehi; dz dzo Dzongkha;
-ee ewe Ewe; el ell Greek; en eng English; eo epo Esperanto; es spa Spanish; et est Estonian;
-eu eus Basque; fa fas Persian; ff ful Fulah; fi fin Finnish; fj fij Fijian; fo fao Faroese;
-fr fra French; fy fry Western Frisian; ga gle Irish; gd gla Scottish Gaelic; gl glg Galician;
-gn grn Guarani; gu guj Gujarati; gv glv Manx; ha hau Hausa; he heb Hebrew; hi hin Hindi;
-ho hmo Hiri Motu; hr hrv Croatian; ht hat Haitian Creole; hu hun Hungarian; hy hye Armenian;
-hz her Herero; ia ina Interlingua; id ind Indonesian; ie ile Interlingue; ig ibo Igbo;
-ii iii Sichuan Yi; ik ipk Inupiaq; io ido Ido; is isl Icelandic; it ita Italian; iu iku Inuktitut;
-ja jpn Japanese; jv jav Javanese; ka kat Georgian; kg kon Kongo; ki kik Kikuyu; kj kua Kuanyama;
-kk kaz Kazakh; kl kal Kalaallisut; km khm Khmer; kn kan Kannada; ko kor Korean; kr kau Kanuri;
-ks kas Kashmiri; ku kur Kurdish; kv kom Komi; kw cor Cornish; ky kir Kyrgyz; la lat Latin;
-lb ltz Luxembourgish; lg lug Ganda; li lim Limburgan; ln lin Lingala; lo lao Lao;
-lt lit Lithuanian; lu lub Luba-Katanga; lv lav Latvian; mg mlg Malagasy; mh mah Marshallese;
-mi mri Maori; mk mkd Macedonian; ml mal Malayalam; mn mon Mongolian; mr mar Marathi; ms msa Malay;
-mt mlt Maltese; my mya Burmese; na nau Nauru; nb nob Norwegian Bokmål; nd nde North Ndebele;
-ne nep Nepali; ng ndo Ndonga; nl nld Dutch; nn nno Norwegian Nynorsk; no nor Norwegian;
-nr nbl South Ndebele; nv nav Navajo; ny nya Nyanja; oc oci Occitan; oj oji Ojibwa; om orm Oromo;
-or ori Odia; os oss Ossetian; pa pan Punjabi; pi pli Pali; pl pol Polish; ps pus Pashto;
-pt por Portuguese; qu que Quechua; rm roh Romansh; rn run Rundi; ro ron Romanian; ru rus Russian;
-rw kin Kinyarwanda; sa san Sanskrit; sc srd Sardinian; sd snd Sindhi; se sme Northern Sami;
-sg sag Sango; sh hbs Serbo-Croatian; si sin Sinhala; sk slk Slovak; sl slv Slovenian;
-sm smo Samoan; sn sna Shona; so som Somali; sq sqi Albanian; sr srp Serbian; ss ssw Swati;
-st sot Southern Sotho; su sun Sundanese; sv swe Swedish; sw swa Swahili; ta tam Tamil;
-te tel Telugu; tg tgk Tajik; th tha Thai; ti tir Tigrinya; tk tuk Turkmen; tl tgl Tagalog;
-tn tsn Tswana; to ton Tongan; tr tur Turkish; ts tso Tsonga; tt tat Tatar; tw twi Twi;
-ty tah Tahitian; ug uig Uyghur; uk ukr Ukrainian; ur urd Urdu; uz uzb Uzbek; ve ven Venda;
-vi vie Vietnamese; vo vol Volapük; wa wln Walloon; wo wol Wolof; xh xho Xhosa; yi yid Yiddish;
-yo yor Yoruba; za zha Zhuang; zh zho Chinese; zu zul Zulu
-"""
-_ROWS = [row.split(maxsplit=2) for row in _TABLE.replace("\n", " ").split(";")]
-_NAMES = {short: name for short, _, name in _ROWS}
-# Members of macrolanguages by which models mean the whole, and codes that were replaced.
-_MEMBERS = {
-    "als": "sq",
-    "arb": "ar",
-    "ayr": "ay",
-    "azj": "az",
-    "cmn": "zh",
-    "ekk": "et",
-    "gaz": "om",
-    "in": "id",
-    "iw": "he",
-    "ji": "yi",
-    "jw": "jv",
-    "khk": "mn",
-    "kmr": "ku",
-    "knc": "kr",
-    "lvs": "lv",
-    "npi": "ne",
-    "ory": "or",
-    "pbt": "ps",
-    "pes": "fa",
-    "plt": "mg",
-    "quy": "qu",
-    "swh": "sw",
-    "uzn": "uz",
-    "ydd": "yi",
-    "zsm": "ms",
-}
-_SHORT = {long: short for short, long, _ in _ROWS} | _MEMBERS
+from babel import Locale
+from babel.core import get_global
+
+# What CLDR shortens to three letters or not at all.
+_SHORT = {"hbs": "sh", "pbt": "ps", "quy": "qu", "tgl": "tl"}
+_SAME = {"fil": "tl", "nb": "no"}  # a standard form, and the language that it is the standard of
+_OF_LIBRETRANSLATE = {"pb": "pt-br", "zt": "zh-hant"}
 _LONGEST_CODE = 35  # characters; BCP 47 has none that are longer (RFC 5646, section 4.4.1)
 _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
 
 def matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the known codes that a client's may mean: the same one alone, else all of that
-    language that it does not rule out.
+    """Return the known codes that a client's may mean: the same one alone, else the likeliest of
+    that language that it does not rule out.
     """
     return _matching(code, known) if len(code) <= _LONGEST_CODE else ()
 
@@ -96,8 +37,14 @@ def matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=1024)
 def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     same = [each for each in known if _plain(each) == _plain(code)]
-    wanted = _parts(code)
-    return tuple(same[:1]) or tuple(each for each in known if _agree(_parts(each), wanted))
+    wanted = _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))
+    meant = same[:1] or [each for each in known if _agree(_parts(each), wanted)]
+    if len(meant) > 1:
+        language, script, region = wanted
+        likely_script, likely_region = _likely(language, region)
+        likeliest = language, script or likely_script, likely_region
+        meant = [each for each in meant if _agree(_parts(each), likeliest)] or meant
+    return tuple(meant)
 
 
 def primary_language(code: str) -> str:
@@ -107,16 +54,40 @@ def primary_language(code: str) -> str:
 
 def language_name(code: str) -> str:
     """Return the English name; the code itself where no name is known."""
-    return _NAMES.get(primary_language(code), code)
+    return _english().languages.get(primary_language(code), code)
+
+
+@cache
+def _english() -> Locale:
+    return Locale("en")
 
 
 def _parts(code: str) -> tuple[str, str | None, str | None]:
-    """Return language, script and region."""
+    """Return language, script and region; the script also where the region tells it."""
     language, *others = _plain(code).split("-")
     script = next((part for part in others if re.fullmatch("[a-z]{4}", part)), None)
     regions = (part for part in others if re.fullmatch("[a-z]{2}|[0-9]{3}", part))
     region = next((part for part in regions if part != _NO_REGION), None)
-    return _SHORT.get(language, language), script, region
+    language = _short(language)
+    if region is not None and script is None:
+        script, _ = _likely(language, region)
+    return language, script, region
+
+
+def _short(language: str) -> str:
+    """Return the code in two letters, if there is one that is not another language's."""
+    alias = get_global("language_aliases").get(language, language)
+    return _SHORT.get(language, alias if len(alias) == 2 else language)
+
+
+def _likely(language: str, region: str | None) -> tuple[str | None, str | None]:
+    """Return the likeliest script, and region where none is given."""
+    known = get_global("likely_subtags")
+    found = known.get(f"{language}_{(region or '').upper()}") or known.get(language)
+    if found is None:
+        return None, region
+    _, script, likely_region = found.lower().split("_")
+    return script, region or likely_region
 
 
 def _plain(code: str) -> str:
@@ -127,5 +98,7 @@ def _agree(
     own: tuple[str, str | None, str | None], wanted: tuple[str, str | None, str | None]
 ) -> bool:
     """Check that the language is the same, and nothing that both name differs."""
-    pairs = zip(own, wanted, strict=True)
+    if _SAME.get(own[0], own[0]) != _SAME.get(wanted[0], wanted[0]):
+        return False
+    pairs = zip(own[1:], wanted[1:], strict=True)
     return all(None in pair or pair[0] == pair[1] for pair in pairs)

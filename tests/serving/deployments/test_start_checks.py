@@ -9,7 +9,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, seal
-from serving.deployments.start_checks import problems_of, with_devices
+from serving.deployments.start_checks import choices, problems_of, settled
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup
 from tests.devices.fake_cuda import FakeCuda
@@ -100,7 +100,39 @@ def test_an_open_device_is_that_which_all_bundles_of_a_group_can_run_on(
         folder.mkdir()
         document = json.loads((bundle / "bundle.json").read_text()) | {"precision": precision}
         (folder / "bundle.json").write_text(json.dumps(document))
-    [group] = with_devices(config_of(*folders)).groups
+    [group] = settled(config_of(*folders)).groups
     assert group.device == expected
-    [told] = with_devices(config_of(*folders, device="cpu")).groups
+    [told] = settled(config_of(*folders, device="cpu")).groups
     assert told.device == "cpu"
+
+
+def copies(bundle: Path, folder: Path, **chrf: float | None) -> list[Path]:
+    """Copies of a bundle, named as the arguments, with these scores on one test."""
+    folders = []
+    for name, score in chrf.items():
+        shutil.copytree(bundle, folder / name)
+        scores = [] if score is None else [{"origin": "captions", "chrf": score}]
+        manifest = replace(open_bundle(bundle).manifest, name=name, quality={"scores": scores})
+        seal(folder / name, manifest)
+        folders.append(folder / name)
+    return folders
+
+
+def test_better_models_are_tried_first_and_which_is_said(bundle: Path, tmp_path: Path) -> None:
+    folders = copies(bundle, tmp_path, unmeasured=None, weak=50.0, strong=60.0)
+    config = settled(config_of(*folders))
+
+    assert [path.name for path in config.groups[0].bundles] == ["unmeasured", "strong", "weak"]
+    assert list(choices(config)) == [
+        "en to fr: unmeasured, unless a request names strong or weak",
+    ]
+
+
+def test_a_default_comes_first_and_must_be_there(bundle: Path, tmp_path: Path) -> None:
+    folders = copies(bundle, tmp_path, weak=50.0, strong=60.0)
+    config = settled(config_of(*folders, default="weak"))
+    [problem] = problems_of(config_of(*folders, default="other"))
+
+    assert [path.name for path in config.groups[0].bundles] == ["weak", "strong"]
+    assert problem == "default: other is none of the group's models: weak, strong"
+    assert list(choices(config_of(folders[0]))) == []

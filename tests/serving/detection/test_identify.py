@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from serving import language_detection
+from serving.errors import RequestError
 from serving.language_detection import Identifier
 from tests.serving.detection.accuracy import Accuracy, sentences, three_words
 
@@ -98,3 +99,33 @@ def test_the_model_is_loaded_once_and_when_it_is_asked(monkeypatch: pytest.Monke
 
     assert [guess.confidence for [guess] in answers] == [1.0] * 8
     assert len(loads) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Guten Morgen, wie geht es Ihnen heute?", "German"),
+        ("こんにちは、元気ですか", "Japanese"),
+        ("你好", "Chinese"),
+    ],
+)
+def test_what_no_model_reads_is_refused_by_its_name(
+    identifier: Identifier, text: str, name: str
+) -> None:
+    for texts in ([text], [text, "12"]):
+        with pytest.raises(RequestError, match=f"seems to be {name}, which no model here"):
+            language_detection._of_each(identifier, texts, ["en", "fr"], "it")
+
+
+@pytest.mark.parametrize("text", ["", "123", "😀", "— «»", "Hi", "OK", "A dog runs.", "x = 3;"])
+def test_what_says_little_is_not_refused(identifier: Identifier, text: str) -> None:
+    [guess] = language_detection._of_each(identifier, [text], ["en"], None)
+    assert guess.language == "en"
+
+
+def test_a_sentence_in_another_language_among_others_goes_with_them(
+    identifier: Identifier,
+) -> None:
+    texts = ["The dog runs in the snow.", "Guten Morgen, wie geht es Ihnen?", "They were old men."]
+    found = language_detection._of_each(identifier, texts, ["en", "fr"], "it")
+    assert {guess.language for guess in found} == {"en"}

@@ -66,6 +66,14 @@ async def test_without_a_source_there_is_one_for_each_text(world: World) -> None
     assert [each["text"] for each in found] == ["THE DOG IS HERE", ""]
 
 
+async def test_a_language_that_no_model_reads_is_named(world: World) -> None:
+    body = {"text": ["Guten Morgen, wie geht es Ihnen heute?"], "target_lang": "FR"}
+    response = await world.client.post("/v2/translate", json=body)
+
+    assert response.status_code == 400
+    assert "seems to be German" in response.json()["detail"]
+
+
 CUTS: list[tuple[dict[str, Any], Splitting]] = [
     ({}, Splitting.SENTENCES),
     ({"split_sentences": "0"}, Splitting.NONE),
