@@ -30,10 +30,7 @@ attendant := $(venv)/bin/attendant
 serve_stamp := $(venv)/installed-$(DEVICE)
 test_stamp := $(venv)/installed-$(DEVICE)-train-dev
 
-# The first bundle is the default model, so the Transformer goes first.
-all_checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
-checkpoints := $(filter transformer-%,$(all_checkpoints)) \
-	$(filter-out transformer-%,$(all_checkpoints))
+checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
 manifests := $(addsuffix /bundle.json,$(bundles))

@@ -122,11 +122,11 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
 
     Runs that went on from the same weights (`attendant train --start`) mostly make a better model
     together than each alone (Wortsman et al. 2022). What is no weight is the last one's, its model
-    card included: `attendant ship` scores the average and completes the card.
+    card included: `attendant lab ship` scores the average and completes the card.
 
     \b
     Example:
-      attendant average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
+      attendant lab average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
         -o build/averaged --share 0.4 --share 0.6
     """
     from models.checkpoint import average_checkpoints
@@ -234,9 +234,9 @@ def plot_gradients(
 
     \b
     Examples:
-      attendant plot-gradients build/runs/gru-lm/checkpoint build/runs/llama-lm/checkpoint \\
+      attendant lab plot-gradients build/runs/gru-lm/checkpoint build/runs/llama-lm/checkpoint \\
         --text novel.txt -o reach.svg
-      attendant plot-gradients models/checkpoints/bahdanau-en-fr \\
+      attendant lab plot-gradients models/checkpoints/bahdanau-en-fr \\
         models/checkpoints/transformer-en-fr --text pairs.tsv -o reach.svg
     """
     if output.suffix.lower() not in PICTURES:

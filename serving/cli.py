@@ -1,7 +1,8 @@
 """Runs the `attendant` command.
 
-Commands of packages that serving does not know are found through the entry points of the group
-`attendant.commands`. Heavy imports wait until a command runs, so that `--help` is quick.
+Commands of packages that serving does not know are found through entry points: the groups
+`attendant.commands` and, for `attendant lab`, `attendant.lab`. Heavy imports wait until a command
+runs.
 """
 
 from importlib.metadata import entry_points
@@ -27,18 +28,54 @@ _EXTRAS = {
 }
 
 
+# The order of `attendant --help`.
+_SECTIONS = {
+    "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align"),
+    "Get models": ("pull", "export", "train"),
+    "Run a server": ("keys", "models", "deploy"),
+    "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
+}
+
+
 class Commands(click.Group):
-    """Commands of this module and of the entry points; errors become one clear line each."""
+    """Commands of this module and of entry points; errors become one clear line each.
+
+    entries: the group of the entry points.
+    """
+
+    def __init__(self, *args: Any, entries: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._entries = entries
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        found = [entry.name for entry in entry_points(group="attendant.commands")]
+        found = [entry.name for entry in entry_points(group=self._entries)]
         return sorted({*super().list_commands(ctx), *found})
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a sentence for each command, by what they are for; click would cut it."""
+        left = self.list_commands(ctx)
+        for title, names in _SECTIONS.items():
+            self._write_section(ctx, formatter, title, [name for name in names if name in left])
+        placed = {name for names in _SECTIONS.values() for name in names}
+        others = [name for name in left if name not in placed]
+        self._write_section(
+            ctx, formatter, "More" if len(others) < len(left) else "Commands", others
+        )
+
+    def _write_section(
+        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: list[str]
+    ) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in names]
+        rows = [(name, each.get_short_help_str(1_000)) for name, each in commands if each]
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         own = super().get_command(ctx, name)
         if own is not None:
             return own
-        for entry in entry_points(group="attendant.commands", name=name):
+        for entry in entry_points(group=self._entries, name=name):
             try:
                 command: click.Command = entry.load()
             except ModuleNotFoundError as error:
@@ -51,13 +88,18 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except ProblemsError as error:
             fail("\n".join(f"{error.path}: {problem}" for problem in error.problems))
-        except (AttendantError, OSError) as error:
+        except OSError as error:
+            fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except AttendantError as error:
             fail(str(error))
         except ModuleNotFoundError as error:
             fail(_missing(error))
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group(cls=Commands, entries="attendant.commands", context_settings=_HELP)
 @click.version_option(package_name="attendant")
 def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.
@@ -69,7 +111,12 @@ def main() -> None:
     """
 
 
-for command in (serve, keys, models, translate, generate, embed, classify, score, align):
+@click.group(cls=Commands, entries="attendant.lab", context_settings=_HELP)
+def lab() -> None:
+    """Train, compare and prepare the models that the project ships: commands of its developers."""
+
+
+for command in (serve, keys, models, translate, generate, embed, classify, score, align, lab):
     main.add_command(command)
 
 

@@ -36,8 +36,9 @@ MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
     help="How many translations of each source there are to choose from.",
 )
 def distil(bundle: Path, pairs: Path, output: Path, num_beams: int) -> None:
-    """Translate the sources of PAIRS by beam search and keep of each beam the translation that is
-    nearest to the reference, by BLEU of the sentence.
+    """Translate the sources of PAIRS by beam search, as training data.
+
+    Of each beam the translation is kept that is nearest to the reference, by BLEU of the sentence.
 
     A model that learns from these writes greedily what took a search before: of its own
     translations, or of those of a larger model (sequence-level interpolation, Kim and Rush 2016,
@@ -48,7 +49,7 @@ def distil(bundle: Path, pairs: Path, output: Path, num_beams: int) -> None:
 
     \b
     Example:
-      attendant distil build/bundles/transformer-en-fr-int8 data/en-fr/train.tsv.gz
+      attendant lab distil build/bundles/transformer-en-fr-int8 data/en-fr/train.tsv.gz
         -o data/en-fr/distilled.tsv
     """
     with reported_errors("distilling"):
@@ -108,9 +109,11 @@ def evaluate(
     protect: bool,
     wants_json: bool,
 ) -> None:
-    """Score MODEL, a checkpoint folder or a bundle: translations per origin, by BLEU, chrF and what
-    they carry over; of language models bits per byte and perplexity; of models that label texts how
-    many get their label, which is the first column of the test file.
+    """Score MODEL, a checkpoint folder or a bundle, on a test file.
+
+    Of translators that is BLEU, chrF and what they carry over, by origin; of language models bits
+    per byte and perplexity; of models that label texts how many get their label, which is the first
+    column of the file.
 
     Prose is one stream of documents, each with its end. A window slides over it by half of what
     the model can read, 1,024 tokens at most: each token is predicted once.
@@ -142,7 +145,7 @@ def evaluate_marks(
 
     \b
     Example:
-      attendant evaluate-marks build/bundles/transformer-en-fr-int8
+      attendant lab evaluate-marks build/bundles/transformer-en-fr-int8
         --markup tests/data/markup_pairs.tsv --protection tests/data/protected.tsv
     """
     from export.scoring.reports import MarkedScore, Marks, score_marks

@@ -174,7 +174,9 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     if (source / CURVE_FILE).is_file():
         shutil.copyfile(source / CURVE_FILE, output / CURVE_FILE)
     card = trained.files.get(CARD_FILE, b"").decode() or f"# {output.name}\n"
-    command = f"attendant ship CHECKPOINT -o {output} --weights {storage} --recipe {sources.recipe}"
+    command = (
+        f"attendant lab ship CHECKPOINT -o {output} --weights {storage} --recipe {sources.recipe}"
+    )
     text = completed(card, found.markdown, storage, command)
     (output / CARD_FILE).write_text(text, encoding="utf-8")
     quality = json.dumps(found.quality, indent=2, ensure_ascii=False)

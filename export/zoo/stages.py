@@ -161,7 +161,7 @@ def _evaluate_prose(family: Family) -> None:
         for precision in (Precision.FP32, Precision.INT8)
     )
     found = Prose(
-        command=f"attendant zoo {family.name} --only evaluate",
+        command=f"attendant lab zoo {family.name} --only evaluate",
         documents=fp32.documents,
         bytes=fp32.bytes,
         tokens=fp32.tokens,
@@ -180,7 +180,7 @@ def _evaluate_translations(family: Family) -> None:
     fp32, int8 = family.bundle(Precision.FP32), family.bundle(Precision.INT8)
     beams = _translations(family, fp32, BEAMS)
     found = Translation(
-        command=f"attendant zoo {family.name} --only evaluate",
+        command=f"attendant lab zoo {family.name} --only evaluate",
         test=str(family.recipe.config.data.test),
         sentences=len(family.test),
         fp32=Searches(
@@ -203,7 +203,7 @@ def measure(family: Family) -> None:
     texts = _beginnings(family) if family.recipe.is_of_prose else _sources(family)
     sentences.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     found = Speed(
-        command=f"attendant zoo {family.name} --only measure",
+        command=f"attendant lab zoo {family.name} --only measure",
         machine=_machine(),
         threads=family.settings.threads or available_cpus(),
         fp32=_pace(family, family.bundle(Precision.FP32), sentences, len(texts)),
@@ -230,7 +230,7 @@ def chosen(names: Iterable[str]) -> list[Stage]:
 
 def _must_be_trained(family: Family) -> None:
     if not family.run.is_finished:
-        raise ZooError([f"it is not trained yet: attendant zoo {family.name} --only train"])
+        raise ZooError([f"it is not trained yet: attendant lab zoo {family.name} --only train"])
 
 
 def _translations(family: Family, bundle: Path, num_beams: int | None = None) -> list[str]:

@@ -37,7 +37,7 @@ _OF_TRANSLATION = {
 
 
 @click.command()
-@model_option
+@model_option("translate", "embed", "generate")
 @click.option(
     "-o",
     "--output",
@@ -88,8 +88,10 @@ _OF_TRANSLATION = {
 @device_option
 @click.argument("sentence")
 def align(model: Path, output: Path | None, as_json: bool, device: str, **options: Any) -> None:
-    """Draw what each word looks at: of a translation, of SENTENCE itself as a translator or a model
-    that only encodes reads it, or of what a language model reads and writes.
+    """Draw what each word looks at.
+
+    It is drawn of a translation, of SENTENCE itself as a translator or a model that only encodes
+    reads it, or of what a language model reads and writes.
 
     Where source and translation align, the source stands across the top, the translation down the
     side; a square is the darker, the less its row's word looks at its column's. A word's weight is

@@ -39,7 +39,7 @@ _SUFFIXES = (".npy", ".safetensors")
 
 
 @click.command()
-@model_option
+@model_option("embed")
 @click.option("--prompt-name", help="Which of the model's prompts comes before each line.")
 @click.option("--dimensions", type=click.IntRange(1), help="Keep so many numbers of each vector.")
 @click.option(
@@ -124,7 +124,7 @@ def _save(path: Path, vectors: "list[Matrix]") -> None:
 
 
 @click.command()
-@model_option
+@model_option("classify")
 @click.option(
     "--max-tokens",
     type=click.IntRange(0),

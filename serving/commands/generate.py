@@ -35,7 +35,7 @@ _DEFAULT_MAX_TOKENS = 128
 
 
 @click.command()
-@model_option
+@model_option("generate")
 @click.option("--prompt", multiple=True, help="Text to go on from; may be given more than once.")
 @click.option("--chat", is_flag=True, help="Each prompt is a user's message to be answered.")
 @click.option("--system", help="With --chat: the system message.")

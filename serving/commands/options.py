@@ -2,7 +2,8 @@
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -22,9 +23,44 @@ from serving.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
 
-model_option = click.option(
-    "--model", required=True, type=click.Path(path_type=Path), help="A bundle."
-)
+BUNDLES = Path("build/bundles")
+
+
+def model_option(*tasks: str) -> "Decorator":
+    """Add `--model`. Without it a command takes a bundle that does one of the tasks, and says
+    which.
+    """
+
+    def given_or_found(context: click.Context, option: click.Parameter, path: Path | None) -> Path:
+        return path or _found_bundle(tasks)
+
+    return click.option(
+        "--model",
+        type=click.Path(path_type=Path),
+        callback=given_or_found,
+        help=f"A bundle.  [default: of those in {BUNDLES} that can do this the one that a server"
+        " would choose]",
+    )
+
+
+def _found_bundle(tasks: Sequence[str]) -> Path:
+    from serving.bundle.opening import open_manifest
+    from serving.bundle.preference import in_order
+    from serving.errors import BundleError
+
+    found = {}
+    for file in sorted(BUNDLES.glob("*/bundle.json")):
+        with suppress(BundleError):
+            manifest = open_manifest(file.parent)
+            if manifest.task in tasks:
+                found[file.parent] = manifest
+    if not found:
+        raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")
+    folder = list(found)[in_order(list(found.values()))[0]]
+    click.echo(f"attendant: the model is {folder}", err=True)
+    return folder
+
+
 source_option = click.option(
     "--source", help="Language of the input, e.g. en.  [default: the bundle's, if it has but one]"
 )

@@ -31,7 +31,7 @@ Format = Callable[["PairScore"], str]
 
 
 @click.command()
-@model_option
+@model_option("translate")
 @source_option
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Tell the tokens and their scores too.")

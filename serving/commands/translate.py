@@ -43,7 +43,7 @@ WINDOWS = 16  # full batches of lines that are read ahead: among them the longes
 
 
 @click.command()
-@model_option
+@model_option("translate")
 @source_option
 @target_option
 @decoding_options()
@@ -107,6 +107,7 @@ def translate(
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """
+    from serving.documents.formats.registry import is_packed
     from serving.pipelines.loading import FILE_SLOTS
     from serving.text.plain_text import check_text
 
@@ -120,6 +121,8 @@ def translate(
         asyncio.run(translate_documents(model, config, options, files, output))
     elif len(files) > 1:
         raise click.UsageError("several FILES need -o FOLDER; they are translated as documents")
+    elif files and is_packed(files[0].name):
+        raise click.UsageError(f"{files[0]} is a document: give -o FILE for its translation")
     else:
         with click.open_file(str(files[0]) if files else "-", "rb") as file:
             asyncio.run(_translate(model, config, options, file, alignments))
@@ -259,14 +262,16 @@ def _targets(files: Sequence[Path], output: Path) -> list[Path]:
     from serving.documents.formats.registry import result_name
 
     targets = [output / result_name(path.name) for path in files]
-    if len(files) == 1 and not output.is_dir() and output.suffix:
+    is_folder = len(files) > 1 or output.is_dir() or not output.suffix
+    if not is_folder:
         if output.suffix.lower() != targets[0].suffix.lower():
             raise click.UsageError(
                 f"{output} must end with {targets[0].suffix}, as {files[0]} does"
             )
-        return [output]
+        targets = [output]
     for path, target in zip(files, targets, strict=True):
         if targets.count(target) > 1 or path.resolve() == target.resolve():
             raise click.UsageError(f"{path} would be written over, as {target}")
-    output.mkdir(parents=True, exist_ok=True)
+    if is_folder:
+        output.mkdir(parents=True, exist_ok=True)
     return targets

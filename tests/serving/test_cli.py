@@ -290,3 +290,29 @@ def test_commands_of_other_packages_are_found() -> None:
 
     for command in ("serve", "translate", "generate", "score", "align"):
         assert command in result.stdout
+
+
+def test_help_has_a_whole_sentence_for_each_command() -> None:
+    for words in (["--help"], ["lab", "--help"]):
+        _, said = CliRunner().invoke(main, words).stdout.split("Options:")
+        assert "..." not in said
+    assert re.search("^ +lab ", CliRunner().invoke(main, ["--help"]).stdout, re.MULTILINE)
+    assert re.search("^ +zoo ", CliRunner().invoke(main, ["lab", "--help"]).stdout, re.MULTILINE)
+
+
+def test_without_a_model_there_is_one_that_can_do_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nothing = CliRunner().invoke(main, ["translate"], "A dog.")
+    for name in ("bahdanau", "llama"):
+        tiny_bundle(name, tmp_path / "build" / "bundles", Precision.INT8)
+    (tmp_path / "build" / "bundles" / "damaged").mkdir()
+    (tmp_path / "build" / "bundles" / "damaged" / "bundle.json").write_text("{")
+    found = CliRunner().invoke(main, ["translate"], "A dog.")
+
+    assert nothing.exit_code == 2
+    assert "give --model BUNDLE: there is none in build/bundles" in nothing.stderr
+    assert found.exit_code == 0, found.stderr
+    assert re.search("the model is build/bundles/.*bahdanau", found.stderr)
+    assert found.stdout.strip() and "attendant" not in found.stdout

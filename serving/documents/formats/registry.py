@@ -63,6 +63,11 @@ def extension_of(name: str) -> str:
     return extension
 
 
+def is_packed(name: str) -> bool:
+    """Return whether a file of this name is a document that is not text: an archive."""
+    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt")
+
+
 def result_name(name: str) -> str:
     """Return the file name of the translation. Raises RequestError."""
     extension = extension_of(name)

@@ -1,4 +1,4 @@
-"""`attendant distil` keeps of a beam what is nearest to the reference; killed, it goes on."""
+"""`attendant lab distil` keeps of a beam what is nearest to the reference; killed, it goes on."""
 
 from pathlib import Path
 

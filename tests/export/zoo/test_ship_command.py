@@ -1,4 +1,4 @@
-"""`attendant ship`: a small folder that says how good it is, by what is served of it."""
+"""`attendant lab ship`: a small folder that says how good it is, by what is served of it."""
 
 import json
 from pathlib import Path
@@ -173,5 +173,5 @@ def test_missing_sets_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_card_without_a_quality_section_gets_one() -> None:
-    card = completed("# Mine\n", "| 50.0 |", Storage.INT8, "attendant ship x")
-    assert card == "# Mine\n\n## Quality\n\n| 50.0 |\n\nBy `attendant ship x`.\n"
+    card = completed("# Mine\n", "| 50.0 |", Storage.INT8, "attendant lab ship x")
+    assert card == "# Mine\n\n## Quality\n\n| 50.0 |\n\nBy `attendant lab ship x`.\n"

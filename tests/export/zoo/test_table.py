@@ -38,14 +38,16 @@ def test_the_page_says_what_the_files_say() -> None:
         pictures["BLEU by the number of source words"] = f"../models/zoo/{BY_LENGTH}"
     if learned(SHIPPED):
         pictures["held-out text by minutes of training"] = f"../models/zoo/{LEARNING}"
-    assert block(page) == render(SHIPPED, pictures), "run: attendant zoo --table"
+    assert block(page) == render(SHIPPED, pictures), "run: attendant lab zoo --table"
 
 
 def test_the_picture_shows_what_the_files_say() -> None:
     picture = ZOO / BY_LENGTH
     if not drawn(SHIPPED):
         pytest.skip("nothing to draw yet")
-    assert description(SHIPPED) in picture.read_text(encoding="utf-8"), "run: attendant zoo --table"
+    assert description(SHIPPED) in picture.read_text(encoding="utf-8"), (
+        "run: attendant lab zoo --table"
+    )
     assert picture.stat().st_size < 60_000
 
 

@@ -1,4 +1,4 @@
-"""`attendant zoo`: a real, tiny zoo from captions to the table, and what stops it beforehand."""
+"""`attendant lab zoo`: a real, tiny zoo from captions to the table, and what stops it."""
 
 import fcntl
 import json
@@ -193,7 +193,7 @@ def test_a_family_that_fails_leaves_the_others_alone(done: Path, tmp_path: Path)
     write_recipe(place, "early")
     result = run(place, "--only", "evaluate")
     assert result.exit_code == 2
-    assert "early: it is not trained yet: attendant zoo early --only train" in result.output
+    assert "early: it is not trained yet: attendant lab zoo early --only train" in result.output
     assert "`small`" in (place / "README.md").read_text()
 
 

@@ -60,7 +60,11 @@ def test_one_document_and_several(translator: str, tmp_path: Path) -> None:
         (["a.txt", "a.docx"], "several FILES need -o"),
         (["a.txt", "-o", "out", "--scores"], "are of lines"),
         (["-o", "out"], "-o needs FILES"),
-        (["none.txt", "-o", "out"], "No such file"),
+        (["none.txt", "-o", "out"], "none.txt: No such file or directory"),
+        (["none.txt"], "none.txt: No such file or directory"),
+        (["a.docx"], "a.docx is a document: give -o FILE"),
+        (["a.txt", "-o", "a.txt"], "a.txt would be written over"),
+        (["a.txt", "-o", "sub/../a.txt"], "a.txt would be written over"),
     ],
 )
 def test_mistakes(
