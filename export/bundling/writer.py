@@ -290,8 +290,9 @@ def export_checkpoint(
 def _write(
     checkpoint: Checkpoint, folder: Path, precision: Precision, name: str | None
 ) -> tuple[BundleWriter, Bundle]:
-    """Write the bundle. A language model in int8 is written twice: first to find its outliers."""
-    if precision is not Precision.INT8 or not isinstance(checkpoint.config, DecoderOnlyConfig):
+    """Write the bundle. A quantised language model is written twice: first to find its outliers."""
+    is_quantised = precision in (Precision.INT8, Precision.INT4)
+    if not is_quantised or not isinstance(checkpoint.config, DecoderOnlyConfig):
         return _write_with(NO_OUTLIERS, checkpoint, folder, precision, name)
     from export.bundling.running import (
         outliers_of,  # needs ONNX Runtime, as nothing else here does

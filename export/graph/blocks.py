@@ -7,9 +7,9 @@ A row must not change with its batch. With blocks of 16 it does not: one row and
 kernels that add up in the same order, on AVX512-VNNI and on AVX2, as with 8 bits in blocks of 32.
 Others do differ: 4 bits in blocks of 32 (AVX2) or 64, 8 bits in blocks of 128.
 
-In 8 bits the inputs that are far larger than the others (`export.bundling.running`) are multiplied
-in fp32, beside the operator, which gets zeros for them. With blocks of 16 instead of 32 that brings
-the mean error of SmolLM2's log-probabilities from 0.076 to 0.030 nats (loadtest/LOG.md).
+The inputs that are far larger than the others (`export.bundling.running`) are multiplied in fp32,
+beside the operator, which gets zeros for them. With blocks of 16 instead of 32 that brings the mean
+error of SmolLM2's log-probabilities from 0.076 to 0.030 nats in int8 (loadtest/LOG.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ ROWS_AT_ONCE = 2048
 class BlockQuantiser:
     """Linear layers in 8 or 4 bits, and tables of words, which are always in 8.
 
-    outliers: inputs that are multiplied in fp32, by weight name, for products in 8 bits; None: the
-    graph puts out how large inputs are.
+    outliers: inputs that are multiplied in fp32, by weight name; None: the graph puts out how large
+    inputs are.
     """
 
     def __init__(
@@ -48,25 +48,32 @@ class BlockQuantiser:
         if self._bits == 8:
             return self.score(x, name, weight, bias)
         levels, scale, rest = four_bits(weight)
-        y = self._multiply(x, name, weight.shape, 4, packed(levels), scale, bias)
-        if not rest.any():
-            return y
-        return y + self._times_rest(x, name, rest, weight.shape[1])
+        small, of_large = self._parted(x, name, weight)
+        y = self._multiply(small, name, weight.shape, 4, packed(levels), scale, bias)
+        if rest.any():
+            y = y + self._times_rest(small, name, rest, weight.shape[1])
+        return y if of_large is None else y + of_large
 
     def score(self, x: Value, name: str, table: Array, bias: Array | None) -> Value:
         """Multiply x [..., in] by a table of words [words, in]: [..., words]."""
-        graph = self._graph
         levels, scale = eight_bits(table)
-        columns = self._outlying(x, name, table.shape[1])
+        small, of_large = self._parted(x, name, table)
+        y = self._multiply(small, name, table.shape, 8, levels, scale, bias)
+        return y if of_large is None else y + of_large
+
+    def _parted(self, x: Value, name: str, weight: Array) -> tuple[Value, Value | None]:
+        """Return x with zeros in place of its outlying inputs, and their product with the weight;
+        None if there are none.
+        """
+        graph = self._graph
+        columns = self._outlying(x, name, weight.shape[1])
         if columns is None:
-            return self._multiply(x, name, table.shape, 8, levels, scale, bias)
-        rest = np.ones(table.shape[1], np.float32)
+            return x, None
+        rest = np.ones(weight.shape[1], np.float32)
         rest[columns] = 0
         small = x * graph.weight(f"{name}.small", rest)
         large = graph.op.Gather(x, graph.ints(*columns.tolist()), axis=-1)
-        weight = graph.weight(f"{name}.large", table[:, columns].T.astype(np.float32))
-        y = self._multiply(small, name, table.shape, 8, levels, scale, bias)
-        return y + large @ weight
+        return small, large @ graph.weight(f"{name}.large", weight[:, columns].T.astype(np.float32))
 
     def lookup(self, ids: Value, name: str, table: Array) -> Value:
         """Look up rows of a table [words, dim] that is stored once for this and `score`."""

@@ -72,8 +72,8 @@ class Weights:
     """Checked access to fp32 arrays by state-dict name.
 
     quantised: how the source holds some of them in int8.
-    outliers: inputs of matrices that int8 leaves in fp32; None: graphs put out how large inputs
-    are, for `export.bundling.running`.
+    outliers: inputs of matrices that int8 and int4 leave in fp32; None: graphs put out how large
+    inputs are, for `export.bundling.running`.
     store: where graphs keep what they make of weights.
     report: called when a weight is taken for the first time.
     """

@@ -42,8 +42,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
     return replace(plain, folder=tmp_path / "loud", weights=weights)
 
 
-def exported(checkpoint: Checkpoint, folder: Path) -> Bundle:
-    export_checkpoint(checkpoint, folder, Precision.INT8)
+def exported(checkpoint: Checkpoint, folder: Path, precision: Precision) -> Bundle:
+    export_checkpoint(checkpoint, folder, precision)
     return open_bundle(folder)
 
 
@@ -52,26 +52,37 @@ def mean_error(bundle: Bundle, examples: Examples, expected: np.ndarray) -> floa
     return float(np.abs(found - expected).mean())
 
 
+# In 4 bits most of the error is that of the weights.
+@pytest.mark.parametrize(("precision", "factor"), [(Precision.INT8, 3), (Precision.INT4, 1.1)])
 def test_they_are_found_and_make_no_errors(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    precision: Precision,
+    factor: float,
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bundle = exported(checkpoint, tmp_path / "with")
+    bundle = exported(checkpoint, tmp_path / "with", precision)
     names = [i.name for i in onnx.load(tmp_path / "with/step.onnx").graph.initializer]
     assert sum(name.endswith(".large") for name in names) >= 2 * SIZES["num_layers"]
     monkeypatch.setattr(running, "outliers_of", lambda bundle: NO_OUTLIERS)
     examples = examples_of("llama")
     expected = torch_log_probabilities(tmp_path / "plain", examples)  # the scales cancel out
     error = mean_error(bundle, examples, expected)
-    assert error < mean_error(exported(checkpoint, tmp_path / "without"), examples, expected) / 3
+    without = exported(checkpoint, tmp_path / "without", precision)
+    assert error < mean_error(without, examples, expected) / factor
 
 
-def test_rows_are_the_same_alone_and_in_company(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    bundle = exported(checkpoint, tmp_path / "bundle")
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT4])
+def test_rows_are_the_same_alone_and_in_company(
+    precision: Precision, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    bundle = exported(checkpoint, tmp_path / "bundle", precision)
     assert_rows_are_independent(bundle, examples_of("llama", LENGTHS), threads=2)
 
 
 def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    outputs = exported(checkpoint, tmp_path / "bundle").manifest.graphs["step"].outputs
+    bundle = exported(checkpoint, tmp_path / "bundle", Precision.INT8)
+    outputs = bundle.manifest.graphs["step"].outputs
     assert not any(output.name.startswith("largest.") for output in outputs)
     assert {path.name for path in (tmp_path / "bundle").iterdir()} == {
         "README.md",
