@@ -33,7 +33,10 @@ MOST_PROBLEMS = 200
     help="int8 is the fastest on CPU, bf16 and fp16 are for CUDA, int4 is the smallest."
     "  [default: what keeps the weights of a quantised SOURCE; else fp32]",
 )
-@click.option("--name", help="Name of the model.  [default: SOURCE's name]")
+@click.option(
+    "--name",
+    help="Name of the model.  [default: that of SOURCE, or of the folder above one named `model`]",
+)
 @click.option(
     "--context-length",
     type=click.IntRange(min=2),

@@ -6,6 +6,7 @@ shape can be averaged (model soups, Wortsman et al. 2022): runs that continue fr
 lie close together, and their average is mostly better than each.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,9 @@ QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
 CURVE_FILE = "curve.png"
 WORDS_FILE = "words.txt"  # that it knows of the languages it reads, a line each
+# Names of files and folders that many models have, and hashes of commits.
+_SAYS_NOTHING = re.compile(r"(models?|pytorch_model|checkpoints?|snapshots?|hf|onnx|[0-9a-f]{40})?")
+_TIMESTAMP = re.compile(r"(?<=[a-z])-\d{9,}$")  # of a release, as Bergamot's folders have them
 OTHER_FILES = (TOKENIZER_FILE, WORDS_FILE, CARD_FILE, QUALITY_FILE, CURVE_FILE)
 
 
@@ -78,8 +82,13 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
+        """Return the name of the file or folder, or of a folder above it if that says nothing: the
+        repository's in a cache of the Hugging Face hub, a run's of its `checkpoint`.
+        """
         path = self.folder.resolve()
-        return path.stem if path.is_file() else path.name
+        names = [path.stem if path.is_file() else path.name, *(each.name for each in path.parents)]
+        told = next((name for name in names if not _SAYS_NOTHING.fullmatch(name)), names[0])
+        return _TIMESTAMP.sub("", re.sub("^models--.*--", "", told))
 
     @property
     def tokenizer(self) -> str:

@@ -67,15 +67,7 @@ def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
     module = load_module(checkpoint)
     found = list(gradient_norms(module, _batch(checkpoint, text, amount)))
     means = [np.mean([each for each in row if each is not None]) for row in zip_longest(*found)]
-    return Reach(name_of(checkpoint), [float(mean / means[0]) for mean in means])
-
-
-def name_of(checkpoint: Checkpoint) -> str:
-    """Return the name of a checkpoint: that of the run if the folder is the `checkpoint` of a
-    run.
-    """
-    folder = checkpoint.folder.resolve()
-    return folder.parent.name if folder.name == "checkpoint" else checkpoint.name
+    return Reach(checkpoint.name, [float(mean / means[0]) for mean in means])
 
 
 def gradient_norms(module: AnyModel, batch: Batch) -> Iterator[list[float]]:
