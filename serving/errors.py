@@ -84,6 +84,10 @@ class TooLarge(RequestError):
     pass
 
 
+class TooManyTokens(RequestError):
+    """More tokens than the model's context has room for."""
+
+
 class Untokenizable(RequestError):
     pass
 

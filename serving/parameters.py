@@ -184,9 +184,9 @@ class SamplingParams:
     )
     top_p: float = option(
         1.0,
-        Numbers(0.0, 1.0, is_low_open=True),
+        Numbers(0.0, 1.0),
         "Keeps only the smallest set of likeliest tokens that holds this much probability"
-        " (Holtzman et al. 2020).",
+        " (Holtzman et al. 2020); at 0 the likeliest one.",
         needs=TEMPERATURE,
     )
     min_p: float = option(
@@ -216,7 +216,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        return self.temperature == 0 or self.top_k == 1
+        return self.temperature == 0 or self.top_k == 1 or self.top_p == 0
 
     @property
     def filters(self) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
-from serving.errors import RequestError
+from serving.errors import RequestError, TooManyTokens
 from serving.parameters import TokenIds
 from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
 from serving.pipelines.jobs import CompletionJob
@@ -173,13 +173,13 @@ class PromptReader:
         room = self._context - prompt.num_tokens
         if room < min(max_new_tokens, 1):
             message = f"must leave room in the context of {self._context} tokens"
-            raise RequestError(prompt.field, f"{prompt.num_tokens} tokens", message)
+            raise TooManyTokens(prompt.field, f"{prompt.num_tokens} tokens", message)
         if max_new_tokens > room:
             message = (
                 f"{prompt.field} ({prompt.num_tokens} tokens) and completion must fit "
                 f"the context of {self._context} tokens"
             )
-            raise RequestError("max_tokens", max_new_tokens, message)
+            raise TooManyTokens("max_tokens", max_new_tokens, message)
 
     def _chat_prompt(self, chat: Chat) -> Prompt:
         if self._chat is None:

@@ -140,7 +140,7 @@ def test_rows_are_the_same_alone_and_in_company(folder: Path, precision: str) ->
 async def test_it_is_served(folder: Path, precision: str) -> None:
     """It has learned its training data, and its alignments are served."""
     async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
-        translator = await catalog.translator("checkpoint", "en", "fr")
+        translator = await catalog.translator("run", "en", "fr")
         job = TranslationJob("job", tuple(PAIRS), "en", "fr", returns_alignments=True)
         translation = await translator.run(job)
     assert translation.texts == tuple(PAIRS.values())

@@ -260,6 +260,7 @@ class ChatBody(ChatFields, GenerationBody):
         return sum(len(message.text) for message in self.messages)
 
     def check(self, max_characters: int) -> None:
+        self.check_stream()
         self.check_messages(max_characters)
 
     def job(self, request_id: str) -> CompletionJob:

@@ -53,11 +53,13 @@ FIELD_NAMES = {
 
 
 class StreamOptions(BaseModel):
+    """Options of a stream. include_obfuscation: without effect."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
-    include_obfuscation: Literal[False] = False
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class PromptCacheOptions(BaseModel):
@@ -182,7 +184,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     guided_grammar: str | None = None
     return_attention: list[str | AttentionQueryFields] = Field(default_factory=list)
     stream: bool = False
-    stream_options: StreamOptions = StreamOptions()
+    stream_options: StreamOptions | None = None
     source_language: str | None = None
     target_language: str | None = None
 
@@ -249,6 +251,10 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             found += self.structured_outputs.structures("structured_outputs.")
         return only_one([*found, *guided.structures("guided_")])
 
+    def check_stream(self) -> None:
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options", "given", "is for streams, and needs stream: true")
+
     def _check_stops(self) -> None:
         if len(self.stops) > _MAX_STOPS or "" in self.stops:
             raise RequestError("stop", self.stop, f"must be at most {_MAX_STOPS} texts, none empty")
@@ -296,6 +302,7 @@ class CompletionBody(GenerationBody):
         return sum(map(len, self.prompts))
 
     def check(self, max_characters: int) -> None:
+        self.check_stream()
         texts = [prompt for prompt in self.prompts if isinstance(prompt, str)]
         check_texts("prompt", texts, max_characters)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
@@ -31,7 +32,7 @@ from serving.errors import RequestError, TooLarge
 from serving.parameters import TokenIds
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import EncodeJob, Encodings, Input, Pair
+from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, Pair
 from serving.text.plain_text import check_texts
 
 
@@ -133,6 +134,11 @@ class PairsBody(EncodingBody):
         check_size("text_2", self.inputs, max_characters)
 
 
+async def _ranker(services: Services, body: EncodingBody) -> Model:
+    model = await services.catalog.get_model(body.model)
+    return model if model.card.task is Task.EMBED else await _reranker(services, body)
+
+
 async def _reranker(services: Services, body: EncodingBody) -> Model:
     model = await services.catalog.get_model(body.model, Task.CLASSIFY)
     encoder = model.card.encoder
@@ -144,8 +150,17 @@ async def _reranker(services: Services, body: EncodingBody) -> Model:
 
 
 async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
-    found = await call.model.run(call.job)
-    scores, texts = found.values[:, 0].tolist(), call.body.texts
+    name, texts = call.model.card.name, call.body.texts
+    meta = {}
+    if call.model.card.task is Task.EMBED:
+        job = replace(call.job, inputs=(call.body.query, *texts))
+        found = await call.model.run(job)
+        scores = _cosines(found.values).tolist()
+        warning = f"model {name} embeds texts: relevance_score is the cosine of two embeddings"
+        meta = {"meta": {"warnings": [warning]}}
+    else:
+        found = await call.model.run(call.job)
+        scores = found.values[:, 0].tolist()
     best_first = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
     results: list[dict[str, Any]] = [
         {"index": index, "relevance_score": scores[index]}
@@ -154,8 +169,16 @@ async def _rank(call: Call[RerankBody, Model]) -> JSONResponse:
     if call.body.return_documents:
         for result in results:
             result["document"] = {"text": texts[result["index"]]}
-    head = {"id": call.job.request_id, "object": "list", "model": call.model.card.name}
-    return JSONResponse({**head, "results": results, "usage": usage(found.num_tokens_in_all)})
+    head = {"id": call.job.request_id, "object": "list", "model": name}
+    used = usage(found.num_tokens_in_all)
+    return JSONResponse({**head, "results": results, "usage": used, **meta})
+
+
+def _cosines(values: Matrix) -> Matrix:
+    """Return the cosine of the first embedding with each other one: [n, width] to [n - 1]."""
+    lengths = np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
+    query, *others = values / lengths
+    return np.array([(query * other).sum() for other in others])
 
 
 async def _score(call: Call[PairsBody, Model]) -> JSONResponse:
@@ -194,12 +217,13 @@ RERANK = Endpoint(
     path="/rerank",
     name="rerank",
     description=(
-        "Order documents by how well they answer a question, the best first."
+        "Order documents by how well they answer a question, the best first. Of a model that embeds"
+        " texts the score is a cosine."
         " As at `/rerank` and `/v2/rerank`."
     ),
     body=RerankBody,
     reader=READS_JSON,
-    find_model=_reranker,
+    find_model=_ranker,
     answer=_rank,
     answer_type=Ranking,
     example={

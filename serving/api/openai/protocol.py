@@ -8,7 +8,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of
 from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
-from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError
+from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
 from serving.request import FinishReason
 
 _TYPES = {
@@ -21,6 +21,7 @@ _CODES_OF = (
     (ModelNotFound, "model_not_found"),
     (KeyRefused, "invalid_api_key"),
     (QuotaExceeded, "insufficient_quota"),
+    (TooManyTokens, "context_length_exceeded"),
 )
 _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 
@@ -333,12 +334,19 @@ class Ranked(TypedDict):
     document: NotRequired[RankedText]
 
 
+class RankingMeta(TypedDict):
+    """Of a model that embeds texts: what the scores are."""
+
+    warnings: list[str]
+
+
 class Ranking(TypedDict):
     id: str
     object: Literal["list"]
     model: str
     results: list[Ranked]
     usage: EncodingUsage
+    meta: NotRequired[RankingMeta]
 
 
 class PairScoreBody(TypedDict):

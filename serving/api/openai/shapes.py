@@ -165,7 +165,10 @@ def _end(delta: CompletionDelta) -> dict[str, Any]:
     check_size(delta.attention_maps)
     score = {} if delta.score is None else {"score": delta.score}
     attention = {"attention": described_maps(delta.attention_maps)} if delta.attention_maps else {}
-    return {"finish_reason": delta.finish_reason, **score, **attention}
+    reason = delta.finish_reason
+    if reason is FinishReason.CONSTRAINT:  # OpenAI's clients know no such reason: the text is cut
+        reason = FinishReason.LENGTH
+    return {"finish_reason": reason, **score, **attention}
 
 
 def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:
@@ -212,7 +215,8 @@ async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]
     deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(deltas, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until the last event
-    chunks = _chunks(shape, first, deltas, call.body.stream_options)
+    options = call.body.stream_options or StreamOptions()
+    chunks = _chunks(shape, first, deltas, options)
     events = events_of(chunks, call.tracked, call.protocol, end=_DONE)
     return EventStream(events, call.resources.pop_all())
 

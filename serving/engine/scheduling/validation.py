@@ -14,7 +14,7 @@ from serving.engine.attention_query import (
 )
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
-from serving.errors import RequestError
+from serving.errors import RequestError, TooManyTokens
 from serving.parameters import SamplingParams, TokenIds
 from serving.request import GenerationRequest, Ids
 
@@ -146,7 +146,7 @@ class RequestRules:
         if room < (0 if ends_by_itself else 1):
             field = "forced_ids" if request.forced_ids else "prompt_ids"
             message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
-            raise RequestError(field, num_given, message)
+            raise TooManyTokens(field, num_given, message)
         return room
 
     def _check_source(self, source_ids: TokenIds | None) -> None:
@@ -158,7 +158,7 @@ class RequestRules:
             raise RequestError("source_ids", source_ids, "this model needs a source")
         if len(source_ids) > self._max_source_tokens:
             message = f"too many tokens: at most {self._max_source_tokens} fit"
-            raise RequestError("source_ids", len(source_ids), message)
+            raise TooManyTokens("source_ids", len(source_ids), message)
         self._check_ids("source_ids", source_ids, self._source_vocab_size)
 
     def _check_all_ids(self, request: GenerationRequest) -> None:

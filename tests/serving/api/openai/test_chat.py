@@ -223,7 +223,6 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
         ({"reasoning_effort": "low"}, "reasoning_effort", 400, "not supported"),
         ({"verbosity": "low"}, "verbosity", 400, "not supported"),
         ({"web_search_options": {"user_location": None}}, "web_search_options", 400, "not"),
-        ({"stream_options": {"include_obfuscation": True}}, "stream_options", 400, "False"),
         ({"modalities": ["text", "audio"]}, "modalities", 400, "not supported"),
         ({"prompt": "a"}, "prompt", 400, "not supported"),
         ({"top_logprobs": 2}, "top_logprobs", 400, "needs logprobs"),
@@ -254,6 +253,13 @@ async def test_what_is_refused(
     assert (response.status_code, error["param"]) == (status, param), error
     assert words in error["message"]
     assert chat_world.generator_engine.requests == []
+
+
+async def test_options_of_streams_need_a_stream(chat_world: World) -> None:
+    response = await chat(chat_world, stream=False, stream_options={"include_usage": True})
+
+    assert response.status_code == 400
+    assert "stream: true" in response.json()["error"]["message"]
 
 
 async def test_a_model_without_a_template_says_so(world: World) -> None:

@@ -126,7 +126,8 @@ async def test_no_op_fields_are_accepted(world: World) -> None:
         ({"n": 129}, "n", 400),
         ({"temperature": -1}, "temperature", 400),
         ({"temperature": "hot"}, "temperature", 400),
-        ({"top_p": 0}, "top_p", 400),
+        ({"top_p": -0.1}, "top_p", 400),
+        ({"stream": False, "stream_options": {"include_usage": True}}, "stream_options", 400),
         ({"top_k": -2}, "top_k", 400),
         ({"logprobs": 21}, "logprobs", 400),
         ({"best_of": 3}, "best_of", 400),
@@ -134,7 +135,7 @@ async def test_no_op_fields_are_accepted(world: World) -> None:
         ({"stop": ""}, "stop", 400),
         ({"made_up": 1}, "made_up", 400),
         ({"\ud800": 1}, "body", 400),
-        ({"stream_options": {"x": 1}}, "stream_options", 400),
+        ({"stream": True, "stream_options": {"x": 1}}, "stream_options", 400),
         ({"stream": "yes"}, "stream", 400),
     ],
 )
@@ -151,7 +152,9 @@ async def test_what_is_refused(
     error = response.json()["error"]
     assert {*error} == {"message", "type", "param", "code"}
     assert error["param"] == param
-    assert error["code"] == ("model_not_found" if status == 404 else None)
+    is_too_long = fields in ({"prompt": "a" * 200}, {"max_tokens": 127}, {"max_tokens": 10**30})
+    code = "context_length_exceeded" if is_too_long else None
+    assert error["code"] == ("model_not_found" if status == 404 else code)
     assert world.generator_engine.requests == []
     assert (await complete(world)).status_code == 200
 
@@ -241,3 +244,27 @@ async def test_errors_of_routing_have_the_shape_too(world: World, method: str) -
 
     assert response.status_code == 405
     assert response.json()["error"]["message"] == "Method Not Allowed"
+
+
+async def test_a_top_p_of_nothing_means_the_likeliest_token(world: World) -> None:
+    await complete(world, temperature=1, top_p=0)
+
+    [request] = world.generator_engine.requests
+    assert request.sampling.is_greedy
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"include_usage": None, "include_obfuscation": None},
+        {"include_obfuscation": True},
+        {"continuous_usage_stats": None},
+    ],
+)
+async def test_options_of_streams_may_be_null_or_of_no_effect(
+    world: World, options: dict[str, Any]
+) -> None:
+    response = await complete(world, stream=True, stream_options=options)
+
+    assert response.status_code == 200
+    assert "usage" not in response.text and "obfuscation" not in response.text

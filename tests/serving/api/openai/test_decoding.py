@@ -197,12 +197,12 @@ async def test_an_end_token_counts_among_the_tokens(world: World) -> None:
     assert response.json()["choices"][0]["logprobs"]["tokens"] == ["a", "b", ""]
 
 
-async def test_a_constraint_that_cannot_be_met_says_so(world: World) -> None:
+async def test_a_constraint_that_cannot_be_met_cuts_the_text(world: World) -> None:
     world.generator_engine.end = FinishReason.CONSTRAINT
 
     response = await complete(world, guided_regex="x")
 
-    assert response.json()["choices"][0]["finish_reason"] == "constraint"
+    assert response.json()["choices"][0]["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize("stream", [False, True])

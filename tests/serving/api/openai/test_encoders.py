@@ -202,6 +202,20 @@ async def test_documents_are_ranked_the_best_first(world: World) -> None:
     assert {each["index"]: each["score"] for each in scored["data"]} == by_index
 
 
+async def test_embeddings_rank_by_their_cosine(world: World) -> None:
+    body: dict[str, Any] = {"model": "embedder", "query": "dogs?", "documents": TEXTS}
+    found = (await world.client.post("/v1/rerank", json=body)).json()
+    TypeAdapter(Ranking).validate_python(found)
+    query, *documents = await rows(world, input=["dogs?", *TEXTS])
+    for each in found["results"]:
+        document = documents[each["index"]]
+        cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
+        assert each["relevance_score"] == pytest.approx(float(cosine), abs=1e-6)
+    scores = [each["relevance_score"] for each in found["results"]]
+    assert scores == sorted(scores, reverse=True)
+    assert "cosine" in found["meta"]["warnings"][0]
+
+
 RANK: dict[str, Any] = {"model": "reranker", "query": "dogs?", "documents": TEXTS}
 
 
@@ -214,7 +228,7 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     ("/v1/rerank", RANK | {"query": ["a"]}, 400, "query"),
     ("/v1/rerank", RANK | {"top_n": -1}, 400, "top_n"),
     ("/v1/rerank", RANK | {"model": "classifier"}, 400, "model"),
-    ("/v1/rerank", RANK | {"model": "embedder"}, 400, "model"),
+    ("/v1/rerank", RANK | {"model": "story"}, 400, "model"),
     ("/v1/rerank", RANK | {"model": "nobody"}, 404, "model"),
     ("/v1/score", {"model": "reranker", "text_1": ["a"], "text_2": ["b", "c"]}, 400, "text_2"),
     ("/v1/score", {"model": "reranker", "text_1": "a", "text_2": []}, 400, "text_2"),

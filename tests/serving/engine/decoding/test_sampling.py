@@ -346,7 +346,7 @@ def test_random_numbers_depend_on_seed_and_position_only() -> None:
         ("top_k", -1),
         ("top_k", 1.5),
         ("top_k", True),
-        ("top_p", 0.0),
+        ("top_p", -0.1),
         ("top_p", 1.1),
         ("seed", 2**64),
         ("seed", "7"),
