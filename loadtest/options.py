@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -70,6 +71,13 @@ def parse_url(text: str) -> str:
     return text.rstrip("/") + "/"
 
 
+def parse_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not colon or "\n" in value:
+        raise ValueError(f"{text!r} is not a header such as X-Team:research")
+    return name, value.strip()
+
+
 def parse_loads(text: str) -> tuple[float, ...]:
     try:
         loads = tuple(float(part) for part in text.split(","))
@@ -120,6 +128,20 @@ LOAD_OPTIONS = (
         type=click.IntRange(1),
         show_default="(64; of translations, the server's own)",
         help="Length of outputs.",
+    ),
+    click.option(
+        "--api-key",
+        envvar="LOADTEST_API_KEY",
+        show_envvar=True,
+        help="A key for the server, sent as clients of the protocol send it.",
+    ),
+    click.option(
+        "--header",
+        "headers",
+        type=Parsed("header", parse_header),
+        multiple=True,
+        metavar="NAME:VALUE",
+        help="A header of every request; may be given several times.",
     ),
     click.option("--stream/--no-stream", default=True, help="Stream completions and chats."),
     click.option(

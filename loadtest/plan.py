@@ -1,7 +1,7 @@
 """The plan of a run: arrivals of requests, their contents, the duration, and the server."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ class Plan:
 
     duration_seconds: of the window that is measured, which follows the warm-up.
     requests: close the window after about so many requests.
+    headers: of every request. They may hold keys, so recordings do not have them.
     """
 
     url: str
@@ -64,6 +65,7 @@ class Plan:
     requests: int | None = None
     timeout_seconds: float = 60.0
     objective: Mapping[str, float] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def end_seconds(self) -> float:
@@ -96,7 +98,15 @@ def plan_of(
         requests=options["requests"],
         timeout_seconds=options["timeout"],
         objective=objective,
+        headers=_headers(options),
     )
+
+
+def _headers(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of every request; a key is sent as clients of the protocol send it."""
+    scheme = "DeepL-Auth-Key" if options["protocol"] == "deepl" else "Bearer"
+    key = options["api_key"]
+    return dict(options["headers"]) | ({"Authorization": f"{scheme} {key}"} if key else {})
 
 
 _SAME_NAMES = (

@@ -83,7 +83,7 @@ class _Runner:
         self._has_enough = asyncio.Event()
 
     async def run(self) -> None:
-        async with open_session(self._plan.url) as session:
+        async with open_session(self._plan) as session:
             trial = asyncio.create_task(_try(self._plan, session))
             with _on_interrupt(self._interrupted.set, trial.cancel):
                 await trial

@@ -117,12 +117,12 @@ def _rounded(seconds: float) -> float:
     return round(seconds, 6)
 
 
-def open_session(url: str) -> aiohttp.ClientSession:
+def open_session(plan: Plan) -> aiohttp.ClientSession:
     """Open a session without limits of its own: the plan limits the load."""
     return aiohttp.ClientSession(
-        url,
+        plan.url,
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None),
-        headers={"Accept-Encoding": "identity"},
+        headers={"Accept-Encoding": "identity", **plan.headers},
         cookie_jar=aiohttp.DummyCookieJar(),
     )

@@ -131,13 +131,14 @@ def _file_name(replica: str) -> str:
 
 def merged(expositions: Sequence[bytes]) -> bytes:
     """Return several expositions as one, with all samples of a metric below one heading, as
-    Prometheus requires.
+    Prometheus requires: the first, where versions describe it differently.
     """
     blocks: dict[bytes, list[bytes]] = {}
     for exposition in expositions:
         for heading, samples in _blocks(exposition):
-            blocks.setdefault(heading, []).extend(samples)
-    return b"".join(line for heading, samples in blocks.items() for line in (heading, *samples))
+            name = heading.split(maxsplit=3)[2]
+            blocks.setdefault(name, [heading]).extend(samples)
+    return b"".join(line for lines in blocks.values() for line in lines)
 
 
 def _blocks(exposition: bytes) -> list[tuple[bytes, list[bytes]]]:

@@ -41,8 +41,9 @@ class Behaviour:
 
     first_token_seconds: median of a log-normal distribution whose logarithm deviates by `spread`.
     token_seconds: between further tokens. Answers that are not streamed take as long as the whole
-    stream would. stall_at: number of the request at which the server stands still, connections
-    and all, for `stall_seconds`. Faults befall none of the first `good_requests`.
+    stream would. key: the `Authorization` without which requests are refused.
+    stall_at: number of the request at which the server stands still, connections and all, for
+    `stall_seconds`. Faults befall none of the first `good_requests`.
     """
 
     first_token_seconds: float = 0.0
@@ -50,6 +51,7 @@ class Behaviour:
     token_seconds: float = 0.0
     num_tokens: int = 16
     seed: int = 0
+    key: str = ""
     stall_at: int | None = None
     stall_seconds: float = 2.0
     good_requests: int = 0
@@ -86,10 +88,12 @@ class _Server:
         self.generated = 0
         self.loop = asyncio.get_running_loop()
 
-    def admit(self, id_: str) -> tuple[Entry, Course]:
+    def admit(self, id_: str, key: str) -> tuple[Entry, Course]:
         if len(self.log) == self.behaviour.stall_at:
             self.loop.call_soon(time.sleep, self.behaviour.stall_seconds)
         course = self.behaviour.draw(len(self.log))
+        if self.behaviour.key not in ("", key):
+            course = Course(0.0, "refuse")
         entry = Entry(id_, time.monotonic(), course.first_token_seconds, course.fault)
         self.log.append(entry)
         return entry, course
@@ -114,7 +118,7 @@ class _Connection(asyncio.Protocol):
         self._begin()
 
     def _begin(self) -> None:
-        self._url, self._id, self._body = "", "", b""
+        self._url, self._id, self._key, self._body = "", "", "", b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no common class
@@ -132,6 +136,8 @@ class _Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() == b"x-request-id":
             self._id = value.decode()
+        elif name.lower() == b"authorization":
+            self._key = value.decode()
 
     def on_body(self, body: bytes) -> None:
         self._body += body
@@ -154,7 +160,7 @@ class _Connection(asyncio.Protocol):
         elif not isinstance(fields.get(TEXT_FIELDS[path]), str | list):
             self._transport.write(whole(400, {"error": "no text to work on"}))
         else:
-            entry, course = self._server.admit(self._id)
+            entry, course = self._server.admit(self._id, self._key)
             self._entry = entry
             _Reply(self._server, self._transport, path, entry, course, fields).begin()
 

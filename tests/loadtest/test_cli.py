@@ -189,3 +189,35 @@ def test_options_that_do_not_fit_are_refused(options: tuple[Any, ...], reason: s
     result = invoke("http://127.0.0.1:1", *options)
     assert result.exit_code == 2
     assert reason in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("protocol", "scheme"), [("translate", "Bearer"), ("deepl", "DeepL-Auth-Key")]
+)
+def test_a_key_and_headers_are_sent_and_not_recorded(
+    protocol: str, scheme: str, record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOADTEST_API_KEY", "secret-key")
+    words = ["--protocol", protocol, "--header", "X-Team: research", "--header", "Empty:"]
+    parameters = loadtest.make_context("loadtest", ["http://127.0.0.1:1", *words]).params
+    plan = plan_of("http://127.0.0.1:1/", parameters)
+
+    expected = {"X-Team": "research", "Empty": "", "Authorization": f"{scheme} secret-key"}
+    assert plan.headers == expected
+    assert "secret" not in repr(plan)
+
+
+def test_a_server_that_wants_a_key_gets_it(record: Path) -> None:
+    with mock_server(Behaviour(key="Bearer secret-key")) as url:
+        refused = invoke(url, *SHORT)
+        result = invoke(url, *SHORT, "--api-key", "secret-key", "--record", str(record))
+    assert refused.exit_code == 2
+    assert result.exit_code == 0, result.stderr
+    assert "secret-key" not in record.read_text()
+
+
+@pytest.mark.parametrize("header", ["X-Team", ": a", "X Team: a", "X-Team: a\nX-Other: b"])
+def test_a_header_is_a_name_a_colon_and_a_value(header: str) -> None:
+    result = invoke("http://127.0.0.1:9", "--header", header)
+    assert result.exit_code == 2
+    assert "is not a header such as X-Team:research" in result.stderr

@@ -144,3 +144,14 @@ def test_what_is_documented_is_there() -> None:
         'vllm:prefix_cache_hits_total{engine="a",model_name="m"} 64.0',
     ):
         assert sample in text
+
+
+def test_one_metric_in_two_descriptions_is_one_family() -> None:
+    old, new = (
+        f'# HELP a_total {text}\n# TYPE a_total counter\na_total{{replica="{text}"}} 1.0\n'
+        for text in ("Old.", "New.")
+    )
+    text = merged([old.encode(), new.encode()]).decode()
+
+    assert text.count("# HELP") == text.count("# TYPE") == 1
+    assert text.count("\na_total{") == 2 and text.startswith("# HELP a_total Old.")
