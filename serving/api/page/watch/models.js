@@ -2,7 +2,7 @@
 
 import { byId, element } from "../common/elements.js";
 import { get, showingErrors } from "../common/server.js";
-import { elementsOf } from "./markdown.js";
+import { elementsOf } from "../common/markdown.js";
 
 const names = new Intl.DisplayNames("en", { type: "language" });
 
@@ -26,6 +26,8 @@ function shown(model) {
 
 function purpose({ task, source_languages: from, target_languages: into }) {
   if (task === "translate") return `Translates ${named(from)} into ${named(into)}`;
+  if (task === "embed") return "Makes vectors of texts, to compare them: /v1/embeddings, /v1/rerank";
+  if (task === "classify") return "Labels texts, or pairs of them: /classify, /v1/rerank";
   return into.length ? `Writes ${named(into)}` : "Writes";
 }
 

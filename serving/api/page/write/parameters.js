@@ -20,7 +20,6 @@ export async function offerParameters() {
   const first = byPlace(true).sort((one, other) => FIRST.indexOf(one.name) - FIRST.indexOf(other.name));
   byId("parameters").append(...first.map(({ place }) => place));
   byId("more-parameters").append(...byPlace(false).map(({ place }) => place));
-  byId("max_tokens").value = 60;
   beginHelp();
 }
 
@@ -58,20 +57,22 @@ function inputFor(id, schema) {
 
 const numeric = ({ minimum, maximum }) => ({ type: "number", step: "any", min: minimum ?? "", max: maximum ?? "" });
 
-// recommended: what the model's makers do, by names of fields.
-export function showParameters(isChat, recommended) {
+// recommended: what the model's makers do, by names of fields. length: of a text that has no end of its own.
+export function showParameters(isChat, recommended, length) {
   for (const { name, schema, modes, input, place } of fields) {
     place.hidden = !modes.includes(isChat ? "chat" : "completion");
     input.placeholder = recommended[name] ?? schema.default ?? (input.type === "text" && isJson(schema) ? "JSON" : "");
+    if (name === "max_tokens") input.placeholder = isChat ? "until it ends" : recommended[name] ?? length;
   }
 }
 
 const isJson = (schema) => !typesOf(schema).includes("string");
 
-// Returns what was given, for the mode that is shown.
-export function parameters() {
+// Returns what was given, for the mode that is shown, and else the length of a text.
+export function parameters(isChat, recommended, length) {
   const given = fields.filter(({ place, input }) => !place.hidden && input.value !== "");
-  return Object.fromEntries(given.map(({ name, schema, input }) => [name, valueOf(name, schema, input)]));
+  const most = isChat || recommended.max_tokens ? {} : { max_tokens: length };
+  return { ...most, ...Object.fromEntries(given.map(({ name, schema, input }) => [name, valueOf(name, schema, input)])) };
 }
 
 function valueOf(name, schema, input) {

@@ -1,6 +1,7 @@
 // Completes texts and chats, token by token.
 
 import { byId, element, fillSelect } from "../common/elements.js";
+import { elementsOf } from "../common/markdown.js";
 import { stream, showingErrors } from "../common/server.js";
 import { AttentionView } from "../attention/view.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
@@ -8,10 +9,13 @@ import { parameters, showParameters } from "./parameters.js";
 import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.js";
 
 const OTHERS_SHOWN = 4;
+const MOST_TOKENS = 200; // of a text, unless one asks for more: a model that was not made to chat may never end
+const MOST_WITH_ATTENTION = 60;
 const WITH_USAGE = { stream_options: { include_usage: true } };
 
 let running = null;
 let messages = []; // of the chat so far
+let latest = null; // the last question of the chat and what shows it: {content, shown}
 let models = [];
 let view = null;
 
@@ -19,20 +23,27 @@ export function beginWriting() {
   const form = byId("write-form");
   form.addEventListener("submit", (event) => { event.preventDefault(); write(); });
   byId("prompt").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+    if (event.key === "Enter" && sends(event)) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
     if (event.key === "Escape") running?.abort();
   });
   byId("stop").addEventListener("click", () => running?.abort());
   byId("clear").addEventListener("click", clear);
+  byId("again").addEventListener("click", () => { if (askAgain()) form.requestSubmit(); });
+  byId("edit").addEventListener("click", () => { if (askAgain()) byId("prompt").focus(); });
+  byId("copy-answer").addEventListener("click", () => navigator.clipboard.writeText(messages.at(-1).content));
   byId("logprobs").addEventListener("change", () => byId("legend").classList.toggle("invisible", !byId("logprobs").checked));
   byId("writer").addEventListener("change", offerModes);
+  byId("show-attention").addEventListener("change", showMode);
   for (const each of document.getElementsByName("mode")) each.addEventListener("change", showMode);
   beginTokens(byId("written"));
   view = new AttentionView(byId("written-attention"));
 }
 
 export function offerWriters(all) {
-  models = all.filter((model) => model.task !== "translate");
+  models = all.filter((model) => model.task === "generate");
   fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
   byId("begin").disabled = !models.length;
   byId("write-status").textContent = models.length ? "" : "This server has no model that writes.";
@@ -50,6 +61,10 @@ function offerModes() {
   showMode();
 }
 
+// In a chat Enter sends and Shift+Enter breaks the line; a text needs Control too. Enter that ends the
+// choice of an input method is neither.
+const sends = (event) => event.ctrlKey || event.metaKey || (isChat() && !event.shiftKey && !event.isComposing);
+
 const attentionQueries = () => (chosenModel() ? queriesOf(chosenModel()) : []);
 
 const isChat = () => document.querySelector("[name=mode]:checked").value === "chat";
@@ -58,13 +73,43 @@ function showMode() {
   byId("prompt-label").textContent = isChat() ? "Message" : "Beginning of the text";
   byId("prompt").placeholder = isChat() ? "Say something" : "Once upon a time";
   byId("begin").textContent = isChat() ? "Send" : "Write";
+  byId("begin").title = isChat() ? "Enter does it too; Shift and Enter break the line" : "Control and Enter do it too";
   byId("system-field").hidden = !isChat();
-  showParameters(isChat(), chosenModel()?.generation ?? {});
+  showOffers();
+  showParameters(...asked());
+}
+
+// What can be done with the last answer of a chat.
+function showOffers() {
+  const hasAnswer = isChat() && messages.length > 0 && !running;
+  for (const name of ["again", "edit", "copy-answer"]) byId(name).hidden = !hasAnswer;
+  byId("copy-answer").disabled = !navigator.clipboard;
+  byId("copy-answer").title = navigator.clipboard ? "" : "Browsers copy on https and localhost only";
+}
+
+// Takes the last question and its answers out of the chat, and the question back to the input.
+function askAgain() {
+  if (running || !latest) return false;
+  messages.splice(-2);
+  takeBack(latest.content, ...latest.shown);
+  latest = null;
+  showOffers();
+  return true;
+}
+
+const given = () => parameters(...asked());
+
+function asked() {
+  const { generation, max_model_len: context } = chosenModel() ?? { generation: {}, max_model_len: 0 };
+  const most = byId("show-attention").checked ? MOST_WITH_ATTENTION : MOST_TOKENS;
+  return [isChat(), generation, Math.min(most, Math.floor(context / 2))];
 }
 
 function clear() {
   running?.abort();
   messages = [];
+  latest = null;
+  showOffers();
   byId("written").replaceChildren();
   byId("token-status").textContent = "";
   byId("write-status").textContent = "";
@@ -84,12 +129,13 @@ function setRunning(isRunning) {
   byId("begin").disabled = isRunning;
   byId("stop").disabled = !isRunning;
   byId("written").setAttribute("aria-busy", isRunning);
+  showOffers();
 }
 
 async function complete() {
   const prompt = byId("prompt").value;
   const wanted = byId("logprobs").checked ? { logprobs: OTHERS_SHOWN } : {};
-  const body = { model: byId("writer").value, prompt, ...WITH_USAGE, ...parameters(), ...wanted };
+  const body = { model: byId("writer").value, prompt, ...WITH_USAGE, ...given(), ...wanted };
   const answers = sideBySide(body.n, () => paragraph(body.echo ? "" : who(prompt)));
   for await (const { index, text, logprobs } of choices("v1/completions", body)) {
     append(byId("written"), answers.children[index], text, tokensOfCompletion(logprobs));
@@ -99,10 +145,11 @@ async function complete() {
 async function chat() {
   const message = { role: "user", content: byId("prompt").value };
   const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
-  const body = { model: byId("writer").value, messages: [...system(), ...messages, message], ...WITH_USAGE, ...parameters(), ...wanted };
+  const body = { model: byId("writer").value, messages: [...system(), ...messages, message], ...WITH_USAGE, ...given(), ...wanted };
   const question = paragraph(who("You: "), message.content);
   byId("written").append(question);
-  const answers = sideBySide(body.n, () => paragraph(who("Model: ")));
+  const answers = sideBySide(body.n, () => element("div", { className: "answer" }, who("Model: ")));
+  byId("written").scrollTop = byId("written").scrollHeight;
   byId("prompt").value = "";
   let content = ""; // of the first answer, which the chat continues
   try {
@@ -112,9 +159,18 @@ async function chat() {
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
   } finally {
-    if (content) messages.push(message, { role: "assistant", content });
-    else takeBack(message.content, question, answers);
+    if (content) {
+      messages.push(message, { role: "assistant", content });
+      latest = { content: message.content, shown: [question, answers] };
+      if (!body.logprobs && answers.children.length === 1) answers.children[0].append(...formatted(answers.children[0], content));
+    } else takeBack(message.content, question, answers);
   }
+}
+
+// Takes the plain text of an answer away, and returns it as elements.
+function formatted(answer, content) {
+  while (answer.lastChild !== answer.firstChild) answer.lastChild.remove();
+  return elementsOf(content, 4);
 }
 
 // Yields the chunks of each choice; at the end, shows the number of tokens.
@@ -137,7 +193,7 @@ function showAttention(given) {
 }
 
 function showUsage(tokens, seconds) {
-  byId("write-status").textContent = `${tokens} tokens in ${seconds.toFixed(1)} s`;
+  byId("write-status").textContent = `${tokens} tokens in ${seconds.toFixed(1)} s, ${(tokens / seconds).toFixed(0)} a second`;
 }
 
 // A message without an answer goes back to the input, where it can be changed.

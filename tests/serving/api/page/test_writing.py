@@ -1,6 +1,9 @@
 """Completions and chats on the page at `/`, in a real Chromium, over the real server."""
 
+import re
+
 import httpx
+from selenium.webdriver.common.keys import Keys
 
 from tests.serving.api.page.browser import Page, needs_browser
 
@@ -34,7 +37,7 @@ def test_completions_are_coloured_by_probability(page: Page) -> None:
     tokens[3].click()
     assert "%" in page.at("token-status").text
     assert page.at("write-error").text == ""
-    assert page.at("write-status").text.startswith("60 tokens in ")
+    assert re.fullmatch(r"200 tokens in [0-9.]+ s, [0-9]+ a second", page.at("write-status").text)
 
 
 def test_chats_go_on(page: Page) -> None:
@@ -44,6 +47,50 @@ def test_chats_go_on(page: Page) -> None:
         said = [each.text.strip() for each in page.all("#written .who")]
         assert said == ["You:", "Model:"] * number
     assert page.at("write-error").text == ""
+
+
+def test_enter_sends_a_message_and_shift_enter_breaks_its_line(page: Page) -> None:
+    page.set_parameter("max_tokens", "8")
+    page.choose("writer", "imported-llama")
+    page.at("prompt").send_keys("One", Keys.SHIFT, Keys.ENTER)
+    page.at("prompt").send_keys(Keys.NULL, "Two")
+    assert page.at("prompt").get_attribute("value") == "One\nTwo"
+    page.at("prompt").send_keys(Keys.ENTER)
+    page.until(lambda: page.at("again").is_displayed())
+
+    assert page.at("prompt").get_attribute("value") == ""
+    assert [each.text.strip() for each in page.all("#written .who")] == ["You:", "Model:"]
+
+
+def test_a_question_can_be_asked_again_or_changed(page: Page) -> None:
+    page.set_parameter("max_tokens", "8")
+    page.write("imported-llama", "Hello")
+    page.at("again").click()
+    page.until(lambda: page.at("again").is_displayed())
+    assert [each.text.strip() for each in page.all("#written .who")] == ["You:", "Model:"]
+    assert page.at("copy-answer").is_displayed() and page.at("copy-answer").is_enabled()
+
+    page.at("edit").click()
+    assert page.at("prompt").get_attribute("value") == "Hello"
+    assert page.all("#written .who") == [] and not page.at("edit").is_displayed()
+
+
+def test_only_models_that_write_are_offered(page: Page, server_url: str) -> None:
+    models = httpx.get(f"{server_url}/v1/models").json()["data"]
+    page.tab("write")
+    offered = [each.get_attribute("value") for each in page.all("#writer option")]
+    assert offered == [model["id"] for model in models if model["task"] == "generate"]
+    assert len(offered) < len(models)
+
+
+def test_the_newest_answer_is_in_sight(page: Page) -> None:
+    page.set_parameter("max_tokens", "8")
+    page.choose("writer", "imported-llama")
+    page.run("arguments[0].value = 'A\\n'.repeat(40)", page.at("prompt"))
+    page.write("imported-llama", "Hello")
+    written = page.at("written")
+    bottom = page.run("return arguments[0].scrollHeight - arguments[0].clientHeight", written)
+    assert bottom > 0 and abs(page.run("return arguments[0].scrollTop", written) - bottom) < 40
 
 
 def test_a_chat_that_is_refused_can_be_sent_again(page: Page) -> None:

@@ -1,7 +1,7 @@
-// Makes elements of what Markdown model cards have: headings, tables, lists, code and paragraphs.
-// All else stays as it is written; nothing in a card is ever markup, and no picture is loaded.
+// Makes elements of what Markdown model cards and answers have: headings, tables, lists, code and paragraphs.
+// All else stays as it is written; nothing in them is ever markup, and no picture is loaded.
 
-import { element } from "../common/elements.js";
+import { element } from "./elements.js";
 
 const PICTURE = /^!\[.*\]\(.*\)$/;
 const LINK = /\[([^\]]+)\]\([^)\s]*\)/g; // shown by its words: what a card links to is no part of the server
