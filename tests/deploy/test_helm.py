@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -13,7 +14,16 @@ import pytest
 import yaml
 
 from serving.server_config import parse_config
-from tests.deploy.rendered import GROUP, ON_GPUS, ROOT, SCALED, check, check_hardening, documents
+from tests.deploy.rendered import (
+    GROUP,
+    ON_GPUS,
+    ROOT,
+    SCALED,
+    check,
+    check_hardening,
+    documents,
+    pod_specs,
+)
 
 CHART = ROOT / "deploy/helm"
 TEMPLATE = (CHART / "templates/attendant.yaml").read_text()
@@ -23,8 +33,16 @@ BLOCK = re.compile(r"^ *\{\{- if (.*?) \}\}\n(.*?)^ *\{\{- end \}\}\n", re.DOTAL
 CLAIM = {"bundlesClaim": "models", "gpus": 1}
 
 
-def server(*groups: Any) -> str:
-    return yaml.safe_dump({"port": 8123, "groups": list(groups)})
+ASKED = {
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": [{"name": "registry"}],
+    "env": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
+    "nodeSelector": {"pool": "cpu"},
+}
+
+
+def server(*groups: Any, **changes: Any) -> str:
+    return yaml.safe_dump({"port": 8123, "groups": list(groups), **changes})
 
 
 def rendered(text: str, **values: Any) -> dict[str, Any]:
@@ -45,12 +63,14 @@ def rendered(text: str, **values: Any) -> dict[str, Any]:
         "$port": configuration.get("port", 8000),
         "$port | quote": json.dumps(str(configuration.get("port", 8000))),
         "$cpus | quote": json.dumps(str(cpus)),
+        "$grace": math.ceil(configuration.get("drain_seconds", 30)) + 30,
         "$scaling": scaling,
         "not $scaling": not scaling,
         ".Values.server | sha256sum | quote": hashlib.sha256(text.encode()).hexdigest(),
         "mul $replicas (int .Values.memoryMiB)": sum(counts) * values["memoryMiB"],
         **{f".Values.{name}": value for name, value in values.items()},
         **{f".Values.{name} | quote": json.dumps(str(value)) for name, value in values.items()},
+        **{f".Values.{name} | toJson": json.dumps(value) for name, value in values.items()},
     }
     if scaling:
         results |= {
@@ -68,6 +88,7 @@ CASES = {
     "one group": (server(GROUP), {}),
     "two groups, one on GPUs": (server(GROUP, ON_GPUS), CLAIM),
     "scaled": (server(SCALED), {}),
+    "with all values": (server(GROUP), ASKED),
 }
 
 
@@ -87,7 +108,8 @@ def test_helm_renders_the_same(case: str, tmp_path: Path) -> None:
     text, values = CASES[case]
     (tmp_path / "server.yaml").write_text(text)
     options = ["--set-file", f"server={tmp_path / 'server.yaml'}"]
-    options += [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+    for name, value in values.items():
+        options += ["--set-json", f"{name}={json.dumps(value)}"]
     command = ["helm", "template", "attendant", str(CHART), *options]
     made = documents(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     expected = rendered(text, **values)
@@ -149,3 +171,13 @@ def test_pods_are_scaled_on_waiting_tokens() -> None:
     (text,) = objects["ConfigMap"]["data"].values()
     (inside,) = parse_config("the pod", yaml.safe_load(text)).groups
     assert inside.max_replicas == 1
+
+
+def test_a_pod_has_what_values_say_and_time_to_end() -> None:
+    [pod] = pod_specs(rendered(server(GROUP, drain_seconds=99.5), **ASKED)["Deployment"])
+    [container] = pod["containers"]
+
+    assert pod["terminationGracePeriodSeconds"] == 130
+    assert pod["nodeSelector"] == ASKED["nodeSelector"]
+    assert pod["imagePullSecrets"] == ASKED["imagePullSecrets"]
+    assert container["imagePullPolicy"] == "Always" and container["env"] == ASKED["env"]
