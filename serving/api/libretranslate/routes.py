@@ -4,6 +4,7 @@ Bodies are JSON or forms; fields may also be in the query.
 """
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any
 
@@ -93,6 +94,8 @@ DETECT = SimpleEndpoint(
 )
 ENDPOINTS = (TRANSLATE, DETECT)
 BODIES = (FileBody,)
+_HOST = re.compile(r"[\w.-]+(:\d+)?|\[[\da-fA-F:.]+\](:\d+)?")
+_PREFIX = re.compile(r"(/[\w.~-]+)+/?")
 
 
 def router(services: Services) -> APIRouter:
@@ -127,7 +130,7 @@ def _add_files(routes: Routes, services: Services) -> None:
             handle = await queued(services, body.file, body.source, body.target, body.model)
             await _finished(services, handle)
             name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
-            return JSONResponse({"translatedFileUrl": f"{request.base_url}{_FILES[1:]}/{name}"})
+            return JSONResponse({"translatedFileUrl": f"{_base_url(request)}{_FILES[1:]}/{name}"})
 
     async def download_file(name: str) -> Response:
         """Return a translated document; its name cannot be guessed."""
@@ -144,6 +147,22 @@ def _add_files(routes: Routes, services: Services) -> None:
     routes.add("POST", "/translate_file", translate_file, TranslatedFile, **made)
     sent: dict[str, Any] = {"content": RESULT, "needs_key": False, "response_class": Response}
     routes.add("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE), **sent)
+
+
+def _base_url(request: Request) -> str:
+    """Return the address by which the client knows this server: behind a proxy what it says in
+    `X-Forwarded-Host` and `X-Forwarded-Prefix`. (uvicorn has read `X-Forwarded-Proto`.)
+    """
+    url = request.base_url
+    host, prefix = (
+        request.headers.get(f"x-forwarded-{name}", "").partition(",")[0].strip()
+        for name in ("host", "prefix")
+    )
+    if _HOST.fullmatch(host):
+        url = url.replace(netloc=host)
+    if _PREFIX.fullmatch(prefix):
+        url = url.replace(path=f"{prefix.rstrip('/')}{url.path}")
+    return str(url)
 
 
 async def _finished(services: Services, handle: Handle) -> None:

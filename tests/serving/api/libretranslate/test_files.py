@@ -49,6 +49,28 @@ async def test_a_file_is_translated_and_fetched(desk: World) -> None:
     assert fetched.headers["content-disposition"] == "attachment; filename*=UTF-8''a.html"
 
 
+@pytest.mark.parametrize(
+    ("headers", "start"),
+    [
+        ({"X-Forwarded-Host": "mt.example"}, "http://mt.example/download_file/"),
+        ({"X-Forwarded-Host": "mt.example:8443, inner"}, "http://mt.example:8443/download_file/"),
+        (
+            {"X-Forwarded-Host": "mt.example", "X-Forwarded-Prefix": "/mt/"},
+            "http://mt.example/mt/download_file/",
+        ),
+        ({"X-Forwarded-Host": "a b/../<script>"}, "http://attendant/download_file/"),
+        ({"X-Forwarded-Prefix": "//evil.example"}, "http://attendant/download_file/"),
+    ],
+)
+async def test_behind_a_proxy_the_link_is_one_that_the_client_can_follow(
+    desk: World, headers: dict[str, str], start: str
+) -> None:
+    files = {"file": ("a.txt", b"one")}
+    answer = await desk.client.post("/translate_file", files=files, data=EN_FR, headers=headers)
+
+    assert answer.json()["translatedFileUrl"].startswith(start)
+
+
 async def test_a_template_of_gettext_becomes_a_po_file(desk: World) -> None:
     answer = await send(desk, "a.pot", b'msgid "One"\nmsgstr ""\n')
 
