@@ -183,6 +183,7 @@ async def _translate(
             translation = await translator.run(
                 replace(job, request_id=str(number), texts=(line,), decoding=decoding)
             )
+            bar.update()  # lines end in any order
             return number, translation.renderings[0]
 
         with progress_bar(file) as bar:
@@ -193,7 +194,6 @@ async def _translate(
                 if alignments is not None:
                     best = ranked[0].alignment
                     alignments.write((best.pharaoh if best else "") + "\n")
-                bar.update()
 
 
 _BAR_DELAY_SECONDS = 2.0
@@ -211,17 +211,18 @@ async def translate_documents(
     """
     from tqdm import tqdm
 
+    from serving.bundle.opening import open_manifest
     from serving.documents.formats.registry import read_document
+    from serving.pipelines.cards import ModelCard
     from serving.pipelines.loading import opened
 
     targets = _targets(files, output)
-    for path in files:
-        read_document(path, path.name)
+    card = ModelCard.from_manifest(open_manifest(model))
+    source, target = languages_of(card, options["source"], options["target"])
+    reading = tqdm(files, desc="reading", unit=" files", leave=False, disable=None)
+    documents = [read_document(path, path.name, source) for path in reading]
     async with opened(model, config) as catalog:
-        [card] = catalog.own_cards
         translator = await catalog.translator(card.name, "", "")
-        source, target = languages_of(card, options["source"], options["target"])
-        documents = [read_document(path, path.name, source) for path in files]
         total = sum(len(document.fragments) for document in documents)
         job = _document_job(source, target, translation_decoding(card, options))
         with tqdm(total=total, unit=" texts", disable=None, delay=_BAR_DELAY_SECONDS) as bar:
