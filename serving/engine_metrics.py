@@ -127,6 +127,16 @@ class _VllmMetrics:
             "vllm:e2e_request_latency_seconds", "Time of a request to the engine."
         )
         self.queue = new.requests("vllm:request_queue_time_seconds", "Time in the queue.")
+        self.prefill = new.requests(
+            "vllm:request_prefill_time_seconds", "Time of reading a request's source or prompt."
+        )
+        self.decode = new.requests(
+            "vllm:request_decode_time_seconds", "Time from a request's first step to its end."
+        )
+        self.most_generated = new.counts(
+            "vllm:request_max_num_generation_tokens",
+            "Tokens of a request's longest output.",
+        )
         self.request_prompt = new.counts(
             "vllm:request_prompt_tokens", "Source and prompt tokens of a request."
         )
@@ -175,7 +185,11 @@ class ModelMeter:
         self._queue = (bound(ours.queue), bound(vllm.queue))
         self._first_token = (bound(ours.first_token), bound(vllm.first_token))
         self._inter_token = (bound(ours.inter_token), bound(vllm.inter_token))
-        self._request_seconds = bound(vllm.request)
+        self._request_seconds, self._most_generated = (
+            bound(vllm.request),
+            bound(vllm.most_generated),
+        )
+        self._prefill, self._decode = bound(vllm.prefill), bound(vllm.decode)
         self._prompt, self._generated = bound(vllm.prompt), bound(vllm.generated)
         self._request_prompt = bound(vllm.request_prompt)
         self._request_generated = bound(vllm.request_generated)
@@ -266,6 +280,10 @@ class ModelMeter:
         self._request_prompt.observe(num_given)
         self._request_generated.observe(event.num_generated_tokens)
         self._request_seconds.observe(seconds)
+        self._prefill.observe(event.prefill_seconds)
+        self._decode.observe(event.decode_seconds)
+        longest = max((len(each.tokens.ids) for each in event.hypotheses), default=0)
+        self._most_generated.observe(longest)
         self._success[event.reason].inc()
 
 
