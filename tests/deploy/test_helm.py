@@ -38,6 +38,7 @@ ASKED = {
     "imagePullSecrets": [{"name": "registry"}],
     "env": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}],
     "nodeSelector": {"pool": "cpu"},
+    "collectorPort": 4318,
 }
 
 
@@ -174,10 +175,14 @@ def test_pods_are_scaled_on_waiting_tokens() -> None:
 
 
 def test_a_pod_has_what_values_say_and_time_to_end() -> None:
-    [pod] = pod_specs(rendered(server(GROUP, drain_seconds=99.5), **ASKED)["Deployment"])
+    objects = rendered(server(GROUP, drain_seconds=99.5), **ASKED)
+    [pod] = pod_specs(objects["Deployment"])
     [container] = pod["containers"]
 
     assert pod["terminationGracePeriodSeconds"] == 130
     assert pod["nodeSelector"] == ASKED["nodeSelector"]
     assert pod["imagePullSecrets"] == ASKED["imagePullSecrets"]
     assert container["imagePullPolicy"] == "Always" and container["env"] == ASKED["env"]
+    collector = {"ports": [{"protocol": "TCP", "port": 4318}]}
+    assert collector in objects["NetworkPolicy"]["spec"]["egress"]
+    assert collector not in rendered(server(GROUP))["NetworkPolicy"]["spec"]["egress"]
