@@ -33,9 +33,16 @@ def test_compose_accepts_it_and_nothing_else(project: Any) -> None:
 
 def test_every_file_it_mounts_is_there(project: Any) -> None:
     volumes = [v for service in project["services"].values() for v in service["volumes"]]
-    mounted = [FOLDER / volume.split(":")[0] for volume in volumes]
+    sources = [volume.split(":")[0] for volume in volumes]
+    mounted = [FOLDER / source for source in sources if source not in project["volumes"]]
     assert len(mounted) == 6
     assert [path for path in mounted if not path.is_file()] == []
+
+
+def test_what_survives_a_restart_is_in_a_volume(project: Any) -> None:
+    service = project["services"]["attendant"]
+    assert "state:/home/attendant" in service["volumes"] and "state" in project["volumes"]
+    assert not any(place.startswith("/home") for place in service["tmpfs"])
 
 
 def test_the_container_serves_and_is_scraped_at_the_port(project: Any) -> None:
