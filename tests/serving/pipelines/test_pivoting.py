@@ -113,14 +113,14 @@ async def test_what_cannot_be_reached_in_two_steps(
 async def test_a_pair_that_one_model_has_twice_is_for_the_client_to_choose(
     tokenizer: Tokenizer,
 ) -> None:
-    both = ("zho_Hans", "zho_Hant", "en")
-    many, _ = shouting_translator(tokenizer, source_languages=("pt",), target_languages=both)
+    both = ("pt", "pt_BR", "en")
+    many, _ = shouting_translator(tokenizer, source_languages=("fr",), target_languages=both)
     plain, _ = shouting_translator(
-        tokenizer, "plain", source_languages=("en",), target_languages=("zh",)
+        tokenizer, "plain", source_languages=("en",), target_languages=("pt",)
     )
 
     with pytest.raises(RequestError, match="cannot tell which of these is meant"):
-        await Catalog([many, plain]).translator(None, "pt", "zh")
+        await Catalog([many, plain]).translator(None, "fr", "por")
 
 
 async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:

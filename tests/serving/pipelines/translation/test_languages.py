@@ -165,10 +165,10 @@ async def test_pairs_that_are_refused(
 
 
 async def test_an_ambiguous_language_names_the_choices(tokenizer: Tokenizer) -> None:
-    pipeline, _ = many(tokenizer, target_languages=("zho_Hans", "zho_Hant"))
+    pipeline, _ = many(tokenizer, target_languages=("pt", "pt_BR"))
 
-    with pytest.raises(RequestError, match=r"target: .*zho_Hans, zho_Hant"):
-        await pipeline.run(TranslationJob("job", ("a",), "en", "zh"))
+    with pytest.raises(RequestError, match=r"target: .*pt, pt_BR"):
+        await pipeline.run(TranslationJob("job", ("a",), "en", "por"))
 
 
 @pytest.mark.parametrize("language", ["en", "und"])
@@ -181,20 +181,22 @@ async def test_a_model_of_one_language_may_stay_in_it(tokenizer: Tokenizer, lang
 
 
 async def test_the_catalog_finds_the_model_of_a_pair(tokenizer: Tokenizer) -> None:
-    zh = many(tokenizer, "zh", target_languages=("zho_Hans", "zho_Hant", "deu_Latn"))[0]
-    catalog = Catalog([zh, many(tokenizer)[0], bilingual(tokenizer, "plain", "en", "zh")])
+    languages = ("zho_Hans", "zho_Hant", "deu_Latn", "spa", "spa_ES")
+    zh = many(tokenizer, "zh", target_languages=languages)[0]
+    catalog = Catalog([zh, many(tokenizer)[0], bilingual(tokenizer, "plain", "en", "es")])
 
     for pair, name in {
         ("en", "pt"): "many",
         ("fr", "EN"): "many",
-        ("en", "zh"): "plain",
+        ("en", "es"): "plain",
+        ("en", "zh"): "zh",
         ("en", "zh-Hant"): "zh",
         ("en", "de"): "zh",
     }.items():
         assert (await catalog.translator(None, *pair)).card.name == name
-    with pytest.raises(RequestError, match=r"source: .*fra_Latn to zho_Hans, fra_Latn to"):
-        await catalog.translator(None, "fr", "zh")
+    with pytest.raises(RequestError, match=r"source: .*fra_Latn to spa, fra_Latn to spa_ES"):
+        await catalog.translator(None, "fr", "es")
     with pytest.raises(
-        RequestError, match=r"target: .*there are: deu_Latn, fra_Latn, por_Latn, zh"
+        RequestError, match=r"target: .*there are: deu_Latn, es, fra_Latn, por_Latn, spa"
     ):
         await catalog.translator(None, "en", "xx")
