@@ -30,7 +30,7 @@ from serving.pipelines.decoding import resolve
 from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.requests import TextSegmenter
+from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer

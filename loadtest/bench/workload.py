@@ -16,7 +16,8 @@ from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
-from serving.pipelines.translation.requests import TextSegmenter, TranslationRequests
+from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.request import GenerationRequest
 
 SENTENCES = """\

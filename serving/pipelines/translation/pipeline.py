@@ -35,11 +35,11 @@ from serving.pipelines.translation.job import (
 )
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
 from serving.pipelines.translation.requests import (
-    TextSegmenter,
     TranslationPlan,
     TranslationRequests,
     with_alternative_prefixes,
 )
+from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
