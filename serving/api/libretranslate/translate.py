@@ -91,7 +91,9 @@ class TranslateBody(DecodingFields, RequestBody):
 
     alternatives: number of further translations of each text, by a beam search with two beams for
     each.
-    alternatives_at_prefix: alternatives differ in the token after `target_prefix`.
+    alternatives_at_prefix: alternatives go on otherwise after `target_prefix`, likeliest first;
+    those that are less than a thousandth as likely as the translation, or differ from it in case,
+    spaces or punctuation only, are left out.
     target_prefix: beginning of the translation; its last word may be incomplete, unless a space
     follows it.
     glossary: source terms with their translation, or with several to choose from.

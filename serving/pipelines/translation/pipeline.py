@@ -25,6 +25,7 @@ from serving.pipelines.jobs import (
     tokenized,
     unsupported,
 )
+from serving.pipelines.translation.alternatives import with_alternative_prefixes
 from serving.pipelines.translation.job import (
     MessageJob,
     PairScore,
@@ -34,11 +35,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
 )
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
-from serving.pipelines.translation.requests import (
-    TranslationPlan,
-    TranslationRequests,
-    with_alternative_prefixes,
-)
+from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing

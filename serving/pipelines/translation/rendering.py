@@ -4,13 +4,14 @@ given translations.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
 from serving.pipelines.decoding import successful
+from serving.pipelines.translation.alternatives import differently_worded, likeliest
 from serving.pipelines.translation.job import (
     AlignedWords,
     PairScore,
@@ -68,19 +69,21 @@ class SegmentRenderer:
         self._shapes = shapes
 
     def renderings(self, ends: Sequence[FinishedEvent]) -> list[list[Rendering]]:
-        """Return the translations of each segment of the plan, prefix by prefix, best first.
+        """Return the translations of each segment of the plan, best first.
 
         ends: of the plan's requests.
         """
         waiting = iter(ends)
         return [
-            [
-                rendering
-                for end in islice(waiting, len(segment.prefixes))
-                for rendering in self._ranked(segment, end)
-            ]
+            self._of_segment(segment, [*islice(waiting, len(segment.prefixes))])
             for segment in self._plan.segments
         ]
+
+    def _of_segment(self, segment: Segment, ends: Sequence[FinishedEvent]) -> list[Rendering]:
+        if len(ends) == 1:
+            return [*self._ranked(segment, ends[0])]
+        ranked = (self._ranked(segment, end) for end in likeliest(ends))
+        return differently_worded(chain.from_iterable(ranked))
 
     def _ranked(self, segment: Segment, end: FinishedEvent) -> Iterator[Rendering]:
         best, *others = end.hypotheses

@@ -4,7 +4,7 @@ The service, the offline commands and the benchmarks build them here, so that al
 same requests.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -16,20 +16,19 @@ from serving.pipelines.decoding import (
     MAX_NEW_TOKENS,
     request_arguments,
     sampling_with_own_seed,
-    successful,
 )
 from serving.pipelines.translation.glossary import FoundTerm
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import MAX_LOGPROBS, Constraint, FinalEvent, GenerationRequest
+from serving.request import MAX_LOGPROBS, Constraint, GenerationRequest
 from serving.text.markup.segments import MarkedSegment
 from serving.text.plain_text import tokenizing
 from serving.text.sentences import TextLayout
 from serving.text.shortlist import Shortlist
-from serving.text.tokenizer import Tokenizer
 
 # A stop token would end the request without being reported, and those after it with it.
 _BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
+_PROBED_TOKENS = 4  # words of more tokens are rare, and differ in their first ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class TranslationRequests:
                 forced_ids=prefix,
                 constraint=segment.beginning,
                 max_new_tokens=self._max_new_tokens(job, segment.source_ids),
-                returns_logprobs=job.returns_scores,
+                returns_logprobs=job.returns_scores or len(segment.prefixes) > 1,
                 alignment_heads=job.attention_heads
                 if job.needs_attention or (segment.needs_attention and self._has_attention)
                 else None,
@@ -137,14 +136,16 @@ class TranslationRequests:
         ]
 
     def probes(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
-        """Return a request for each text that reports the likeliest tokens after its prefix."""
+        """Return a request for each text that reports the likeliest tokens after its prefix, and
+        after the first tokens that the model writes there.
+        """
         return [
             self._request(
                 plan.frame,
                 f"{job.request_id}-next-{number}",
                 plan.segments[number].source_ids,
                 forced_ids=plan.segments[number].prefixes[0],
-                max_new_tokens=1,
+                max_new_tokens=_PROBED_TOKENS,
                 logprobs=MAX_LOGPROBS,
                 processors=_BEFORE_ANY_STOP,
                 priority=job.decoding.priority,
@@ -213,26 +214,3 @@ class TranslationRequests:
             return limit
         by_source = ceil(factor * len(source_ids))
         return by_source if limit is None else min(limit, by_source)
-
-
-def with_alternative_prefixes(
-    plan: TranslationPlan, outcomes: Sequence[FinalEvent], count: int, tokenizer: Tokenizer
-) -> TranslationPlan:
-    """Return the plan with several prefixes for the first segment of each text.
-
-    outcomes: of the plan's probes, see `TranslationRequests`.
-    count: number of translations wanted. There are up to two prefixes for each, because some lead
-        to the same text in other tokens.
-    """
-    longer: dict[int, dict[str, Any]] = {}
-    for number, end in zip(plan.first_segments, outcomes, strict=True):
-        prefix = plan.segments[number].prefixes[0]
-        words = _next_words(end, tokenizer)[: 2 * count]
-        longer[number] = {"prefixes": tuple((*prefix, word) for word in words) or (prefix,)}
-    return plan.with_changes(longer)
-
-
-def _next_words(end: FinalEvent, tokenizer: Tokenizer) -> list[int]:
-    """Return the likeliest next tokens that have text, likeliest first."""
-    ids = [token.token_id for token in successful(end).best.tokens.top[-1]]
-    return [token_id for token_id in ids if tokenizer.token_bytes(token_id).strip()]

@@ -44,7 +44,7 @@ def test_interactive_translation(client: httpx.Client, model: str) -> None:
 
     assert one == many["translatedText"]
     assert all(text.startswith("Le") for text in (one, *many["alternatives"]))
-    assert len({one, *many["alternatives"]}) == 4
+    assert len({one, *many["alternatives"]}) == 1 + len(many["alternatives"]) <= 4
 
 
 @TRANSLATORS
