@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from pydantic import BaseModel, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from starlette.exceptions import HTTPException
 from starlette.types import Message
 
@@ -46,9 +46,13 @@ _MAX_FIELDS = 10_000
 class FieldsBody(BaseModel):
     """The fields of a request.
 
+    The text below a field describes it in OpenAPI, and on the page.
+
     no_op_values: fields that have an effect only on other servers, with the values that change
         nothing there.
     """
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     no_op_values: ClassVar[NoOpValues] = {}
 
@@ -157,12 +161,17 @@ class DecodingFields(_DeclaredFields):
     null here.
     """
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     temperature: float | None = option_field(OPTIONS["temperature"], may_be_null=True)
     top_k: int = option_field(OPTIONS["top_k"], minimum=-1)
     num_beams: int | None = option_field(OPTIONS["num_beams"], may_be_null=True)
     bad_words: list[str] = Field(default_factory=list)
+    """Texts that are never written."""
     priority: int = 0
+    """Requests of lower values come first; those of the same value as they came."""
     timeout_seconds: float | None = None
+    """Ends the request with an error if it takes longer."""
 
     def with_defaults(self, generation: Mapping[str, Any]) -> Self:
         """Return the body with the recommended values of the model where the client gave none."""

@@ -3,6 +3,7 @@
 Handlers read their bodies themselves, so FastAPI does not know them.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -92,6 +93,15 @@ def _add_schemas(
         schema = TypeAdapter(error).json_schema(ref_template=_REF, mode="serialization")
         schemas |= schema.pop("$defs", {}) | {error.__name__: schema}
     _drop_errors_of_fastapi(document, schemas)
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["summary"] = _first_clause(operation["description"])
+
+
+def _first_clause(description: str) -> str:
+    """Return what a call does, in a few words; FastAPI takes the names of functions."""
+    clause = re.split(r"[.;:](?:\s|$)", description, maxsplit=1)[0]
+    return " ".join(clause.replace("`", "").split())
 
 
 def _drop_errors_of_fastapi(document: dict[str, Any], schemas: dict[str, Any]) -> None:

@@ -81,68 +81,71 @@ class TranslateBody(DecodingFields, RequestBody):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret.
     secret is not used, nor is api_key if the server needs no keys. All other fields are
     optional; without them decoding uses the model's recommended values, or is greedy.
-
-    source, target: languages by any of their codes: en finds a model's eng_Latn or en_XX. A source
-    "auto" is identified for each text, among the languages that can be translated into the target.
-    format: in html, tags stay with the translations of their words.
-    protect: addresses, code, placeholders, numbers and the like stay as they are.
-    pivot: if no model has the pair of languages, two may translate it together.
-    stream: answer with server-sent events.
-
-    alternatives: number of further translations of each text, by a beam search with two beams for
-    each.
-    alternatives_at_prefix: alternatives go on otherwise after `target_prefix`, likeliest first;
-    those that are less than a thousandth as likely as the translation, or differ from it in case,
-    spaces or punctuation only, are left out.
-    target_prefix: beginning of the translation; its last word may be incomplete, unless a space
-    follows it.
-    glossary: source terms with their translation, or with several to choose from.
-    placeholders: texts that stay as they are, or true for all that look like {name}, %s or <b>.
-    replace_unknown: use the source's word for unknown words.
-    alignments: return which word is the translation of which.
-    return_attention: true returns for each sentence how much its target tokens and words attend to
-    those of the source: the mean over `attention_heads`, numbered through the decoder's layers; by
-    default over the heads that align best. A list returns attention maps of the tokens of each
-    sentence: "cross" (target over source), "encoder" (source over itself) or "decoder" (target over
-    itself), by name for the mean over all layers and heads, or as an object {"kind": ..., "layers":
-    [...], "heads": [...], "mean": ...}.
-    return_scores: return scores of translations: the mean over sentences of the log-probability
-    over the number of tokens to `length_penalty`.
     finish_reasons are returned with scores, with a glossary and with max_new_tokens.
-    max_new_tokens, min_tokens: of each sentence. priority: lower values come first.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     q: str | list[str]
+    """The text, or a list of texts."""
     source: str
+    """Its language, by any of its codes: en finds a model's eng_Latn or en_XX. "auto" is identified
+    for each text, among the languages that can be translated into the target."""
     target: str
+    """The language to translate into, by any of its codes."""
     format: Literal["text", "html"] = "text"
+    """In html, tags stay with the translations of their words."""
     alternatives: Annotated[int, Field(ge=0, le=MAX_ALTERNATIVES)] = 0
+    """Number of further translations of each text, by a beam search with two beams for each."""
     api_key: Any = None
+    """The key, if the server needs one."""
     secret: Any = None
+    """Without effect."""
     model: str | None = None
+    """The name of a model of `/v1/models`; without it, the default one for the languages."""
     coverage_penalty: float = option_field(OPTIONS["coverage_penalty"])
     bad_words: Annotated[list[str], BeforeValidator(_from_json)] = Field(default_factory=list)
+    """Texts that are never written."""
     max_new_tokens: int | None = None
+    """Ends the translation of each sentence after this many tokens."""
     target_prefix: str = ""
+    """Beginning of the translation; its last word may be incomplete, unless a space follows it."""
     alternatives_at_prefix: bool = False
+    """Alternatives go on otherwise after `target_prefix`, likeliest first. Those that are less than
+    a thousandth as likely as the translation, or differ from it in case, spaces or punctuation
+    only, are left out."""
     glossary: Annotated[dict[str, str | list[str]], BeforeValidator(_from_json)] = Field(
         default_factory=dict
     )
+    """Source terms with their translation, or with several to choose from."""
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
+    """Texts that stay as they are, or true for all that look like {name}, %s or <b>."""
     replace_unknown: bool = False
+    """Uses the source's word for unknown words."""
     alignments: bool = False
+    """Returns which word is the translation of which."""
     return_attention: Annotated[
         bool | list[str | AttentionQueryFields], BeforeValidator(_from_json)
     ] = False
+    """true returns for each sentence how much its target tokens and words attend to those of the
+    source: the mean over `attention_heads`. A list returns attention maps of the tokens of each
+    sentence: "cross" (target over source), "encoder" (source over itself) or "decoder" (target over
+    itself), by name for the mean over all layers and heads, or as an object {"kind": ..., "layers":
+    [...], "heads": [...], "mean": ...}."""
     attention_heads: Annotated[list[StrictInt], BeforeValidator(_from_json)] = Field(
         default_factory=list
     )
+    """Heads whose attention is returned and aligns words, numbered through the decoder's layers; by
+    default those that align best."""
     return_scores: bool = False
+    """Returns scores of translations: the mean over sentences of the log-probability over the
+    number of tokens to `length_penalty`."""
     protect: bool = True
+    """Addresses, code, placeholders, numbers and the like stay as they are."""
     pivot: bool = True
+    """If no model has the pair of languages, two may translate it together."""
     stream: bool = False
+    """Answers with server-sent events."""
 
     @field_validator("*", mode="before")
     @classmethod

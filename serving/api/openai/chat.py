@@ -110,18 +110,20 @@ class Tool(_Said):
 
 
 class ChatFields(BaseModel):
-    """The fields that the prompt is made from.
+    """The fields that the prompt is made from."""
 
-    add_generation_prompt: the template begins the answer. continue_final_message: the answer
-    continues the last message instead. chat_template_kwargs: further variables of the template,
-    such as `enable_thinking`.
-    """
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     messages: list[ChatMessage]
+    """The chat so far; the last message is answered."""
     add_generation_prompt: bool | None = None
+    """Whether the template begins the answer, which it does unless the last message goes on."""
     continue_final_message: bool = False
+    """The answer continues the last message."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further variables of the model's template, such as {"enable_thinking": false}."""
     tools: list[Tool] = Field(default_factory=list)
+    """Functions that the model may ask to call."""
 
     @property
     def shown_tools(self) -> tuple[dict[str, Any], ...]:
@@ -222,20 +224,23 @@ FIELD_NAMES = COMPLETION_FIELD_NAMES | dict.fromkeys(
 
 
 class ChatBody(ChatFields, GenerationBody):
-    """The body of `POST /v1/chat/completions`.
-
-    max_completion_tokens: OpenAI's newer name of max_tokens. By default the model's recommended
-    value, or as many as fit.
-    """
+    """The body of `POST /v1/chat/completions`."""
 
     no_op_values: ClassVar[NoOpValues] = _NO_OP_VALUES
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    """The chat so far; the last message is answered."""
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    """OpenAI's newer name of `max_tokens`."""
     logprobs: bool = False
+    """Returns the log-probability of each token."""
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    """Returns those of this many of the likeliest tokens, too. Needs logprobs."""
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    """Whether the model may call functions (auto), must (required), or must not (none); or the
+    function that it must call."""
     parallel_tool_calls: bool = True
+    """Whether the model may call several functions in one answer."""
 
     @property
     def shown_tools(self) -> tuple[dict[str, Any], ...]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.attention import AttentionQueryFields, queries_of
 from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
+from serving.api.openai.fields_without_effect import FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.decoding import (
@@ -31,12 +32,6 @@ MAX_CHOICES = 128  # of one request, as in OpenAI
 _DEFAULT_MAX_TOKENS = 16
 _MAX_STOPS = 16  # OpenAI has 4; tasks of lm-evaluation-harness name more
 _MAX_STOP_CHARACTERS = 256
-
-# As OpenAI documents them.
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
-_MetadataKey = Annotated[str, Field(max_length=64)]
-_MetadataValue = Annotated[str, Field(max_length=512)]
-Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=16)]
 
 # The fields of the engine and the pipelines, and their names in completions.
 FIELD_NAMES = {
@@ -60,37 +55,6 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
     include_obfuscation: bool | None = None
-
-
-class PromptCacheOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    mode: Literal["implicit", "explicit"] | None = None
-    ttl: str | None = None
-
-
-class Prediction(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    type: Literal["content"]
-    content: str | list[dict[str, Any]]
-
-
-class FieldsWithoutEffect(BaseModel):
-    """The fields of OpenAI's API that concern accounts, storage, billing and caches.
-
-    They are checked and have no effect.
-    """
-
-    metadata: Metadata | None = None
-    prediction: Prediction | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    safety_identifier: Annotated[str, Field(max_length=128)] | None = None
-    service_tier: ServiceTier | None = None
-    store: bool | None = None
-    user: str | None = None
 
 
 class JsonSchema(BaseModel):
@@ -155,38 +119,57 @@ class StructuredOutputs(BaseModel):
 class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     """The fields that completions and chats share.
 
-    temperature: 1 by default, or 0 in a beam search. use_beam_search: with `num_beams` beams, else
-    `best_of`, else `n` if that is more than one, else 4; the best `n` are returned. best_of: must
-    be `n` without beam search. guided_grammar: in Lark's notation. priority: lower values come
-    first. return_attention: return attention maps of prompt and completion, for a list of kinds
-    that the model has, such as "decoder": by name for the mean over all layers and heads, or as an
-    object {"kind": ..., "layers": [...], "heads": [...], "mean": ...}; in a stream with the last
-    chunk of a choice. source_language, target_language: for a translator.
+    temperature: 1 by default, or 0 in a beam search.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
+    """The name of a model of `/v1/models`."""
     max_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Ends each answer after this many tokens. Without it, the model's recommended number counts;
+    else 16 for a completion, and as many as fit for a chat."""
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
+    """Returns this many answers."""
     best_of: int | None = None
+    """The number of beams of a search with `use_beam_search`; else it must be `n`."""
     use_beam_search: bool = False
+    """Searches with `num_beams` beams, else `best_of`, else `n` if that is more than one, else 4;
+    the best `n` are returned."""
     logit_bias: dict[str, float] = Field(default_factory=dict)
+    """Is added to the scores of tokens, by token id; -100 forbids one."""
     allowed_token_ids: list[int] | None = None
+    """Only these tokens may be written."""
     ignore_eos: bool = False
+    """Goes on after the model's end of text, up to `max_tokens`."""
     stop: str | list[str] = Field(default_factory=list)
+    """Ends the answer before this text, or before the first of several."""
     stop_token_ids: list[int] = Field(default_factory=list)
+    """Ends the answer at any of these tokens."""
     response_format: ResponseFormat | None = None
+    """{"type": "json_object"}: the answer is a JSON object. "json_schema": it follows a schema."""
     structured_outputs: StructuredOutputs | None = None
+    """vLLM's form: one of json, regex, choice, grammar, json_object."""
     guided_json: str | dict[str, Any] | None = None
+    """The answer follows this JSON schema."""
     guided_regex: str | None = None
+    """The answer matches this regular expression."""
     guided_choice: list[str] | None = None
+    """The answer is one of these texts."""
     guided_grammar: str | None = None
+    """The answer follows this grammar, in Lark's notation."""
     return_attention: list[str | AttentionQueryFields] = Field(default_factory=list)
+    """Returns attention maps of prompt and completion, for a list of kinds that the model has, such
+    as "decoder": by name for the mean over all layers and heads, or as an object {"kind": ...,
+    "layers": [...], "heads": [...], "mean": ...}; in a stream with the last chunk of a choice."""
     stream: bool = False
+    """Sends the answer in pieces, as server-sent events."""
     stream_options: StreamOptions | None = None
+    """{"include_usage": true} sends the numbers of tokens at the end of a stream."""
     source_language: str | None = None
+    """The language of the text, for a model that translates."""
     target_language: str | None = None
+    """The language to translate into, for a model that translates."""
 
     @property
     @abstractmethod
@@ -266,19 +249,17 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
 
 class CompletionBody(GenerationBody):
-    """The body of `POST /v1/completions`.
-
-    prompt: text, to which the model's start token is added, or token ids as they are.
-    Encoder-decoders that do not translate are refused.
-    max_tokens: by default the model's recommended value, or 16. 0 with echo returns the prompt, and
-    with logprobs scores it.
-    """
+    """The body of `POST /v1/completions`. Encoder-decoders that do not translate are refused."""
 
     no_op_values: ClassVar[NoOpValues] = {"suffix": ("",)}
 
     prompt: str | list[int] | list[str] | list[list[int]]
+    """Text, to which the model's start token is added, or token ids as they are, or several."""
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    """Returns the log-probability of each token, and of this many of the likeliest."""
     echo: bool = False
+    """Returns the prompt before the answer; with `max_tokens` 0 the prompt alone, which `logprobs`
+    scores."""
 
     @property
     def prompts(self) -> tuple[str | tuple[int, ...], ...]:

@@ -185,6 +185,19 @@ def test_the_least_that_is_told_of_an_operation(documented: Any, label: str) -> 
     assert is_streamed == (label in STREAMED)
 
 
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_titles_say_what_calls_do(documented: Any, label: str) -> None:
+    told = operation(documented, label).definition.raw
+    assert len(told["summary"].split()) > 1 and not re.search("[`.;:_]", told["summary"])
+    assert told["description"].replace("`", "").startswith(told["summary"])
+
+
+@pytest.mark.parametrize("name", ["TranslateBody", "CompletionBody", "ChatBody"])
+def test_each_field_has_a_sentence(documented: Any, name: str) -> None:
+    fields = documented.raw_schema["components"]["schemas"][name]["properties"]
+    assert [each for each, told in fields.items() if not told.get("description")] == []
+
+
 @pytest.mark.parametrize(("label", "mode"), MODES)
 def test_answers_are_what_the_document_says(
     documented: Any, label: str, mode: GenerationMode
