@@ -79,6 +79,12 @@ class RequestError(AttendantError):
         RequestError.__init__(error, field, self.value, self.message)
         return error
 
+    def with_value(self, value: object) -> Self:
+        """Return the same error with another value."""
+        error = copy(self)
+        RequestError.__init__(error, self.field, value, self.message)
+        return error
+
 
 class TooLarge(RequestError):
     pass

@@ -4,10 +4,12 @@ No text, address or key of a client is ever a label.
 """
 
 import asyncio
+import re
 import time
+from collections import Counter as Sums
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -29,6 +31,32 @@ REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
     *(0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0),
 )
+
+
+_CHARTED = re.compile(
+    r"^(attendant_(?:requests_total|requests_running|waiting|tokens_total|request_seconds_bucket"
+    r"|time_to_first_token_seconds_bucket)){(.*)} (\S+)$",
+    re.MULTILINE,
+)
+_BUCKET, _KIND = re.compile('le="[^"]*"'), re.compile('(?:kind|outcome)="[^"]*"')
+
+
+class Reading(NamedTuple):
+    """Metrics at one time. seconds: since the epoch. text: in Prometheus' text format."""
+
+    seconds: float
+    text: str
+
+
+def charted(text: str) -> str:
+    """Return the samples that the page draws the load from, summed over models, replicas and
+    protocols. text: metrics of one replica, or of several, one after the other.
+    """
+    sums: Sums[str] = Sums()
+    for name, labels, value in _CHARTED.findall(text):
+        kept = _BUCKET.search(labels) or _KIND.search(labels)
+        sums[f"{name}{{{kept[0] if kept else ''}}}"] += float(value)
+    return "".join(f"{sample} {value:g}\n" for sample, value in sums.items())
 
 
 class Outcome(StrEnum):

@@ -3,6 +3,7 @@
 Operators with a key of their own may load and unload models.
 """
 
+import time
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Request
@@ -25,6 +26,11 @@ class Status(TypedDict):
     status: str
 
 
+class RecentMetrics(TypedDict):
+    seconds_ago: float
+    metrics: str
+
+
 class LoadBody(BaseModel):
     """The model to load. bundle: absolute path of a folder on the server's machine. group: the
     worker group; the first by default.
@@ -41,6 +47,7 @@ _READINESS = PROTOCOL.responses(Status, (500,)) | {503: _NOT_READY}
 _METRICS = PROTOCOL.responses(None, OF_A_LIST) | {
     200: described_text(Metrics.content_type, "Prometheus' text format.")
 }
+_RECENT = PROTOCOL.responses(list[RecentMetrics], OF_A_LIST)
 
 
 def router(services: Services) -> APIRouter:
@@ -64,6 +71,18 @@ def router(services: Services) -> APIRouter:
     async def metrics() -> Response:
         """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)
+
+    @routes.get("/metrics/recent", responses=_RECENT, dependencies=doors)
+    async def recent() -> JSONResponse:
+        """Return what the page draws the load from: some metrics of the last two minutes, summed
+        over models and replicas.
+        """
+        now = time.time()
+        readings: list[RecentMetrics] = [
+            {"seconds_ago": now - each.seconds, "metrics": each.text}
+            for each in await services.recent_metrics()
+        ]
+        return JSONResponse(readings)
 
     if services.operators:
         _add_changes(routes, services.operators, services.limits)

@@ -18,7 +18,6 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.api.http.protocol import ENDS
-from serving.deployments.metrics import Exposed
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
@@ -168,15 +167,16 @@ async def _cards(handle: DeploymentHandle) -> list[ModelCard]:
         return []
 
 
-async def all_expositions(applications: Applications, timeout_seconds: float) -> list[Exposed]:
-    """Return the metrics of every replica of every group that answers in time."""
+async def answers_of_all(
+    applications: Applications, timeout_seconds: float, method: str
+) -> list[Any]:
+    """Call a method of every replica of every group; return the answers that come in time."""
     running = await applications.running()
     answers = await asyncio.gather(
-        *(_broadcast(name, timeout_seconds, "own_exposition") for name in running),
-        return_exceptions=True,
+        *(_broadcast(name, timeout_seconds, method) for name in running), return_exceptions=True
     )
     groups = (group for group in answers if isinstance(group, list))
-    return [each for group in groups for each in group if isinstance(each, Exposed)]
+    return [each for group in groups for each in group if not isinstance(each, BaseException)]
 
 
 async def ask_all(

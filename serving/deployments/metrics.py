@@ -2,22 +2,29 @@
 
 Each replica writes its metrics to a file in the run folder every few seconds and before each
 answer, so that counters do not go back when a process ends. What it counted after the last write is
-lost. A replica that does not answer is treated as ended.
+lost. A replica that does not answer is treated as ended. What the page draws is also kept in memory
+for two minutes.
 """
 
 import hashlib
 import os
 import re
 import threading
+import time
 import urllib.request
-from collections.abc import Callable, Sequence, Set
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+
+from serving.metrics import Reading, charted
 
 METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
 PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
 _WRITE_SECONDS = 5.0
+_KEPT_SECONDS = 120.0
 _MAX_ENDED = 32  # replicas that end again and again must fill neither the disk nor `/metrics`
 _RUNNING, _LOST = b"attendant_requests_running", b"attendant_requests_lost"
 _START_OF_BLOCK = re.compile(rb"(?m)^(?=# HELP )")
@@ -59,16 +66,17 @@ class Exposed:
 class ReplicaMetrics:
     """The metrics of one replica, and those of other replicas that have ended.
 
-    folder: where the files are; None, as on a cluster, keeps nothing.
+    folder: where the files are; None, as on a cluster, keeps no files.
     """
 
     def __init__(self, folder: Path | None, replica: str, exposition: Callable[[], bytes]) -> None:
         self._folder, self._replica, self._exposition = folder, replica, exposition
         self._lock = threading.Lock()
         self._ends = threading.Event()
+        self._recent: deque[Reading] = deque(maxlen=round(_KEPT_SECONDS / _WRITE_SECONDS) + 1)
         if folder is not None:
             folder.mkdir(exist_ok=True)
-            threading.Thread(target=self._write_regularly, name="metrics", daemon=True).start()
+        threading.Thread(target=self._read_regularly, name="metrics", daemon=True).start()
 
     def exposed(self) -> Exposed:
         """Write the metrics to this replica's file, then return them."""
@@ -95,9 +103,15 @@ class ReplicaMetrics:
         self._ends.set()
         self.exposed()
 
-    def _write_regularly(self) -> None:
-        while not self._ends.wait(_WRITE_SECONDS):
-            self.exposed()
+    def recent(self) -> list[Reading]:
+        """Return what charts are drawn from, every five seconds of the last two minutes."""
+        return [*self._recent]
+
+    def _read_regularly(self) -> None:
+        """Read at the same seconds of the clock as all other replicas, so that readings add up."""
+        while not self._ends.wait(_WRITE_SECONDS - time.time() % _WRITE_SECONDS):
+            seconds = time.time() // _WRITE_SECONDS * _WRITE_SECONDS
+            self._recent.append(Reading(seconds, charted(self.exposed().text.decode())))
 
     @staticmethod
     def _write(path: Path, text: bytes) -> None:
@@ -110,6 +124,12 @@ def replica_metrics(replica: str, exposition: Callable[[], bytes]) -> ReplicaMet
     """Return the metrics of a replica, whose folder the environment names."""
     folder = os.environ.get(METRICS_FOLDER)
     return ReplicaMetrics(Path(folder) if folder else None, replica, exposition)
+
+
+def added(readings: Iterable[Reading]) -> list[Reading]:
+    """Return the sums of the readings of several replicas, oldest first."""
+    by_time = groupby(sorted(readings), key=lambda reading: reading.seconds)
+    return [Reading(seconds, charted("".join(each.text for each in of))) for seconds, of in by_time]
 
 
 def lasting(text: bytes) -> bytes:

@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import aclosing, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.forwarding import (
     Applications,
     ServerCatalog,
-    all_expositions,
+    answers_of_all,
     running_applications,
     serializable_errors,
 )
@@ -28,7 +29,13 @@ from serving.deployments.loaded_models import (
     ServerChanges,
     changes_lock,
 )
-from serving.deployments.metrics import Exposed, merged, proxy_exposition, replica_metrics
+from serving.deployments.metrics import (
+    Exposed,
+    added,
+    merged,
+    proxy_exposition,
+    replica_metrics,
+)
 from serving.deployments.patches import apply_patches
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats
@@ -36,7 +43,7 @@ from serving.engine.runtime.planning import CpuBudget
 from serving.engine.worker import FairShare
 from serving.engine_metrics import EngineMetrics
 from serving.keys import KeyRing, key_ring
-from serving.metrics import Metrics
+from serving.metrics import Metrics, Reading
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.loading import LoadedModel, load_model
@@ -88,6 +95,7 @@ class Replica:
                 self._group.state_dir or default_state_dir(),
                 document_limits=self._group.documents,
                 max_wait_seconds=self._group.max_wait_seconds,
+                recent_metrics=self._recent_metrics,
             )
         )
         app.openapi()  # before the first request: it takes a second
@@ -141,6 +149,9 @@ class Replica:
 
     async def own_exposition(self) -> Exposed:
         return await asyncio.to_thread(self._kept_metrics.exposed)
+
+    async def own_recent_metrics(self) -> list[Reading]:
+        return self._kept_metrics.recent()
 
     async def prepare(self, bundle: Path) -> ModelCard:
         with serializable_errors():
@@ -205,9 +216,18 @@ class Replica:
         """Return the metrics of all replicas, of ended ones, and of HAProxy; if no replica answers,
         of this one.
         """
-        answers = await all_expositions(self._applications, _METRICS_TIMEOUT_SECONDS)
+        answers: list[Exposed] = await answers_of_all(
+            self._applications, _METRICS_TIMEOUT_SECONDS, "own_exposition"
+        )
         answers = answers or [await self.own_exposition()]
         return await asyncio.to_thread(self._merged, answers)
+
+    async def _recent_metrics(self) -> list[Reading]:
+        """Return what charts are drawn from, of the last two minutes, of all living replicas."""
+        answers: list[list[Reading]] = await answers_of_all(
+            self._applications, _METRICS_TIMEOUT_SECONDS, "own_recent_metrics"
+        )
+        return await asyncio.to_thread(added, chain.from_iterable(answers))
 
     def _merged(self, answers: list[Exposed]) -> bytes:
         living = [answer.text for answer in answers]

@@ -253,7 +253,10 @@ class Documents:
             raise DocumentsFull
         name, path = document.name, self._source(document.id, document.name)
         self.folder.copy(file, path)
-        fragments = read_document(path, name, language).fragments
+        try:
+            fragments = read_document(path, name, language).fragments
+        except RequestError as error:  # the client knows the file by its own name
+            raise error.with_value(name) if error.value == path.name else error from None
         texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]
         if sum(map(len, texts)) > self._limits.max_characters:
             message = f"has more than {self._limits.max_characters} characters"

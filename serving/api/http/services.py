@@ -11,7 +11,7 @@ from serving.jobs.documents import Documents
 from serving.jobs.queue import JobQueue
 from serving.keys import KeyRing
 from serving.language_detection import Identifier
-from serving.metrics import Metrics
+from serving.metrics import Metrics, Reading
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
@@ -41,6 +41,10 @@ class Operators:
     loader: Loader
 
 
+async def _no_readings() -> list[Reading]:
+    return []
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of a server.
@@ -52,6 +56,7 @@ class Services:
     tracing: None if no spans are exported.
     max_wait_seconds: longest time that a request may wait to be read; None is no limit.
     state_dir: the folder for jobs, glossaries and quotas.
+    recent_metrics: returns readings of the last two minutes, oldest first, see `charted`.
     """
 
     catalog: Catalog
@@ -68,6 +73,7 @@ class Services:
     identifier: Identifier = field(default_factory=Identifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
+    recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
 
     @cached_property
     def jobs(self) -> JobQueue:

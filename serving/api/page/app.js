@@ -3,11 +3,12 @@
 import { whenBack } from "./common/connection.js";
 import { byId, withArrows } from "./common/elements.js";
 import { get, keepKey, shownKey } from "./common/server.js";
+import { beginComparing, offerComparers } from "./compare/compare.js";
 import { offerLanguages } from "./translate/languages.js";
 import { offerHeads } from "./translate/heads.js";
 import { beginTranslating } from "./translate/translate.js";
-import { showLoad } from "./watch/load.js";
-import { showModels } from "./watch/models.js";
+import { beginLoad, showLoad } from "./watch/load.js";
+import { beginModels, showModels } from "./watch/models.js";
 import { offerParameters } from "./write/parameters.js";
 import { beginWriting, offerWriters } from "./write/write.js";
 
@@ -37,7 +38,7 @@ function beginTabs() {
     tab.addEventListener("click", choose);
     tab.addEventListener("focus", choose);
   }
-  withArrows(document.querySelector("[role=tablist]"), "[role=tab]");
+  withArrows(document.querySelector("[role=tablist]"), "[role=tab]:not([hidden])");
   addEventListener("hashchange", () => show(tabOfAddress()));
   show(tabOfAddress());
 }
@@ -57,11 +58,15 @@ async function loadAll() {
   offerHeads(models);
   await offerLanguages(settings, models);
   offerWriters(models);
+  offerComparers(models);
 }
 
-beginTabs();
 beginKey();
 beginTranslating();
 beginWriting();
+beginComparing();
+beginModels();
+beginLoad();
+beginTabs();
 whenBack(loadAll);
 loadAll();

@@ -228,8 +228,8 @@ class Package:
                 self._entries = {entry.filename: entry for entry in archive.infolist()}
                 _check(archive)
         except _DAMAGE as error:
-            message = f"is no whole ZIP archive, as its format asks for: {error}"
-            raise RequestError("file", path.name, message) from None
+            message = "is damaged, or not what its name says: it is no whole ZIP archive"
+            raise RequestError("file", path.name, message) from error
 
     @property
     def names(self) -> list[str]:
@@ -237,7 +237,8 @@ class Package:
 
     def read(self, name: str) -> bytes:
         if name not in self._entries:
-            raise RequestError("file", name, "is missing in the archive")
+            message = f"is damaged, or not what its name says: {name} is missing in it"
+            raise RequestError("file", self._path.name, message)
         with zipfile.ZipFile(self._path) as archive:
             return archive.read(name)
 

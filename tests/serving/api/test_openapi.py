@@ -59,6 +59,7 @@ OPERATIONS = [
     "GET /health",
     "GET /ready",
     "GET /metrics",
+    "GET /metrics/recent",
     "GET /v1/files",
     "POST /v1/files",
     "GET /v1/files/{file_id}",

@@ -1,14 +1,16 @@
 """Metrics of replicas that have ended: what was seen once is never taken back."""
 
 import os
+import time
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.deployments.metrics import ReplicaMetrics, merged, selected_metrics
+from serving.deployments.metrics import ReplicaMetrics, added, merged, selected_metrics
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine_metrics import EngineMetrics
-from serving.metrics import Metrics, Outcome
+from serving.metrics import Metrics, Outcome, Reading, charted
 from serving.request import FinishedEvent, FinishReason, Hypothesis, Tokens
 
 
@@ -55,6 +57,43 @@ def test_without_a_folder_nothing_is_kept() -> None:
     metrics = Metrics("a")
     alone = ReplicaMetrics(None, "a", metrics.exposition)
     assert alone.exposed().replica == "a" and alone.of_ended_replicas(set()) == []
+
+
+def test_what_charts_need_is_summed_over_models_and_replicas() -> None:
+    texts = []
+    for name in ("a", "b"):
+        metrics = Metrics(name)
+        for model in ("m", "n"):
+            metrics.started(model, "openai")
+            metrics.ended(model, "openai", Outcome.SUCCESS, 0.1)
+        metrics.started("m", "libretranslate")
+        texts.append(charted(metrics.exposition().decode()))
+
+    readings = [Reading(10.0, texts[0]), Reading(5.0, texts[0]), Reading(10.0, texts[1])]
+    first, second = added(readings)
+
+    assert (first.seconds, second.seconds) == (5.0, 10.0)
+    lines = dict(line.rsplit(" ", 1) for line in second.text.splitlines())
+    assert lines['attendant_requests_total{outcome="success"}'] == "4"
+    assert lines["attendant_requests_running{}"] == "2"
+    buckets = {name: value for name, value in lines.items() if "bucket" in name}
+    assert buckets['attendant_request_seconds_bucket{le="0.05"}'] == "0"
+    assert buckets['attendant_request_seconds_bucket{le="+Inf"}'] == "4"
+    assert len(lines) == len(buckets) + 2
+
+
+def test_replicas_read_at_the_same_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.deployments.metrics._WRITE_SECONDS", 0.25)
+    keeping = [replica(tmp_path, name)[1] for name in ("a", "b")]
+    deadline = time.monotonic() + 60
+    while min(len(each.recent()) for each in keeping) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    seconds = [{reading.seconds for reading in each.recent()} for each in keeping]
+    assert all(second % 0.25 == 0 for second in set.union(*seconds))
+    assert len(set.intersection(*seconds)) > 0
+    for each in keeping:
+        each.end()
 
 
 def test_haproxys_queue_is_told_and_not_all_else() -> None:

@@ -14,7 +14,9 @@ export class Heads {
       const picked = event.target.closest("button");
       if (picked) choose(picked.dataset.layer, picked.dataset.head);
     });
-    DARK.addEventListener("change", () => this.place.isConnected && this.paint());
+    const repaint = () => { if (this.place.isConnected && this.weights) this.paint(); };
+    DARK.addEventListener("change", repaint);
+    addEventListener("themechange", repaint);
   }
 
   begin(weights) {

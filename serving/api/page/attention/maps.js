@@ -14,9 +14,9 @@ export const weightsOf = ({ kind, layers, heads, row_tokens, column_tokens, weig
   weights: Float32Array.from(weights.flat(3)),
 });
 
-// A piece that begins a word has a low line, as SentencePiece writes it.
+// Tokens without text are named by what they are for.
 function named(token, place, tokens, kind) {
-  if (token) return token.replaceAll(" ", "▁").replaceAll("\n", "⏎");
-  if (place === 0 && kind === "decoder") return "<start>";
-  return place === tokens.length - 1 ? "<end>" : "<tag>";
+  if (token) return token.replaceAll("\n", "⏎");
+  if (place === 0 && kind === "decoder") return "start";
+  return place === tokens.length - 1 ? "end" : "language";
 }

@@ -37,7 +37,7 @@ export function openAlternatives(word) {
 
 export function offer(word, ways, choose) {
   if (asked !== word) return;
-  const none = element("p", { className: "note", textContent: "There are no others." });
+  const none = element("p", { className: "note", textContent: "The model sees no other likely way." });
   const buttons = ways.map(({ shown, text }, number) => {
     const button = element("button", { type: "button", textContent: shown, tabIndex: number ? -1 : 0 });
     button.setAttribute("role", "menuitem");

@@ -1,9 +1,9 @@
 // Shows which words of the source a word of the translation attends to.
 
-import { byId, element } from "../common/elements.js";
+import { byId } from "../common/elements.js";
+import { clearMarks, showMarks } from "./marks.js";
 import { places } from "./words.js";
 
-export const nameOfSource = (word) => word || "(end)";
 export const percent = (weight) => `${Math.round(100 * weight)}\u00a0%`;
 
 // Returns the numbers of the map's target words within [start, end] of the target.
@@ -13,30 +13,30 @@ export function rowsAt(map, target, start, end) {
     .filter((number) => number >= 0);
 }
 
-export function showAttention(word, map, rows) {
+// sentence: of the source, {source, start}, and where it starts in the text.
+export function showAttention(word, map, rows, { source, start }) {
   if (!rows.length) return clearAttention(`${word}: was taken over from the text`);
   const weights = meansOver(map, rows);
-  const names = map.source_words.map(nameOfSource);
-  const shown = names.flatMap((textContent, number) => {
-    const span = element("span", { textContent });
-    span.style.setProperty("--weight", weights[number].toFixed(3));
-    return [span, " "];
-  });
-  byId("attention").replaceChildren(...shown);
-  byId("attention-status").textContent = `${word}: ${heaviest(names, weights).join(", ")}`;
+  const found = places(map.source_words, source)
+    .map((place, number) => place && { start: start + place[0], end: start + place[1], weight: weights[number] })
+    .filter(Boolean);
+  showMarks(found);
+  byId("attention-status").textContent = `${word}: ${heaviest(map.source_words, weights).join(", ")}`;
   return undefined;
 }
 
 const meansOver = (map, rows) => map.source_words.map((_, column) =>
   rows.reduce((total, row) => total + map.word_weights[row][column], 0) / rows.length);
 
+// What is not on a word, but on the sentence's end, has no name.
 const heaviest = (names, weights) => names
   .map((name, number) => [name, weights[number]])
+  .filter(([name]) => name)
   .sort(([, one], [, other]) => other - one)
   .slice(0, 3)
   .map(([name, weight]) => `${name} ${percent(weight)}`);
 
 export function clearAttention(text = "") {
-  byId("attention").replaceChildren();
+  clearMarks();
   byId("attention-status").textContent = text;
 }

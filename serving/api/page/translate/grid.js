@@ -2,7 +2,8 @@
 // for each of the source. It is a table, so a screen reader reads it as one.
 
 import { byId, element } from "../common/elements.js";
-import { nameOfSource, percent } from "./attention.js";
+import { percent } from "./attention.js";
+import { savePicture } from "./picture.js";
 
 const MOST_CELLS = 10_000;
 const CAPTION = "How much of each word of the translation, a row, came from each word of the text, a column";
@@ -22,11 +23,13 @@ export function beginGrid(opened) {
     });
   }
   grid.addEventListener("keydown", move);
+  byId("save-picture").addEventListener("click", () => savePicture(named(drawn), "attention.png"));
 }
 
 export function clearGrid() {
   drawn = null;
   byId("grid").replaceChildren();
+  byId("save-picture").disabled = true;
   byId("grid-status").textContent = "";
 }
 
@@ -44,7 +47,8 @@ export function drawGrid(map) {
 
 function putInPlace(map) {
   drawn = map;
-  byId("grid").append(tableOf(map));
+  byId("grid").append(tableOf(named(map)));
+  byId("save-picture").disabled = false;
   byId("grid").querySelector("[data-text]")?.setAttribute("tabindex", 0);
 }
 
@@ -53,16 +57,20 @@ export function markRows(rows) {
   lines.forEach((line, number) => line.classList.toggle("here", rows.includes(number)));
 }
 
-function tableOf({ source_words, target_words, word_weights }) {
-  const names = source_words.map(nameOfSource);
-  const columns = names.map((name) => heading("col", name));
-  const rows = target_words.map((word, number) =>
-    element("tr", {}, heading("row", word), ...names.map((name, column) => cell(word, name, word_weights[number][column]))));
+// The end of a sentence has no name, and no column.
+function named({ source_words, target_words: rows, word_weights }) {
+  const hasName = (_, column) => Boolean(source_words[column]);
+  return { rows, columns: source_words.filter(Boolean), weights: word_weights.map((row) => row.filter(hasName)) };
+}
+
+function tableOf({ rows, columns, weights }) {
+  const lines = rows.map((word, row) =>
+    element("tr", {}, heading("row", word), ...columns.map((name, column) => cell(word, name, weights[row][column]))));
   const corner = element("td", { className: "corner" });
   return element("table", {},
     element("caption", { className: "hidden", textContent: CAPTION }),
-    element("thead", {}, element("tr", {}, corner, ...columns)),
-    element("tbody", {}, ...rows));
+    element("thead", {}, element("tr", {}, corner, ...columns.map((name) => heading("col", name)))),
+    element("tbody", {}, ...lines));
 }
 
 const heading = (scope, textContent) => element("th", { scope, textContent });

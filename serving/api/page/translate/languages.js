@@ -6,6 +6,10 @@ import { get, showingErrors } from "../common/server.js";
 const AUTO = ["auto", "Detect language"];
 
 let languages = [];
+let limit = Infinity;
+
+// Of one request, as the server says.
+export const mostCharacters = () => limit;
 
 // changed: is called when somebody has chosen otherwise.
 export function beginLanguages(changed) {
@@ -22,6 +26,7 @@ export async function offerLanguages(settings, models) {
   const translators = models.filter((model) => model.task === "translate");
   fillSelect(byId("translator"), [["", "Any model"], ...translators.map(({ id }) => [id, id])]);
   offerTargets(byId("target").value || settings?.language.target.code);
+  limit = settings?.charLimit > 0 ? settings.charLimit : Infinity;
   byId("formats").textContent = settings?.supportedFilesFormat.join(" ") ?? "";
   byId("file").accept = settings?.supportedFilesFormat.join(",") ?? "";
 }
@@ -47,6 +52,13 @@ export function nameOf(code) {
 export function chosen() {
   const model = byId("translator").value;
   return { source: byId("source").value, target: byId("target").value, ...(model && { model }) };
+}
+
+// Languages that are not offered any more stay as they are.
+export function choose({ source, target }) {
+  const offers = (name, value) => [...byId(name).options].some((option) => option.value === value);
+  if (offers("source", source)) byId("source").value = source;
+  offerTargets(target);
 }
 
 // Offers to swap where there is a way back; of an unknown source, where there is any.

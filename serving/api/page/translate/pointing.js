@@ -6,10 +6,11 @@ import { beginAlternatives, closeAlternatives, offer, openAlternatives } from ".
 import { clearAttention, rowsAt, showAttention } from "./attention.js";
 import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
 import { beginHeads, clearHeads, showHeads } from "./heads.js";
+import { beginMarks } from "./marks.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
-const HELP = "Point at a word of the translation to see which words it was made from.";
+const HELP = "Point at a word of the translation: the words that it was made from light up in the text.";
 
 let shown = null; // a translation
 let pointed = null; // the sentence that was pointed at last
@@ -29,6 +30,7 @@ export function beginWords() {
     findOthers(word);
   }));
   beginAlternatives();
+  beginMarks();
   beginGrid(() => drawSentence());
   beginHeads(showSentenceHeads);
 }
@@ -75,7 +77,7 @@ async function attend(word) {
     const map = await shown.mapOf(sentence);
     if (!word.isConnected || !word.matches(":hover, :focus")) return;
     const rows = rowsAt(map, sentence.target, Number(word.dataset.start), Number(word.dataset.end));
-    showAttention(word.textContent, map, rows);
+    showAttention(word.textContent, map, rows, sentence);
     pointed = sentence;
     showSentenceHeads();
     if (await drawSentence()) markRows(rows);

@@ -1,11 +1,15 @@
 // Translates while somebody types.
 
 import { whenBack } from "../common/connection.js";
+import { copied } from "../common/clipboard.js";
 import { byId } from "../common/elements.js";
+import { History } from "../common/history.js";
 import { stream, showingErrors, Unreachable } from "../common/server.js";
+import { offerSnippet } from "../common/snippets.js";
 import { closeAlternatives } from "./alternatives.js";
 import { beginDocuments } from "./documents.js";
-import { beginLanguages, chosen, nameOf, swap } from "./languages.js";
+import { beginLanguages, choose, chosen, mostCharacters, nameOf, swap } from "./languages.js";
+import { clearMarks } from "./marks.js";
 import { beginWords, hideWords, shownText, showWords } from "./pointing.js";
 import { glossaryOf } from "./words.js";
 
@@ -15,25 +19,44 @@ let waiting = null;
 let running = new AbortController();
 let wasUnreachable = false;
 let detected = ""; // the language of the text that is translated
+let history = null;
 
 export function beginTranslating() {
   for (const id of ["text", "glossary"]) byId(id).addEventListener("input", soon);
+  byId("text").addEventListener("input", showCount);
   byId("text").addEventListener("keydown", (event) => { if (event.key === "Escape") stop(); });
   byId("clear-text").addEventListener("click", () => setText(""));
   byId("swap").addEventListener("click", () => { swap(detected); setText(shownText()); });
   byId("stop-translating").addEventListener("click", stop);
-  byId("copy").addEventListener("click", copy);
+  byId("copy").addEventListener("click", () => copied(byId("copy"), shownText(), byId("translation")));
   beginLanguages(soon);
   beginWords();
   beginDocuments(chosen);
+  history = new History("translate", (entry) => { choose(entry); setText(entry.text); });
+  offerSnippet(byId("translate"), "Translate this text from a program", () => ({ path: "translate", body: request() }));
+  offerSnippet(byId("translate"), "Translate a document from a program", () => ({
+    path: "translate_file", form: { file: "@report.docx", source: chosen().source, target: chosen().target },
+  }));
   whenBack(() => { if (wasUnreachable) soon(); });
 }
 
 function setText(text) {
   byId("text").value = text;
   byId("text").focus();
+  clearMarks();
+  showCount();
   soon();
 }
+
+// Counts code points, as the server does.
+function showCount() {
+  const count = [...byId("text").value].length;
+  const most = mostCharacters();
+  const written = (number) => number.toLocaleString("en");
+  byId("count").textContent = count ? `${written(count)}${count > most / 2 ? ` of ${written(most)}` : ""} characters` : "";
+}
+
+const request = () => ({ q: byId("text").value, ...chosen(), ...terms() });
 
 function soon() {
   clearTimeout(waiting);
@@ -54,10 +77,9 @@ async function translate() {
   const { signal } = running;
   wasUnreachable = false;
   closeAlternatives(false);
-  const text = byId("text").value;
   await showingErrors(byId("translate-error"), async () => {
-    if (!text.trim()) return showNothing();
-    return follow({ q: text, ...chosen(), ...terms() }, signal).catch(noted);
+    if (!byId("text").value.trim()) return showNothing();
+    return follow(request(), signal).catch(noted);
   });
   if (!signal.aborted) setBusy(false);
 }
@@ -101,17 +123,10 @@ function finish(request, answer, sentences) {
   byId("detected").textContent = described(answer);
   byId("translate-status").textContent = answer.translatedText;
   showWords(request, detected, whole);
+  history.add({ text: request.q, source: request.source, target: request.target });
 }
 
 function described({ detectedLanguage, pivot }) {
   const found = detectedLanguage && `${nameOf(detectedLanguage.language)}, ${Math.round(detectedLanguage.confidence)} % certain`;
   return [found, pivot && `by two models, through ${nameOf(pivot)}`].filter(Boolean).join("; ");
-}
-
-// Without TLS, or without leave, a browser gives pages no clipboard: then the text is selected.
-async function copy() {
-  getSelection().selectAllChildren(byId("translation"));
-  const isCopied = await navigator.clipboard?.writeText(shownText()).then(() => true, () => false);
-  byId("copy").textContent = isCopied ? "Copied" : "Selected";
-  setTimeout(() => { byId("copy").textContent = "Copy"; }, 2000);
 }

@@ -7,13 +7,14 @@ import { sentencesOf } from "./words.js";
 const MOST_ALTERNATIVES = 6;
 
 export class Translation {
-  // source: the language of the text. sentences: {source, target, map, heads} of each. source, map
-  // (its attention) and heads (the same by layer and head) are null until they are asked for.
+  // source: the language of the text. sentences: {source, start, target, map, heads} of each: its
+  // source, where that starts in the text, its translation, its attention, and that by layer and
+  // head. All but target are null until they are asked for.
   constructor(request, source, targets) {
     this.request = request;
     this.source = source;
-    this.sentences = targets.map((target) => ({ source: null, target, map: null, heads: null }));
-    if (targets.length === 1) this.sentences[0].source = request.q;
+    this.sentences = targets.map((target) => ({ source: null, start: null, target, map: null, heads: null }));
+    if (targets.length === 1) Object.assign(this.sentences[0], { source: request.q, start: 0 });
     this.reading = null;
   }
 
@@ -33,9 +34,12 @@ export class Translation {
     const { attention } = await post("translate", { ...request, source, return_attention: true });
     const sources = sentencesOf(request.q, attention.map((each) => each.source_words));
     if (attention.length !== sentences.length) throw new Error("Which words came of which is not known here.");
+    let start = 0;
     attention.forEach((map, number) => {
-      sentences[number].source = sources[number].trim();
+      const source = sources[number];
+      Object.assign(sentences[number], { source: source.trim(), start: start + source.search(/\S|$/) });
       sentences[number].map ??= map;
+      start += source.length;
     });
   }
 

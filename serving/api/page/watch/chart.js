@@ -2,7 +2,7 @@
 
 import { element } from "../common/elements.js";
 
-const MOST_POINTS = 60;
+const SECONDS = 120;
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 100;
 const HEIGHT = 40;
@@ -22,20 +22,26 @@ export class Chart {
       return { unit, value, number, line, points: [] };
     });
     this.top = element("small");
-    place.append(element("article", { className: "card" }, element("h2", {}, title, this.top), numbers, picture));
+    this.card = element("article", { className: "card idle" }, element("h2", {}, title, this.top), numbers, picture);
+    place.append(this.card);
   }
 
-  add(readings) {
+  clear() {
+    for (const each of this.lines) each.points = [];
+  }
+
+  // at: seconds of a clock.
+  add(readings, at) {
     for (const each of this.lines) {
       const latest = each.value(readings);
-      each.points.push(latest);
-      each.points.splice(0, each.points.length - MOST_POINTS);
+      each.points = [...each.points, [at, latest]].filter(([then]) => then > at - SECONDS);
       each.number.textContent = latest === null ? NONE : written(latest) + each.unit;
     }
-    const known = this.lines.flatMap(({ points }) => points).filter(Number.isFinite);
+    const known = this.lines.flatMap(({ points }) => points.map(([, value]) => value)).filter(Number.isFinite);
     const top = Math.max(...known, 0);
     this.top.textContent = top ? `up to ${written(top)}` : "";
-    for (const { line, points } of this.lines) line.setAttribute("points", placed(points, top || 1));
+    this.card.classList.toggle("idle", !top);
+    for (const { line, points } of this.lines) line.setAttribute("points", placed(points, at, top || 1));
   }
 }
 
@@ -51,11 +57,9 @@ function written(value) {
 }
 
 // The newest point is at the right; a value that is not there is drawn on the floor.
-function placed(points, top) {
-  const step = WIDTH / (MOST_POINTS - 1);
-  const first = WIDTH - step * (points.length - 1);
+function placed(points, now, top) {
   return points
-    .map((value) => (Number.isFinite(value) ? value : 0))
-    .map((value, number) => `${(first + step * number).toFixed(2)},${(HEIGHT * (1 - value / top)).toFixed(2)}`)
+    .map(([at, value]) => [WIDTH * (1 - (now - at) / SECONDS), Number.isFinite(value) ? value : 0])
+    .map(([x, value]) => `${x.toFixed(2)},${(HEIGHT * (1 - value / top)).toFixed(2)}`)
     .join(" ");
 }

@@ -1,7 +1,9 @@
-// Draws what the server has to do, and how long it takes, from its metrics.
+// Draws what the server has to do, and how long it takes, from its metrics. The server keeps those
+// of the last two minutes.
 
 import { byId } from "../common/elements.js";
-import { getText, showingErrors } from "../common/server.js";
+import { get, getText, showingErrors } from "../common/server.js";
+import { offerSnippet } from "../common/snippets.js";
 import { Chart } from "./chart.js";
 import { quantile, rate, samplesOf, sum } from "./metrics.js";
 
@@ -38,23 +40,36 @@ let timer = null;
 let latest = null;
 let charts = [];
 
-export function showLoad(isShown) {
+export function beginLoad() {
+  charts = Object.entries(CHARTS).map(([title, lines]) => new Chart(byId("charts"), title, lines));
+  offerSnippet(byId("load"), "Read the metrics from a program", () => ({ path: "metrics" }));
+}
+
+export async function showLoad(isShown) {
   clearInterval(timer);
-  latest = null;
   if (!isShown) return;
-  if (!charts.length) charts = Object.entries(CHARTS).map(([title, lines]) => new Chart(byId("charts"), title, lines));
   timer = setInterval(read, SECONDS * 1000);
+  const readings = await showingErrors(byId("load-error"), () => get("metrics/recent"));
+  const now = performance.now() / 1000;
+  latest = null;
+  for (const chart of charts) chart.clear();
+  for (const { seconds_ago: ago, metrics } of readings ?? []) add(metrics, now - ago);
+  latest = null; // what comes next also counts processes that have ended
   read();
 }
 
 async function read() {
   if (document.hidden) return;
   const text = await showingErrors(byId("load-error"), () => getText("metrics"));
-  if (text === undefined) return;
-  const now = { samples: samplesOf(text), at: performance.now() };
+  if (text !== undefined) add(text, performance.now() / 1000);
+}
+
+// at: seconds of this page's clock.
+function add(text, at) {
+  const now = { samples: samplesOf(text), at };
   if (latest) {
-    const readings = { now: now.samples, then: latest.samples, seconds: (now.at - latest.at) / 1000 };
-    for (const chart of charts) chart.add(readings);
+    const readings = { now: now.samples, then: latest.samples, seconds: at - latest.at };
+    for (const chart of charts) chart.add(readings, at);
   }
   latest = now;
 }

@@ -3,8 +3,13 @@
 import { byId, element } from "../common/elements.js";
 import { get, showingErrors } from "../common/server.js";
 import { elementsOf } from "../common/markdown.js";
+import { offerSnippet } from "../common/snippets.js";
 
 const names = new Intl.DisplayNames("en", { type: "language" });
+
+export function beginModels() {
+  offerSnippet(byId("models"), "List the models from a program", () => ({ path: "v1/models" }));
+}
 
 export async function showModels() {
   const listed = await showingErrors(byId("models-error"), () => get("v1/models"));

@@ -1,4 +1,4 @@
-// Offers all parameters that the server's own description of its requests has.
+// Offers all parameters with an effect that the server's own description of its requests has.
 
 import { byId, element } from "../common/elements.js";
 import { get, Refused } from "../common/server.js";
@@ -20,14 +20,13 @@ export async function offerParameters() {
   const first = byPlace(true).sort((one, other) => FIRST.indexOf(one.name) - FIRST.indexOf(other.name));
   byId("parameters").append(...first.map(({ place }) => place));
   byId("more-parameters").append(...byPlace(false).map(({ place }) => place));
-  beginHelp();
 }
 
 function fieldsOf(schemas) {
   const found = new Map();
   for (const [mode, schemaName] of Object.entries(SCHEMAS)) {
     for (const [name, schema] of Object.entries(schemas[schemaName].properties)) {
-      if (OWN.has(name)) continue;
+      if (OWN.has(name) || schema.description.includes("Without effect")) continue;
       if (!found.has(name)) found.set(name, { name, schema, modes: [] });
       found.get(name).modes.push(mode);
     }
@@ -36,23 +35,25 @@ function fieldsOf(schemas) {
 }
 
 function made(field) {
-  const input = inputFor(field.name, field.schema);
-  const label = element("label", { htmlFor: field.name, textContent: field.name });
-  return { ...field, input, place: element("div", {}, label, input) };
+  const { name, schema } = field;
+  const input = inputFor(name, schema);
+  const label = element("label", { htmlFor: name, textContent: name });
+  const help = element("small", { id: `${name}-help`, textContent: schema.description.replaceAll("`", "") });
+  input.setAttribute("aria-describedby", help.id);
+  return { ...field, input, place: element("div", {}, label, input, help) };
 }
 
 const typesOf = (schema) => [schema.type, ...(schema.anyOf ?? []).map(({ type }) => type)].filter(Boolean);
 
 function inputFor(id, schema) {
   const types = typesOf(schema);
-  const title = schema.description ?? "";
   const values = schema.enum ?? (types.includes("boolean") ? [true, false] : null);
   if (values) {
     const options = [["", `default: ${schema.default}`], ...values.map((value) => [JSON.stringify(value), `${value}`])];
-    return element("select", { id, title }, ...options.map(([value, textContent]) => element("option", { value, textContent })));
+    return element("select", { id }, ...options.map(([value, textContent]) => element("option", { value, textContent })));
   }
   const isNumber = types.some((type) => type === "number" || type === "integer");
-  return element("input", { id, title, autocomplete: "off", spellcheck: false, ...(isNumber ? numeric(schema) : { type: "text" }) });
+  return element("input", { id, autocomplete: "off", spellcheck: false, ...(isNumber ? numeric(schema) : { type: "text" }) });
 }
 
 const numeric = ({ minimum, maximum }) => ({ type: "number", step: "any", min: minimum ?? "", max: maximum ?? "" });
@@ -82,13 +83,5 @@ function valueOf(name, schema, input) {
     return JSON.parse(input.value);
   } catch {
     throw new Refused(`${name}: ${input.value} is no JSON.`);
-  }
-}
-
-function beginHelp() {
-  for (const name of ["focusin", "mouseover"]) {
-    byId("parameter-details").addEventListener(name, (event) => {
-      if (event.target.title) byId("parameter-help").textContent = event.target.title;
-    });
   }
 }

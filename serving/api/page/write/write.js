@@ -1,8 +1,11 @@
 // Completes texts and chats, token by token.
 
+import { copied } from "../common/clipboard.js";
 import { byId, element, fillSelect } from "../common/elements.js";
+import { History } from "../common/history.js";
 import { elementsOf } from "../common/markdown.js";
 import { stream, showingErrors } from "../common/server.js";
+import { offerSnippet } from "../common/snippets.js";
 import { AttentionView } from "../attention/view.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
 import { parameters, showParameters } from "./parameters.js";
@@ -18,6 +21,7 @@ let messages = []; // of the chat so far
 let latest = null; // the last question of the chat and what shows it: {content, shown}
 let models = [];
 let view = null;
+let history = null;
 
 export function beginWriting() {
   const form = byId("write-form");
@@ -33,20 +37,21 @@ export function beginWriting() {
   byId("clear").addEventListener("click", clear);
   byId("again").addEventListener("click", () => { if (askAgain()) form.requestSubmit(); });
   byId("edit").addEventListener("click", () => { if (askAgain()) byId("prompt").focus(); });
-  byId("copy-answer").addEventListener("click", () => navigator.clipboard.writeText(messages.at(-1).content));
+  byId("copy-answer").addEventListener("click", () => copied(byId("copy-answer"), messages.at(-1).content, latest.shown[1]));
   byId("logprobs").addEventListener("change", () => byId("legend").classList.toggle("invisible", !byId("logprobs").checked));
   byId("writer").addEventListener("change", offerModes);
   byId("show-attention").addEventListener("change", showMode);
   for (const each of document.getElementsByName("mode")) each.addEventListener("change", showMode);
   beginTokens(byId("written"));
   view = new AttentionView(byId("written-attention"));
+  history = new History("write", ({ text }) => { byId("prompt").value = text; byId("prompt").focus(); });
+  offerSnippet(byId("write"), "Ask for this from a program", () => ({ path: path(), body: isChat() ? chatBody() : completionBody() }));
 }
 
 export function offerWriters(all) {
   models = all.filter((model) => model.task === "generate");
   fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
   byId("begin").disabled = !models.length;
-  byId("write-status").textContent = models.length ? "" : "This server has no model that writes.";
   offerModes();
 }
 
@@ -55,9 +60,13 @@ const chosenModel = () => models.find(({ id }) => id === byId("writer").value);
 function offerModes() {
   const [completion, chat] = document.getElementsByName("mode");
   chat.disabled = !chosenModel()?.has_chat_template;
-  chat.parentElement.title = chat.disabled ? "This model was not made to chat" : "";
   (chat.disabled ? completion : chat).checked = true;
   byId("show-attention").disabled = !attentionQueries().length;
+  byId("write-hint").textContent = [
+    ...(models.length ? [] : ["This server has no model that writes."]),
+    ...(models.length && chat.disabled ? ["This model was not made to chat: it continues texts."] : []),
+    ...(models.length && byId("show-attention").disabled ? ["Its attention cannot be shown: it was exported without, or has none."] : []),
+  ].join(" ");
   showMode();
 }
 
@@ -83,8 +92,6 @@ function showMode() {
 function showOffers() {
   const hasAnswer = isChat() && messages.length > 0 && !running;
   for (const name of ["again", "edit", "copy-answer"]) byId(name).hidden = !hasAnswer;
-  byId("copy-answer").disabled = !navigator.clipboard;
-  byId("copy-answer").title = navigator.clipboard ? "" : "Browsers copy on https and localhost only";
 }
 
 // Takes the last question and its answers out of the chat, and the question back to the input.
@@ -127,25 +134,35 @@ async function write() {
 
 function setRunning(isRunning) {
   byId("begin").disabled = isRunning;
-  byId("stop").disabled = !isRunning;
+  byId("stop").hidden = !isRunning;
   byId("written").setAttribute("aria-busy", isRunning);
   showOffers();
 }
 
-async function complete() {
-  const prompt = byId("prompt").value;
+const path = () => (isChat() ? "v1/chat/completions" : "v1/completions");
+
+function completionBody() {
   const wanted = byId("logprobs").checked ? { logprobs: OTHERS_SHOWN } : {};
-  const body = { model: byId("writer").value, prompt, ...WITH_USAGE, ...given(), ...wanted };
-  const answers = sideBySide(body.n, () => paragraph(body.echo ? "" : who(prompt)));
-  for await (const { index, text, logprobs } of choices("v1/completions", body)) {
+  return { model: byId("writer").value, prompt: byId("prompt").value, ...given(), ...wanted };
+}
+
+function chatBody() {
+  const message = { role: "user", content: byId("prompt").value };
+  const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
+  return { model: byId("writer").value, messages: [...system(), ...messages, message], ...given(), ...wanted };
+}
+
+async function complete() {
+  const body = completionBody();
+  const answers = sideBySide(body.n, () => paragraph(body.echo ? "" : who(body.prompt)));
+  for await (const { index, text, logprobs } of choices(body)) {
     append(byId("written"), answers.children[index], text, tokensOfCompletion(logprobs));
   }
 }
 
 async function chat() {
-  const message = { role: "user", content: byId("prompt").value };
-  const wanted = byId("logprobs").checked ? { logprobs: true, top_logprobs: OTHERS_SHOWN } : {};
-  const body = { model: byId("writer").value, messages: [...system(), ...messages, message], ...WITH_USAGE, ...given(), ...wanted };
+  const body = chatBody();
+  const message = body.messages.at(-1);
   const question = paragraph(who("You: "), message.content);
   byId("written").append(question);
   const answers = sideBySide(body.n, () => element("div", { className: "answer" }, who("Model: ")));
@@ -153,7 +170,7 @@ async function chat() {
   byId("prompt").value = "";
   let content = ""; // of the first answer, which the chat continues
   try {
-    for await (const { index, delta, logprobs } of choices("v1/chat/completions", body)) {
+    for await (const { index, delta, logprobs } of choices(body)) {
       const text = delta.content ?? "";
       if (index === 0) content += text;
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
@@ -174,12 +191,14 @@ function formatted(answer, content) {
 }
 
 // Yields the chunks of each choice; at the end, shows the number of tokens.
-async function* choices(path, body) {
+async function* choices(body) {
+  const prompt = byId("prompt").value || body.messages?.at(-1).content;
+  if (prompt) history.add({ text: prompt });
   const began = performance.now();
   byId("write-status").textContent = "";
   view.clear();
   const wanted = byId("show-attention").checked && !byId("show-attention").disabled ? { return_attention: attentionQueries() } : {};
-  for await (const { choices: given, usage } of stream(path, { ...body, ...wanted }, running.signal)) {
+  for await (const { choices: given, usage } of stream(path(), { ...body, ...WITH_USAGE, ...wanted }, running.signal)) {
     yield* given;
     showAttention(given);
     if (usage) showUsage(usage.completion_tokens, (performance.now() - began) / 1000);

@@ -17,6 +17,7 @@ from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 
 EN_FR = {"source": "en", "target": "fr"}
+NO_ARCHIVE = "file: is damaged, or not what its name says: it is no whole ZIP archive (got 'a."
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def bomb() -> bytes:
     [
         ("a.pdf", b"x", {}, 400, "file: is of no known format; there are: .txt, .html"),
         ("a.docm", b"x", {}, 400, "file: is of no known format"),
-        ("a.docx", b"PK", {}, 400, "file: is no whole ZIP archive"),
+        ("a.docx", b"PK", {}, 400, NO_ARCHIVE + "docx"),
         ("a.docx", bomb(), {}, 413, "file: unpacks to more than 200 times"),
         ("a.txt", b"a " * 600_000, {}, 413, "body: is too large"),
         ("a.txt", b"ab " * 400, {}, 413, "file: has more than 1000 characters"),
@@ -149,7 +150,7 @@ def bomb() -> bytes:
         ("a.txt", b"a", {"source": "xx"}, 400, "source: no such source language"),
         ("a.txt", b"a", {"model": "none"}, 404, "model: no such model"),
         ("a.txt", b"a", {"formality": "x"}, 400, "formality: is not supported here"),
-        ("../../a.xlsx", b"a", {}, 400, "file: is no whole ZIP archive"),
+        ("../../a.xlsx", b"a", {}, 400, NO_ARCHIVE + "xlsx"),
     ],
 )
 async def test_what_is_refused(

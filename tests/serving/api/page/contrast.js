@@ -20,7 +20,7 @@ const ratio = (element) => {
 const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
 return [...document.querySelectorAll("body *")]
     .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.matches(":disabled, :disabled *, option"))
-    .filter((each) => !each.matches(".hidden")) // of screen readers alone
+    .filter((each) => !each.matches(".hidden, #marks, #marks *")) // of screen readers alone, and what lies behind a text
     .filter((each) => hasText(each) || each.matches("input, textarea, select"))
     .filter((each) => ratio(each) < 4.5)
     .map((each) => `${each.tagName} ${each.id} ${each.textContent.slice(0, 40)} ${ratio(each).toFixed(2)}`);

@@ -1,9 +1,13 @@
 """Tests what holds for all of the page: keyboard, contrast, narrow screens, no other origin."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SENTENCES, TABS, Page, needs_browser
 
@@ -20,12 +24,61 @@ HAS_RING = """
 def test_tabs_by_the_keyboard_models_and_load(page: Page) -> None:
     page.at("tab-translate").send_keys(Keys.ARROW_LEFT)
     assert page.focused().text == "Load"
+    # The server has kept what was before the tab was opened: lines have points at once.
+    page.until(lambda: " " in (page.all("#charts polyline")[0].get_attribute("points") or ""))
     page.until(lambda: page.all("#charts .numbers b")[1].text == "0")
     assert len(page.all("#charts svg")) == len(page.all("#charts .card"))
 
     page.focused().send_keys(Keys.ARROW_LEFT)
     names = [each.text for each in page.all("#cards h2")]
     assert {"transformer-en-fr", "llama-en", "far-german"} <= {*names}
+
+
+def test_colours_are_chosen_and_kept(page: Page, server_url: str) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    with page.looking_like("light", width=1280):
+        light = page.run(paper)
+        page.choose("theme", "dark")
+        assert page.run(paper) != light
+        page.open(server_url)
+        assert page.run(paper) != light
+        page.choose("theme", "system")
+        assert page.run(paper) == light
+
+
+def test_texts_are_compared(page: Page) -> None:
+    page.tab("compare")
+    page.at("query").clear()
+    page.at("query").send_keys("a dog")
+    page.at("compared").clear()
+    page.at("compared").send_keys("two cats\na dog\n\na bird")
+    page.all("#compare button[type=submit]")[0].click()
+    page.until(lambda: page.all("#similar li"))
+    lines = [each.text.split("\n") for each in page.all("#similar li")]
+    assert lines[0] == ["1.000", "a dog"] and {line[1] for line in lines} == {
+        *("two cats", "a dog", "a bird")
+    }
+    assert [line[0] for line in lines] == sorted((line[0] for line in lines), reverse=True)
+
+
+@pytest.mark.parametrize("language", ["curl", "Python"])
+def test_what_a_program_asks_is_answered_as_on_the_page(page: Page, language: str) -> None:
+    shown = page.translate("It's a dog that runs.")
+    page.run("arguments[0].open = true", page.all("#translate .snippet")[0])
+    Select(page.all("#translate .snippet select")[0]).select_by_visible_text(language)
+    code = page.all("#translate .snippet pre")[0].text
+    command = ["bash", "-c", code] if language == "curl" else [sys.executable, "-c", code]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(answer)["translatedText"] == shown
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_each_tab_shows_how_a_program_asks(page: Page, tab: str) -> None:
+    page.tab(tab)
+    page.run("for (const each of document.querySelectorAll('.snippet')) each.open = true")
+    codes = page.all(f"#{tab} .snippet pre")
+    page.until(lambda: all(each.text.startswith("curl http") for each in codes))
+    assert codes
 
 
 def test_a_model_shows_its_card(page: Page) -> None:

@@ -1,0 +1,61 @@
+// Shows how a program asks for what a person asks for on the page.
+
+import { element } from "./elements.js";
+import { shownKey } from "./server.js";
+import { copied } from "./clipboard.js";
+
+const LANGUAGES = { curl: inCurl, Python: inPython };
+
+// panel: it is added below. title: what is asked for. request: returns {path, body}, {path, form} with the
+// fields of a form, one of which is a file, or {path} alone.
+export function offerSnippet(panel, title, request) {
+  const code = element("pre", { tabIndex: 0 });
+  const language = element("select", {}, ...Object.keys(LANGUAGES).map((name) => element("option", { textContent: name })));
+  language.setAttribute("aria-label", "Language");
+  const copy = element("button", { type: "button", className: "quiet", textContent: "Copy" });
+  const bar = element("div", { className: "bar" }, language, copy);
+  const details = element("details", { className: "snippet" }, element("summary", { textContent: title }), bar, code);
+  const draw = () => { if (details.open) code.textContent = written(request, LANGUAGES[language.value]); };
+  copy.addEventListener("click", () => copied(copy, code.textContent, code));
+  for (const name of ["input", "change", "click"]) panel.addEventListener(name, draw); // of what is asked for
+  details.addEventListener("toggle", draw);
+  panel.append(details);
+}
+
+function written(request, inLanguage) {
+  try {
+    const { path, ...rest } = request();
+    return inLanguage({ url: new URL(path, document.baseURI).href, hasKey: Boolean(shownKey()), ...rest });
+  } catch (error) {
+    return error.message; // of a parameter that cannot be read
+  }
+}
+
+function inCurl({ url, body, form, hasKey }) {
+  const key = hasKey ? ['-H "Authorization: Bearer $KEY"'] : [];
+  const json = body ? ["-H 'Content-Type: application/json'", `-d '${JSON.stringify(body, null, 1).replaceAll("'", "'\\''")}'`] : [];
+  const parts = Object.entries(form ?? {}).map(([name, value]) => `-F '${name}=${value}'`);
+  return [`curl ${url}`, ...key, ...json, ...parts].join(" \\\n  ");
+}
+
+function inPython({ url, body, form, hasKey }) {
+  const call = body || form ? "post" : "get";
+  const { file, ...fields } = form ?? {};
+  const given = [
+    `"${url}"`,
+    ...(body ? [`json=${literal(body)}`] : []),
+    ...(file ? [`files={"file": open("${file.slice(1)}", "rb")}`, `data=${literal(fields)}`] : []),
+    ...(hasKey ? ['headers={"Authorization": "Bearer " + os.environ["KEY"]}'] : []),
+  ];
+  const imports = hasKey ? "import os\n\nimport requests" : "import requests";
+  return `${imports}\n\nanswer = requests.${call}(\n    ${given.join(",\n    ")},\n)\nprint(answer.text)`;
+}
+
+function literal(value) {
+  if (value === true) return "True";
+  if (value === false) return "False";
+  if (value === null) return "None";
+  if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
+  if (typeof value === "object") return `{${Object.entries(value).map(([name, each]) => `${literal(name)}: ${literal(each)}`).join(", ")}}`;
+  return JSON.stringify(value);
+}

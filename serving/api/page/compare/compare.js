@@ -1,0 +1,36 @@
+// Compares texts with one text, by a model that makes vectors of texts or orders them.
+
+import { byId, element, fillSelect } from "../common/elements.js";
+import { post, showingErrors } from "../common/server.js";
+import { offerSnippet } from "../common/snippets.js";
+
+export function beginComparing() {
+  byId("compare-form").addEventListener("submit", (event) => { event.preventDefault(); compare(); });
+  offerSnippet(byId("compare"), "Compare from a program", () => ({ path: "v1/rerank", body: asked() }));
+}
+
+// The tab is there if a model can do it.
+export function offerComparers(models) {
+  const able = models.filter(({ task }) => task === "embed" || task === "classify");
+  fillSelect(byId("comparer"), able.map(({ id }) => [id, id]));
+  byId("tab-compare").hidden = !able.length;
+}
+
+const asked = () => ({
+  model: byId("comparer").value,
+  query: byId("query").value,
+  documents: byId("compared").value.split("\n").filter((line) => line.trim()),
+});
+
+async function compare() {
+  const body = asked();
+  const answer = await showingErrors(byId("compare-error"), () => post("v1/rerank", body));
+  if (!answer) return;
+  byId("similar").replaceChildren(...answer.results.map(({ index, relevance_score: score }) => shown(body.documents[index], score)));
+}
+
+function shown(text, score) {
+  const bar = element("progress", { max: 1, value: Math.max(0, score) });
+  bar.setAttribute("aria-hidden", "true"); // the figure says it
+  return element("li", {}, bar, element("span", { textContent: score.toFixed(3) }), element("span", { textContent: text }));
+}
