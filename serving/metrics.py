@@ -6,7 +6,7 @@ No text, address or key of a client is ever a label.
 import asyncio
 import re
 import time
-from collections import Counter as Sums
+from collections import defaultdict
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -52,7 +52,7 @@ def charted(text: str) -> str:
     """Return the samples that the page draws the load from, summed over models, replicas and
     protocols. text: metrics of one replica, or of several, one after the other.
     """
-    sums: Sums[str] = Sums()
+    sums: defaultdict[str, float] = defaultdict(float)
     for name, labels, value in _CHARTED.findall(text):
         kept = _BUCKET.search(labels) or _KIND.search(labels)
         sums[f"{name}{{{kept[0] if kept else ''}}}"] += float(value)
