@@ -25,7 +25,7 @@ from serving.deployments.haproxy import HAProxy, drain, haproxy
 from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
-from serving.deployments.run_folder import run_folder
+from serving.deployments.run_folder import run_folder, write_health_url
 from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError
 from serving.server_config import ServerConfig, WorkerGroup
@@ -63,6 +63,7 @@ def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
         _ensure_working_directory_exists(folder)
         os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
         os.environ.update(environment(folder, front.ports, front.metrics_port))
+        write_health_url(folder, f"{front.operations.url}/health")
         with haproxy(front, folder) as proxy, console(folder):
             _serve(config, front, proxy, partial(announce, front))
 

@@ -127,8 +127,13 @@ class Chat(OpenAI):
         return {"messages": [{"role": "user", "content": text}]}
 
     def text_of(self, choice: dict[str, Any], name: str) -> Any:
+        """Return the reasoning and the answer: the first token of either is the first."""
         message = choice.get(name)
-        return message.get("content") if isinstance(message, dict) else None
+        if not isinstance(message, dict):
+            return None
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        texts = [each for each in (reasoning, message.get("content")) if isinstance(each, str)]
+        return "".join(texts) if texts else None
 
 
 PROTOCOLS: dict[str, ApiProtocol] = {

@@ -16,6 +16,7 @@ from serving.errors import AttendantError, PartEnded
 _MAX_PATH_BYTES = 107 - 68
 _PREFIX = "attendant-"
 _CLAIM = "claim"
+_HEALTH_URL = "health-url"
 
 
 @contextmanager
@@ -53,6 +54,11 @@ def run_folder() -> Iterator[Path]:
 def ray_folder(folder: Path) -> Path:
     """Return Ray's folder. All users may read it, so it is inside the private one."""
     return folder / "ray"
+
+
+def write_health_url(folder: Path, url: str) -> None:
+    """Write where the server tells that it is alive, for the health check of a container."""
+    (folder / _HEALTH_URL).write_text(url + "\n", encoding="utf-8")
 
 
 def write_token(folder: Path) -> Path:

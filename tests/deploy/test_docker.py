@@ -1,10 +1,14 @@
 """The image, as far as it can be checked without building it: paths, configurations, commands."""
 
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -64,9 +68,26 @@ def test_the_image_serves_every_shipped_checkpoint(image: str, device: str) -> N
 def test_it_listens_where_it_says() -> None:
     port = ServerConfig.model_fields["port"].default
     assert instructions("EXPOSE") == [str(port)]
-    assert f"127.0.0.1:{port}/health" in instructions("HEALTHCHECK")[0]
     for image in DEVICES:
         assert read_config(DOCKER / f"{image}.yaml").port == port
+
+
+@pytest.mark.skipif(not shutil.which("wget"), reason="needs wget")
+@pytest.mark.usefixtures("server_url")
+def test_its_health_check_asks_the_server_where_it_listens(tmp_path: Path) -> None:
+    command = json.loads(instructions("HEALTHCHECK")[0].split("CMD ")[1])
+    written = tmp_path / "attendant-x/health-url"
+    written.parent.mkdir()
+
+    def is_healthy(url: str) -> bool:
+        written.write_text(url)
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        return subprocess.run(command, env=environment, check=False).returncode == 0
+
+    # Other servers may run, or may have been killed.
+    told = [path.read_text() for path in Path(gettempdir()).glob("attendant-*/health-url")]
+    assert any(map(is_healthy, told))
+    assert not is_healthy("http://127.0.0.1:9/health\n")
 
 
 def test_its_commands_are_ours() -> None:

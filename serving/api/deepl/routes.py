@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from serving.api.deepl.documents import BODIES, add_documents
 from serving.api.deepl.glossaries import (
@@ -77,12 +78,18 @@ def _add_lists(routes: Routes, services: Services) -> None:
         listed = [{"source_lang": pair.source, "target_lang": pair.target} for pair in found]
         return JSONResponse({"supported_languages": listed})
 
+    async def rephrase() -> JSONResponse:
+        """Refuse to rephrase a text: models here translate and write, but improve no texts."""
+        raise HTTPException(400, "rephrase: no model here improves texts")
+
     listed, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
     extra = {"parameters": [_TYPE]}
     routes.add("GET", "/languages", deepl_languages, listed, statuses, extra=extra)
     routes.add("GET", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY)
     place = "/glossary-language-pairs"
     routes.add("GET", place, glossary_language_pairs, LanguagePairs, OF_ANY_KEY)
+    refused = PROTOCOL.refusal(400)
+    routes.router.post("/write/rephrase", status_code=400, responses=refused)(rephrase)
 
 
 async def _type_in(request: Request) -> str:

@@ -73,6 +73,11 @@ def test_pieces_are_the_text_of_chunks() -> None:
     chat, completions = PROTOCOLS["chat"], PROTOCOLS["completions"]
     assert chat.piece({"choices": [{"delta": {"role": "assistant"}}]}) == ""
     assert chat.piece({"choices": [{"delta": {"content": "Oui"}}]}) == "Oui"
+    for name in ("reasoning_content", "reasoning"):
+        assert chat.piece({"choices": [{"delta": {name: "Hm", "content": None}}]}) == "Hm"
+        assert chat.output({"choices": [{"message": {name: "Hm, ", "content": "oui"}}]}) == Output(
+            "Hm, oui"
+        )
     assert completions.piece({"choices": [{"text": "Oui"}]}) == "Oui"
     assert completions.piece({"choices": [], "usage": {}}) == ""
 

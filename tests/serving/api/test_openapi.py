@@ -41,6 +41,7 @@ OPERATIONS = [
     "GET /v2/languages",
     "GET /v2/usage",
     "GET /v2/glossary-language-pairs",
+    "POST /v2/write/rephrase",
     *("POST /v2/document", "POST /v2/document/{document_id}"),
     *("DELETE /v2/document/{document_id}", "POST /v2/document/{document_id}/result"),
     "GET /v2/glossaries",
@@ -73,8 +74,10 @@ OPERATIONS = [
 TAKING = [
     each
     for each in OPERATIONS
-    if each.startswith(("POST", "PUT", "PATCH")) and not each.endswith(("/suggest", "/cancel"))
+    if each.startswith(("POST", "PUT", "PATCH"))
+    and not each.endswith(("/suggest", "/cancel", "/rephrase"))
 ]
+REFUSED = {"POST /suggest": {"403"}, "POST /v2/write/rephrase": {"400"}}
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")
@@ -173,7 +176,7 @@ def test_bodies_are_required(documented: Any, label: str) -> None:
 def test_the_least_that_is_told_of_an_operation(documented: Any, label: str) -> None:
     responses = operation(documented, label).definition.raw["responses"]
 
-    statuses = {"500", "503"} | ({"403"} if label == "POST /suggest" else set())
+    statuses = {"500", "503"} | REFUSED.get(label, set())
     if label in TAKING:
         statuses |= {"400", "404", "413"}
     if label in WITH_MODELS:
@@ -181,7 +184,7 @@ def test_the_least_that_is_told_of_an_operation(documented: Any, label: str) -> 
     if "{" in label:
         statuses |= {"404"}
     assert {*responses} >= statuses
-    assert len({*responses} & {"200", "201", "204"}) == (label != "POST /suggest")
+    assert len({*responses} & {"200", "201", "204"}) == (label not in REFUSED)
     is_streamed = "text/event-stream" in responses.get("200", {}).get("content", ())
     assert is_streamed == (label in STREAMED)
 

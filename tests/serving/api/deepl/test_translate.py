@@ -236,6 +236,12 @@ async def test_other_methods_and_paths(world: World) -> None:
         assert (lost.status_code, lost.json()) == (404, {"message": "Not Found"})
 
 
+async def test_rephrasing_is_refused_by_its_name(world: World) -> None:
+    refused = await world.client.post("/v2/write/rephrase", json={"text": ["a"]})
+    message = "rephrase: no model here improves texts"
+    assert (refused.status_code, refused.json()) == (400, {"message": message})
+
+
 async def test_a_full_queue_says_when_to_come_again(world: World) -> None:
     world.translator_engine.refusal = Overloaded(9, 3.0)
     response = await world.client.post("/v2/translate", json=ASKED)
