@@ -39,7 +39,7 @@ pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
 exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis audit clean
+.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis lock audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -90,6 +90,13 @@ fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SEC
 
 schemathesis: $(test_stamp) ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
 	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-2000} $(venv)/bin/pytest tests/serving/api/test_openapi.py --timeout 3600
+
+lock: $(test_stamp) ## the versions and hashes of the image's packages anew, from pyproject.toml
+	$(venv)/bin/pip install --quiet uv
+	cd deploy/docker && for device in cpu gpu; do $(CURDIR)/$(venv)/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 \
+		--generate-hashes --extra $$device ../../pyproject.toml --output-file requirements-$$device.txt; done
+	cd deploy/docker && $(CURDIR)/$(venv)/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 \
+		--generate-hashes tools.in --output-file requirements-tools.txt
 
 audit: $(test_stamp) ## known weaknesses of the installed packages
 	$(venv)/bin/pip-audit --skip-editable

@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from serving.server_config import ServerConfig, read_config
 from tests.docs.commands import parsed
@@ -48,10 +50,33 @@ def test_the_build_copies_every_package() -> None:
     assert {f"{package}/ {package}/" for package in packages} <= set(instructions("COPY"))
 
 
+def locked(name: str) -> dict[str, str]:
+    """Return the version of each package of a lock file; each must have hashes."""
+    text = (DOCKER / f"requirements-{name}.txt").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert [line for line in lines if "--hash=sha256:" not in line] == []
+    versions = (line.split()[0].partition("==") for line in lines)
+    return {
+        canonicalize_name(package.partition("[")[0]): version for package, _, version in versions
+    }
+
+
 @pytest.mark.parametrize("extra", DEVICES)
-def test_the_extras_it_installs_exist(extra: str) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert extra in project["project"]["optional-dependencies"]
+def test_what_it_installs_is_locked_within_the_ranges_of_the_project(extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"][extra]]
+    versions = locked(extra)
+    for requirement in map(Requirement, wanted):
+        version = versions[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
+
+
+def test_the_tools_of_the_build_are_locked() -> None:
+    wanted = (DOCKER / "tools.in").read_text().splitlines()
+    versions = locked("tools")
+    for requirement in map(Requirement, wanted):
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
+    assert "--require-hashes" in DOCKERFILE and not re.search(r"pip install [a-z\"]", DOCKERFILE)
 
 
 @pytest.mark.parametrize(("image", "device"), DEVICES.items())
