@@ -39,7 +39,7 @@ pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
 exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis lock audit clean
+.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis simulate lock audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -90,6 +90,9 @@ fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SEC
 
 schemathesis: $(test_stamp) ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
 	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-2000} $(venv)/bin/pytest tests/serving/api/test_openapi.py --timeout 3600
+
+simulate: $(test_stamp) ## STEPS (10 million) of simulated engines with clients that come, leave and fail
+	$(venv)/bin/python -m tests.serving.engine.simulation.run --steps $${STEPS:-10000000}
 
 lock: $(test_stamp) ## the versions and hashes of the image's packages anew, from pyproject.toml
 	$(venv)/bin/pip install --quiet uv

@@ -91,4 +91,4 @@ def test_its_parts_are_listed() -> None:
 def test_its_size_is_known() -> None:
     images = subprocess.run(["buildah", "images", IMAGE], capture_output=True, text=True).stdout
     (size,) = re.findall(r"([\d.]+) MB$", images, re.MULTILINE)
-    assert float(size) < 900
+    assert float(size) < 950  # of these, 36 are the tables of CLDR

@@ -1,0 +1,105 @@
+"""Thousands of steps of simulated engines; and faults that the simulation must find."""
+
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import pytest
+
+from serving.engine.bridge import Tickets
+from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
+from serving.engine.scheduling.scheduler import EngineQueue
+from serving.engine.worker import Worker
+from serving.request import Event, is_final
+from tests.serving.engine.simulation.episode import run_episode
+
+STEPS = 10_000
+MOST_EPISODES = 1000  # in which a planted fault must show; most show in the first
+
+
+def test_ten_thousand_steps() -> None:
+    num_steps = 0
+    for seed in count():
+        try:
+            num_steps += run_episode(seed)
+        except BaseException as error:
+            error.add_note(f"python -m tests.serving.engine.simulation.run --seed {seed} --steps 1")
+            raise
+        if num_steps >= STEPS:
+            return
+
+
+def test_a_seed_gives_the_same_steps_again() -> None:
+    assert [run_episode(7) for _ in range(3)] == [run_episode(7)] * 3
+
+
+def rests_without_a_second_look(patch: pytest.MonkeyPatch) -> None:
+    """Work that came between the last look and the rest wakes nobody."""
+
+    def rest(self: Worker) -> None:
+        self._is_resting = True
+        self._inbox.get()()
+        self._is_resting = False
+
+    patch.setattr(Worker, "_rest", rest)
+
+
+def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """A request that has ended keeps its deadline."""
+
+    def end(self: EngineQueue, generation: object, is_done: bool) -> None:
+        del self._taken[generation.request_id]  # type: ignore[attr-defined]
+        self.num_rows -= generation.request.num_rows  # type: ignore[attr-defined]
+        self._scheduler.close(generation)  # type: ignore[arg-type]
+
+    patch.setattr(EngineQueue, "end", end)
+
+
+def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+    """The last event of a request stays open: it is told again when the engine stops."""
+    deliver = Tickets.deliver
+
+    def again(self: Tickets, events: Iterable[Event]) -> None:
+        told = [*events]
+        known = dict(self._by_id)
+        deliver(self, told)
+        self._by_id |= {e.request_id: known[e.request_id] for e in told if is_final(e)}
+
+    patch.setattr(Tickets, "deliver", again)
+
+
+def jobs_are_forgotten_late(patch: pytest.MonkeyPatch) -> None:
+    """A job that has ended still counts as one."""
+    patch.setattr(JobQueues, "end", lambda self, generation: self._open.pop(generation))
+
+
+def no_share_is_charged(patch: pytest.MonkeyPatch) -> None:
+    """One key takes all turns."""
+
+    def take(self: FairQueue, generation: object) -> None:
+        share = self._shares[generation.request.share]  # type: ignore[attr-defined]
+        share.remove(generation)  # type: ignore[arg-type]
+
+    patch.setattr(FairQueue, "take", take)
+
+
+FAULTS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    rests_without_a_second_look,
+    deadlines_of_the_dead,
+    ends_are_told_twice,
+    jobs_are_forgotten_late,
+    no_share_is_charged,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS)
+def test_a_planted_fault_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)  # what fails in the simulation is no news
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(MOST_EPISODES):
+            run_episode(seed)
