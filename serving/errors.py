@@ -27,6 +27,7 @@ AttendantError
     └── EngineStopped   the engine is shut down, or is shutting down
 """
 
+from collections.abc import Iterable
 from copy import copy
 from typing import Any, Self
 
@@ -99,8 +100,11 @@ class Untokenizable(RequestError):
 
 
 class ModelNotFound(RequestError):
-    def __init__(self, model: object) -> None:
-        super().__init__("model", model, "no such model")
+    """known: names of the models to choose from."""
+
+    def __init__(self, model: object, known: Iterable[str] = ()) -> None:
+        names = ", ".join(known)
+        super().__init__("model", model, "no such model" + (names and f"; there are: {names}"))
 
 
 class WrongMediaType(RequestError):

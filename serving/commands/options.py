@@ -13,6 +13,7 @@ from serving.errors import RequestError
 from serving.parameters import NUM_BEAMS, TEMPERATURE
 
 if TYPE_CHECKING:
+    from serving.bundle.manifest import Manifest
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
     from serving.pipelines.decoding import Decoding
@@ -32,7 +33,8 @@ def model_option(*tasks: str) -> "Decorator":
     """
 
     def given_or_found(context: click.Context, option: click.Parameter, path: Path | None) -> Path:
-        return path or _found_bundle(tasks)
+        languages = context.params.get("source"), context.params.get("target")
+        return path or _found_bundle(tasks, languages)
 
     return click.option(
         "--model",
@@ -43,7 +45,7 @@ def model_option(*tasks: str) -> "Decorator":
     )
 
 
-def _found_bundle(tasks: Sequence[str]) -> Path:
+def _found_bundle(tasks: Sequence[str], languages: tuple[str | None, str | None]) -> Path:
     from serving.bundle.opening import open_manifest
     from serving.bundle.preference import in_order
     from serving.errors import BundleError
@@ -52,13 +54,21 @@ def _found_bundle(tasks: Sequence[str]) -> Path:
     for file in sorted(BUNDLES.glob("*/bundle.json")):
         with suppress(BundleError):
             manifest = open_manifest(file.parent)
-            if manifest.task in tasks:
+            if manifest.task in tasks and _has(manifest, *languages):
                 found[file.parent] = manifest
     if not found:
         raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")
     folder = list(found)[in_order(list(found.values()))[0]]
     click.echo(f"attendant: the model is {folder}", err=True)
     return folder
+
+
+def _has(manifest: "Manifest", source: str | None, target: str | None) -> bool:
+    """Return whether a bundle has these languages; None stands for any."""
+    from serving.text.languages import matching
+
+    wanted = (source, manifest.source_languages), (target, manifest.target_languages)
+    return all(code is None or matching(code, known) for code, known in wanted)
 
 
 source_option = click.option(

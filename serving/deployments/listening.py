@@ -45,7 +45,10 @@ def listening_at(host: str, port: int) -> Listening:
             return Listening(address, held.getsockname()[1])
     except (OSError, ValueError) as error:
         place = joined(_without_brackets(host), port)
-        raise AttendantError(f"cannot listen on {place}: {_reason(error)}") from None
+        message = (
+            f"cannot listen on {place}: {_reason(error)}; --port and --host give another place"
+        )
+        raise AttendantError(message) from None
 
 
 def operations_at(host: str, port: int | None, public: Listening) -> Listening:

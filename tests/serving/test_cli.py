@@ -316,3 +316,17 @@ def test_without_a_model_there_is_one_that_can_do_it(
     assert found.exit_code == 0, found.stderr
     assert re.search("the model is build/bundles/.*bahdanau", found.stderr)
     assert found.stdout.strip() and "attendant" not in found.stdout
+
+
+def test_without_a_model_there_is_one_of_the_languages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bundles = tmp_path / "build" / "bundles"
+    tiny_bundle("bahdanau", bundles, Precision.INT8)
+    tiny_bundle("transformer", bundles, Precision.INT8, target_languages=("pt",))
+    for code, name in (("pt", "transformer"), ("fr", "bahdanau")):
+        found = CliRunner().invoke(main, ["translate", "--target", code], "A dog.")
+        assert re.search(f"the model is build/bundles/{name}", found.stderr), found.stderr
+    none = CliRunner().invoke(main, ["translate", "--target", "de"], "A dog.")
+    assert "there is none in build/bundles that can do this" in none.stderr

@@ -195,7 +195,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
     ("fields", "param", "status", "words"),
     [
         ({"model": None}, "model", 400, "required"),
-        ({"model": "x"}, "model", 404, "no such model"),
+        ({"model": "x"}, "model", 404, "no such model; there are: "),
         ({"messages": None}, "messages", 400, "required"),
         ({"messages": []}, "messages", 400, "at least 1"),
         ({"messages": "a"}, "messages", 400, "list"),
