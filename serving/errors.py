@@ -9,6 +9,7 @@ AttendantError
 ├── StorageError        the state folder of the server cannot be used
 ├── DocumentsFull       too many documents are stored; try again later
 ├── DocumentNotReady    the document is not translated yet; try again later
+├── DocumentTaken       the document is being fetched, which is possible once
 ├── RequestError        the request is wrong; names the field and the value
 │   ├── TooLarge        more than any request may contain
 │   ├── Untokenizable   the model's tokenizer fails at this text
@@ -120,6 +121,12 @@ class DocumentNotReady(AttendantError):
     def __init__(self, seconds_remaining: float | None) -> None:
         super().__init__("the document is not translated yet; try again")
         self.retry_after_seconds = seconds_remaining or 1.0
+
+
+class DocumentTaken(AttendantError):
+    def __init__(self) -> None:
+        super().__init__("the document is being fetched by another request; try again")
+        self.retry_after_seconds = 1.0
 
 
 class DocumentsFull(AttendantError):

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 from secrets import token_hex, token_urlsafe
@@ -25,6 +25,7 @@ from serving.errors import (
     DocumentNotFound,
     DocumentNotReady,
     DocumentsFull,
+    DocumentTaken,
     EngineError,
     EngineStopped,
     RequestError,
@@ -45,6 +46,7 @@ from serving.server_config import DocumentLimits
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
+_FETCH_SECONDS = 300.0  # after a kill, a document that was being sent can be fetched again then
 _PRIORITY = 1_000  # a higher number is less urgent
 _TAG = re.compile("<[^>]*>")
 
@@ -174,6 +176,23 @@ class Documents:
             raise DocumentNotReady(seconds_remaining(job))
         return job, self._result(job)
 
+    async def take_result(self, handle: Handle, owner: str | None) -> "TakenResult":
+        """Return the translated document, which nobody else can take meanwhile.
+
+        Raises as `result` does, and DocumentTaken.
+        """
+        job, path = await self.result(handle, owner)
+        taken = TakenResult(self, job, path)
+        if not await self._database.run(
+            table.claim_completed, job.id, taken.name, time.time(), _FETCH_SECONDS
+        ):
+            raise DocumentTaken
+        return taken
+
+    async def give_back(self, taken: "TakenResult") -> None:
+        """Let a document be fetched again that was not sent whole."""
+        await self._database.run(table.release, taken.job.id, taken.name)
+
     async def finished(self, handle: Handle, owner: str) -> None:
         """Wait until some replica has translated a document. Raises EngineError."""
         while True:
@@ -270,6 +289,22 @@ class Documents:
 
     def _result(self, job: DocumentJob) -> Path:
         return self.folder.path(job.id, f"result.{extension_of(result_name(job.data.name))}")
+
+
+@dataclass(frozen=True)
+class TakenResult:
+    """A translated document that is being sent, once. name: of this fetch."""
+
+    documents: Documents
+    job: DocumentJob
+    path: Path
+    name: str = field(default_factory=lambda: token_urlsafe(8))
+
+    async def sent(self) -> None:
+        await self.documents.remove(self.job.id)
+
+    async def broken_off(self) -> None:
+        await self.documents.give_back(self)
 
 
 def seconds_remaining(job: DocumentJob) -> float | None:

@@ -150,6 +150,18 @@ def claim(
         return find(database, data, job_id)
 
 
+def claim_completed(
+    database: sqlite3.Connection, job_id: str, worker: str, now: float, lease_seconds: float
+) -> bool:
+    """Lease a completed job to whoever fetches its result; return False if somebody else does."""
+    changed = database.execute(
+        "UPDATE jobs SET worker = ?, leased_until = ? WHERE id = ? AND state = ?"
+        " AND (worker IS NULL OR leased_until < ?)",
+        (worker, now + lease_seconds, job_id, State.COMPLETED, now),
+    )
+    return changed.rowcount == 1
+
+
 def renew(database: sqlite3.Connection, job_id: str, worker: str, until: float) -> State | None:
     """Prolong a lease. Return the state of the job; None if the worker has lost it."""
     change = "UPDATE jobs SET leased_until = ? WHERE id = ? AND worker = ?"

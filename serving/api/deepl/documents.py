@@ -119,8 +119,8 @@ def add_documents(routes: Routes, services: Services) -> None:
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
-            job, path = await services.documents.result(handle, current_key())
-            return file_response(job, path, partial(services.documents.remove, job.id))
+            taken = await services.documents.take_result(handle, current_key())
+            return file_response(taken.job, taken.path, taken)
 
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and delete it. DeepL has no such route."""

@@ -5,7 +5,7 @@ Files are written and read in pieces.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError
-from serving.jobs.documents import DocumentJob, Handle
+from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.language_detection import source_of
 from serving.usage import current_key
 
@@ -97,9 +97,9 @@ async def queued(
 
 
 def file_response(
-    job: DocumentJob, path: Path, before_last: Callable[[], Awaitable[None]] | None = None
+    job: DocumentJob, path: Path, taken: TakenResult | None = None
 ) -> StreamingResponse:
-    """Send a translated document. before_last: called before its last byte is sent."""
+    """Send a translated document. taken: it is sent once, and deleted before its last byte."""
     name = result_name(job.data.name)
     media_type = FORMATS[extension_of(name)].media_type
     headers = {
@@ -107,21 +107,43 @@ def file_response(
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    return StreamingResponse(chunks_of(path, before_last), media_type=media_type, headers=headers)
+    chunks = once(path, taken) if taken else chunks_of(path)
+    return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
-async def chunks_of(
-    path: Path, before_last: Callable[[], Awaitable[None]] | None = None
-) -> AsyncGenerator[bytes, None]:
-    """Yield a file in pieces. before_last: called before the last byte is yielded."""
+async def chunks_of(path: Path) -> AsyncGenerator[bytes, None]:
+    """Yield a file in pieces."""
     with open(path, "rb") as file:
-        last = b""
         while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-            yield last + chunk[:-1]
-            last = chunk[-1:]
-        if before_last:
-            await before_last()
+            yield chunk
+
+
+async def once(path: Path, taken: TakenResult) -> AsyncGenerator[bytes, None]:
+    """Yield a file in pieces, and delete its document before the last byte; if the client goes
+    before, it can be fetched again.
+    """
+    is_whole = False
+    try:
+        last = b""
+        async with aclosing(chunks_of(path)) as chunks:
+            async for chunk in chunks:
+                yield last + chunk[:-1]
+                last = chunk[-1:]
+        await taken.sent()
+        is_whole = True
         yield last
+    finally:
+        if not is_whole:  # in a task of its own: this one may have been cancelled
+            _keep(asyncio.ensure_future(taken.broken_off()))
+
+
+_running: set[asyncio.Future[None]] = set()
+
+
+def _keep(task: asyncio.Future[None]) -> None:
+    """Hold a reference to a task until it is done, as asyncio asks for."""
+    _running.add(task)
+    task.add_done_callback(_running.discard)
 
 
 @asynccontextmanager

@@ -84,7 +84,8 @@ async def made_world(
     with nullcontext(create_app(services)) if access else reused_app(services) as app:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
-            yield World(app, client, translator_engine, generator_engine, metrics, readiness)
+            engines = translator_engine, generator_engine
+            yield World(app, client, *engines, metrics, readiness, services)
 
 
 _idle: list[tuple[FastAPI, Services]] = []

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import httpx
 from fastapi import FastAPI
 
+from serving.api.http.services import Services
 from serving.metrics import Metrics
 from tests.serving.pipelines.fakes import FakeEngine
 
@@ -17,3 +18,4 @@ class World:
     generator_engine: FakeEngine
     metrics: Metrics
     readiness: list[bool]
+    services: Services

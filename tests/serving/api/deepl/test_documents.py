@@ -13,6 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
+from serving.jobs.documents import Handle
 from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
@@ -79,6 +80,30 @@ async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
     assert fetched.content == b"ONE\nTWO"
     assert (again.status_code, [*again.json()]) == (404, ["message"])
     assert [*tmp_path.glob("documents/*")] == []
+
+
+async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> None:
+    handle = (await send(desk, "a.txt", b"one")).json()
+    await ended(desk, handle)
+    answers = await asyncio.gather(*(result(desk, handle) for _ in range(8)))
+    assert sorted(each.status_code for each in answers)[:2] in ([200, 404], [200, 503])
+    assert sum(each.content == b"ONE" for each in answers) == 1
+
+
+async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: World) -> None:
+    handle = (await send(desk, "a.txt", b"one")).json()
+    await ended(desk, handle)
+    documents = desk.services.documents
+    own = Handle(handle["document_id"], handle["document_key"])
+    taken = await documents.take_result(own, "")
+
+    meanwhile = await result(desk, handle)
+    await taken.broken_off()
+    fetched = await result(desk, handle)
+
+    assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (503, "1")
+    assert "fetched by another" in meanwhile.json()["message"]
+    assert fetched.content == b"ONE"
 
 
 async def test_a_document_in_progress(desk: World) -> None:

@@ -1,14 +1,31 @@
 """Translated documents as they are sent."""
 
+import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
-from serving.api.http.uploads import file_response
-from serving.jobs.documents import DocumentData
+from serving.api.http.uploads import file_response, once
+from serving.jobs.documents import DocumentData, TakenResult
 from serving.jobs.table import Job
 
 JOB = Job("id", "", DocumentData("a.txt", "en", "fr"), 0.0, 0.0)
+
+
+class Taken(TakenResult):
+    """Notes how sending ended."""
+
+    def __init__(self, path: Path) -> None:
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "ends", [])
+
+    async def sent(self) -> None:
+        self.path.unlink()
+        self.ends.append("sent")  # type: ignore[attr-defined]
+
+    async def broken_off(self) -> None:
+        self.ends.append("broken off")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("size", [1, 2**18, 2**18 + 1, 700_000])
@@ -18,12 +35,22 @@ async def test_a_document_is_removed_before_its_last_byte_is_sent(
     """A client that has all of it could else fetch it again."""
     path = tmp_path / "result.txt"
     path.write_bytes(bytes(size))
+    taken = Taken(path)
     num_sent = 0
 
-    async def remove() -> None:
-        path.unlink()
-
-    async for chunk in file_response(JOB, path, remove).body_iterator:
+    async for chunk in file_response(JOB, path, taken).body_iterator:
         num_sent += len(chunk)
         assert path.exists() == (num_sent < size)
     assert num_sent == size
+    await asyncio.sleep(0)
+    assert taken.ends == ["sent"]  # type: ignore[attr-defined]
+
+
+async def test_a_document_whose_client_goes_is_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "result.txt"
+    path.write_bytes(bytes(700_000))
+    taken = Taken(path)
+    async with aclosing(once(path, taken)) as chunks:
+        assert await anext(chunks)
+    await asyncio.sleep(0)
+    assert path.exists() and taken.ends == ["broken off"]  # type: ignore[attr-defined]
