@@ -30,7 +30,7 @@ TEMPLATE = (CHART / "templates/attendant.yaml").read_text()
 PREAMBLE, _, OBJECTS = TEMPLATE.partition("---\n")
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 BLOCK = re.compile(r"^ *\{\{- if (.*?) \}\}\n(.*?)^ *\{\{- end \}\}\n", re.DOTALL | re.MULTILINE)
-CLAIM = {"bundlesClaim": "models", "gpus": 1}
+CLAIM = {"bundlesClaim": "models", "stateClaim": "state", "gpus": 1}
 
 
 ASKED = {
@@ -67,6 +67,7 @@ def rendered(text: str, **values: Any) -> dict[str, Any]:
         "$grace": math.ceil(configuration.get("drain_seconds", 30)) + 30,
         "$scaling": scaling,
         "not $scaling": not scaling,
+        "not .Values.stateClaim": not values["stateClaim"],
         ".Values.server | sha256sum | quote": hashlib.sha256(text.encode()).hexdigest(),
         "mul $replicas (int .Values.memoryMiB)": sum(counts) * values["memoryMiB"],
         **{f".Values.{name}": value for name, value in values.items()},
@@ -101,6 +102,14 @@ def test_kubernetes_accepts_every_object(case: str) -> None:
         check(manifest)
     assert len(objects) == 5 + (case == "scaled")
     check_hardening(objects["Deployment"]["spec"]["template"]["spec"])
+
+
+@pytest.mark.parametrize("claim", ["", "state"])
+def test_what_is_kept_is_in_a_claim_if_there_is_one(claim: str) -> None:
+    pod = rendered(server(GROUP), stateClaim=claim)["Deployment"]["spec"]["template"]["spec"]
+    [home] = [volume for volume in pod["volumes"] if volume["name"] == "home-attendant"]
+    kept = {"persistentVolumeClaim": {"claimName": "state"}} if claim else {"emptyDir": {}}
+    assert home == {"name": "home-attendant", **kept}
 
 
 @pytest.mark.skipif(not shutil.which("helm"), reason="Helm is not installed")

@@ -28,10 +28,10 @@ export function showAttention(word, map, rows, { source, start }) {
 const meansOver = (map, rows) => map.source_words.map((_, column) =>
   rows.reduce((total, row) => total + map.word_weights[row][column], 0) / rows.length);
 
-// What is not on a word, but on the sentence's end, has no name.
+// What is not on a word, but on the sentence's end, has no name; nor is a share told that rounds to 0 %.
 const heaviest = (names, weights) => names
   .map((name, number) => [name, weights[number]])
-  .filter(([name]) => name)
+  .filter(([name, weight]) => name && weight >= 0.005)
   .sort(([, one], [, other]) => other - one)
   .slice(0, 3)
   .map(([name, weight]) => `${name} ${percent(weight)}`);
