@@ -1,0 +1,172 @@
+"""A process that works on documents and a batch and is killed at one of its writes; and one that
+goes on.
+"""
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import serving.storage
+from serving.glossaries import GlossaryStore, Pair
+from serving.jobs.batches import Batches, BatchRequest
+from serving.jobs.documents import Documents, Handle
+from serving.jobs.queue import JobQueue
+from serving.jobs.table import OPEN
+from serving.server_config import DocumentLimits
+from tests.serving.documents.shouting import ShoutingTranslator
+
+NUM_LINES = 40
+NUM_REQUESTS = 20
+URL = "/v1/completions"
+_READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
+
+
+def text_of(number: int) -> bytes:
+    return "\n".join(f"document {number} line {line}" for line in range(NUM_LINES)).encode()
+
+
+class Journal:
+    """What clients were told, as lines of JSON: it outlives the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "journal"
+
+    def write(self, event: str, **facts: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps({"event": event, **facts}) + "\n")
+
+    def read(self, event: str) -> list[dict[str, Any]]:
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        return [each for each in map(json.loads, lines) if each["event"] == event]
+
+
+def work(folder: Path, kill_at: int, num_documents: int) -> None:
+    """Send documents, translate and fetch them. The process is killed before its write of this
+    number, counted from 1; it ends well if it has fewer.
+    """
+    _kill_at_write(kill_at)
+    asyncio.run(_work(folder, num_documents))
+
+
+def go_on(folder: Path) -> None:
+    """Finish what a killed process has left, and fetch what was not fetched."""
+    asyncio.run(_go_on(folder))
+
+
+def _kill_at_write(number: int) -> None:
+    num_writes = 0
+
+    def count(*_: Any) -> None:
+        nonlocal num_writes
+        num_writes += 1
+        if num_writes == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            count()
+            return function(*arguments, **options)
+
+        return wrapper
+
+    opened = serving.storage._opened
+
+    def traced(path: Path, schema: str) -> sqlite3.Connection:
+        database = opened(path, schema)
+        database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
+        return database
+
+    serving.storage._opened = traced
+    os.replace = counted(os.replace)
+    os.unlink = counted(os.unlink)
+    shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
+
+
+def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, Batches]:
+    queue = JobQueue(folder / "state")
+    return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, _answer)
+
+
+async def _answer(asked: BatchRequest) -> tuple[int, Any]:
+    await asyncio.sleep(0)
+    return 200, {"said": asked.body["prompt"]}
+
+
+def _requests() -> io.BytesIO:
+    lines = [
+        {"custom_id": name, "method": "POST", "url": URL, "body": {"model": "m", "prompt": name}}
+        for name in map(str, range(NUM_REQUESTS))
+    ]
+    return io.BytesIO("\n".join(map(json.dumps, lines)).encode())
+
+
+async def _work(folder: Path, num_documents: int) -> None:
+    journal = Journal(folder)
+    documents, batches = _handlers(folder, ShoutingTranslator())
+    glossary = await GlossaryStore(folder / "state").create(
+        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+    )
+    journal.write("glossary", id=glossary.id)
+    handles = []
+    for number in range(num_documents):
+        async with documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
+            handle = await documents.queue(document, "ann", "en", "fr")
+        journal.write("accepted", number=number, id=handle.id, key=handle.key)
+        handles.append((number, handle))
+    file = await batches.add_file("ann", "in.jsonl", _requests())
+    batch = await batches.create("ann", URL, file.id, {})
+    journal.write("batch", id=batch.id)
+    async with documents._queue.working(documents, batches):
+        for number, handle in handles:
+            await documents.finished(handle, "ann")
+            await _fetch(documents, journal, number, handle)
+        await _end(batches, batch.id)
+
+
+async def _go_on(folder: Path) -> None:
+    journal, translator = Journal(folder), ShoutingTranslator()
+    documents, batches = _handlers(folder, translator)
+    for each in journal.read("glossary"):
+        await GlossaryStore(folder / "state").get("ann", each["id"])
+    # Fifteen seconds later, or five minutes for one that was being sent.
+    await documents._database.run(
+        lambda database: database.execute("UPDATE jobs SET leased_until = 0")
+    )
+    sending = {each["number"] for each in journal.read("sending")}
+    num_saved = 0
+    open_ones = []
+    for each in journal.read("accepted"):
+        handle = Handle(each["id"], each["key"])
+        if each["number"] not in sending:
+            num_saved += (await documents.job(handle, "ann")).num_results
+            open_ones.append((each["number"], handle))
+    async with documents._queue.working(documents, batches):
+        for number, handle in open_ones:
+            await documents.finished(handle, "ann")
+            await _fetch(documents, journal, number, handle)
+        for each in journal.read("batch"):
+            output = await _end(batches, each["id"])
+            journal.write("batch ended", said=[line["response"]["body"]["said"] for line in output])
+    journal.write("went on", texts=translator.texts, saved=num_saved, num_open=len(open_ones))
+
+
+async def _end(batches: Batches, identity: str) -> list[dict[str, Any]]:
+    while (batch := await batches.batch("ann", identity)).state in OPEN:
+        await asyncio.sleep(0.01)
+    assert batch.data.output_file is not None
+    path = await batches.content("ann", batch.data.output_file)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def _fetch(documents: Documents, journal: Journal, number: int, handle: Handle) -> None:
+    taken = await documents.take_result(handle, "ann")
+    data = taken.path.read_bytes()
+    journal.write("sending", number=number, is_right=data == text_of(number).upper())
+    await taken.sent()

@@ -1,0 +1,75 @@
+"""Documents, batches and glossaries after a kill at every write: nothing is lost or done twice."""
+
+from collections import Counter
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.jobs.killed import (
+    NUM_LINES,
+    NUM_REQUESTS,
+    Journal,
+    go_on,
+    work,
+)
+
+_FEWEST = 50  # writes of a process that is not killed, at least
+_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def processes() -> BaseContext:
+    """Processes that begin with all modules loaded."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["tests.serving.jobs.killed"])
+    return context
+
+
+def ended(processes: Any, target: Any, *arguments: Any) -> int:
+    process = processes.Process(target=target, args=arguments)
+    process.start()
+    process.join(_SECONDS)
+    assert process.exitcode is not None
+    return int(process.exitcode)
+
+
+@pytest.mark.parametrize(
+    ("num_documents", "step"), [(1, 5), pytest.param(12, 1, marks=pytest.mark.slow)]
+)
+def test_a_kill_at_any_write_loses_nothing_and_repeats_nothing(
+    processes: BaseContext, tmp_path: Path, num_documents: int, step: int
+) -> None:
+    """Without `slow`, at every fifth write."""
+    for number in count(1, step):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        code = ended(processes, work, folder, number, num_documents)
+        assert code in (-9, 0)
+        if code == 0:
+            break
+        assert ended(processes, go_on, folder) == 0, f"killed at write {number}"
+        check(Journal(folder), num_documents)
+    print(f"{number // step} kills")
+    assert number > _FEWEST
+
+
+def check(journal: Journal, num_documents: int) -> None:
+    """Of a document whose sending had begun, the client may have all but the last byte."""
+    accepted = {each["number"] for each in journal.read("accepted")}
+    sent = Counter(each["number"] for each in journal.read("sending"))
+    assert all(each["is_right"] for each in journal.read("sending"))
+    assert {*sent} == accepted <= {*range(num_documents)}
+    assert max(sent.values(), default=1) == 1
+    for each in journal.read("batch ended"):
+        assert each["said"] == [str(line) for line in range(NUM_REQUESTS)]
+    assert len(journal.read("batch ended")) == len(journal.read("batch"))
+    [end] = journal.read("went on")
+    assert len(end["texts"]) == len({*end["texts"]})
+    expected = end["num_open"] * NUM_LINES - end["saved"]
+    # A document that was accepted without the client hearing of it is translated too.
+    orphans = [text for text in end["texts"] if int(text.split()[1]) not in accepted]
+    assert len(end["texts"]) - len(orphans) == expected
