@@ -86,7 +86,8 @@ def _tiles(soak: Soak, totals: Counter[str]) -> list[Tile]:
 
 
 def _plots(soak: Soak) -> list[Plot]:
-    kills = [(at / 60, (at + _SETTLE_SECONDS) / 60) for at, _ in soak.kills]
+    settled = [min(at + _SETTLE_SECONDS, soak.seconds) for at, _ in soak.kills]
+    kills = [(at / 60, end / 60) for (at, _), end in zip(soak.kills, settled, strict=True)]
     plots = []
     for name, title in _FIGURES.items():
         found = soak.figure(name)

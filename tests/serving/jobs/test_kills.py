@@ -37,6 +37,7 @@ def ended(processes: Any, target: Any, *arguments: Any) -> int:
     return int(process.exitcode)
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("num_documents", "step"), [(1, 5), pytest.param(12, 1, marks=pytest.mark.slow)]
 )
