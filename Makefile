@@ -99,10 +99,7 @@ soak: $(test_stamp) ## half an hour (MINUTES) of mixed clients and a kill every 
 
 lock: $(test_stamp) ## the versions and hashes of the image's packages anew, from pyproject.toml
 	$(venv)/bin/pip install --quiet uv
-	cd deploy/docker && for device in cpu gpu; do $(CURDIR)/$(venv)/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 \
-		--generate-hashes --extra $$device ../../pyproject.toml --output-file requirements-$$device.txt; done
-	cd deploy/docker && $(CURDIR)/$(venv)/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 \
-		--generate-hashes tools.in --output-file requirements-tools.txt
+	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/python deploy/docker/lock.py
 
 audit: $(test_stamp) ## known weaknesses of the installed packages
 	$(venv)/bin/pip-audit --skip-editable

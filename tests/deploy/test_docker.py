@@ -51,9 +51,10 @@ def test_the_build_copies_every_package() -> None:
 
 
 def locked(name: str) -> dict[str, str]:
-    """Return the version of each package of a lock file."""
+    """Return the version of each package of a lock file; each must have hashes."""
     text = (DOCKER / f"requirements-{name}.txt").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert [line for line in lines if "--hash=sha256:" not in line] == []
     versions = (line.split()[0].partition("==") for line in lines)
     return {
         canonicalize_name(package.partition("[")[0]): version for package, _, version in versions
@@ -75,7 +76,7 @@ def test_the_tools_of_the_build_are_locked() -> None:
     versions = locked("tools")
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
-    assert not re.search(r"pip install [a-z\"]", DOCKERFILE)
+    assert "--require-hashes" in DOCKERFILE and not re.search(r"pip install [a-z\"]", DOCKERFILE)
 
 
 @pytest.mark.parametrize(("image", "device"), DEVICES.items())
