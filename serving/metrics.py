@@ -56,7 +56,7 @@ def charted(text: str) -> str:
     for name, labels, value in _CHARTED.findall(text):
         kept = _BUCKET.search(labels) or _KIND.search(labels)
         sums[f"{name}{{{kept[0] if kept else ''}}}"] += float(value)
-    return "".join(f"{sample} {value:g}\n" for sample, value in sums.items())
+    return "".join(f"{sample} {value!r}\n" for sample, value in sums.items())
 
 
 class Outcome(StrEnum):

@@ -1,6 +1,7 @@
 """Torch layers of convolutional translators (Gehring et al. 2017, 3.2, 3.4 and 3.5)."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -79,9 +80,9 @@ class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
         """
         return self.decoder.layers
 
+    @abstractmethod
     def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys z_j of embedded words e_j, and the values before they are scaled."""
-        raise NotImplementedError
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> ConvolutionalState:
         """Scale values by m sqrt(1/m): a mean over m words varies 1/m as much as one of them."""

@@ -109,8 +109,12 @@ class ReplicaMetrics:
 
     def _read_regularly(self) -> None:
         """Read at the same seconds of the clock as all other replicas, so that readings add up."""
-        while not self._ends.wait(_WRITE_SECONDS - time.time() % _WRITE_SECONDS):
-            seconds = time.time() // _WRITE_SECONDS * _WRITE_SECONDS
+        seconds = 0.0
+        while True:
+            # A wait may end a little early, and the clock may be set back: no second comes twice.
+            seconds = max(seconds, time.time() // _WRITE_SECONDS * _WRITE_SECONDS) + _WRITE_SECONDS
+            if self._ends.wait(max(0.0, seconds - time.time())):
+                return
             self._recent.append(Reading(seconds, charted(self.exposed().text.decode())))
 
     @staticmethod

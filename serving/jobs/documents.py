@@ -189,10 +189,6 @@ class Documents:
             raise DocumentTaken
         return taken
 
-    async def give_back(self, taken: "TakenResult") -> None:
-        """Let a document be fetched again that was not sent whole."""
-        await self._database.run(table.release, taken.job.id, taken.name)
-
     async def finished(self, handle: Handle, owner: str) -> None:
         """Wait until some replica has translated a document. Raises EngineError."""
         while True:
@@ -301,10 +297,12 @@ class TakenResult:
     name: str = field(default_factory=lambda: token_urlsafe(8))
 
     async def sent(self) -> None:
+        """Delete the document."""
         await self.documents.remove(self.job.id)
 
     async def broken_off(self) -> None:
-        await self.documents.give_back(self)
+        """Let the document be fetched again."""
+        await self.documents._database.run(table.release, self.job.id, self.name)
 
 
 def seconds_remaining(job: DocumentJob) -> float | None:

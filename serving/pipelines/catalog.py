@@ -112,7 +112,8 @@ class Catalog:
             others = await self.remote_models()
             model = next((other for other in others if other.card.name == name), None)
         if model is None:
-            raise ModelNotFound(name, [each.card.name for each in await self.models()])
+            known = dict.fromkeys([*self._models, *(other.card.name for other in others)])
+            raise ModelNotFound(name, known)
         if tasks and model.card.task not in tasks:
             message = f"{_TASK_DESCRIPTIONS[model.card.task]}; it does not {_TASK_VERBS[tasks[0]]}"
             raise RequestError("model", name, message)

@@ -56,13 +56,8 @@ _STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] =
     (KeyRefused, 401),
     ((RateExceeded, QuotaExceeded, Overloaded), 429),
     (DeadlineExceeded, 504),
-    (
-        (
-            *(EngineStopped, OutOfMemory, StorageError),
-            *(DocumentNotReady, DocumentTaken, DocumentsFull),
-        ),
-        503,
-    ),
+    ((EngineStopped, OutOfMemory, StorageError), 503),
+    ((DocumentNotReady, DocumentTaken, DocumentsFull), 503),
 )
 _RETRY_AFTER_503_SECONDS = 5.0
 # With a 429: a smaller request would be refused too. HAProxy in front then refuses similar

@@ -107,7 +107,7 @@ def file_response(
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",
         "X-Content-Type-Options": "nosniff",
     }
-    chunks = once(path, taken) if taken else chunks_of(path)
+    chunks = once(taken) if taken else chunks_of(path)
     return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
@@ -118,14 +118,14 @@ async def chunks_of(path: Path) -> AsyncGenerator[bytes, None]:
             yield chunk
 
 
-async def once(path: Path, taken: TakenResult) -> AsyncGenerator[bytes, None]:
+async def once(taken: TakenResult) -> AsyncGenerator[bytes, None]:
     """Yield a file in pieces, and delete its document before the last byte; if the client goes
     before, it can be fetched again.
     """
     is_whole = False
     try:
         last = b""
-        async with aclosing(chunks_of(path)) as chunks:
+        async with aclosing(chunks_of(taken.path)) as chunks:
             async for chunk in chunks:
                 yield last + chunk[:-1]
                 last = chunk[-1:]

@@ -74,12 +74,17 @@ def test_what_charts_need_is_summed_over_models_and_replicas() -> None:
 
     assert (first.seconds, second.seconds) == (5.0, 10.0)
     lines = dict(line.rsplit(" ", 1) for line in second.text.splitlines())
-    assert lines['attendant_requests_total{outcome="success"}'] == "4"
-    assert lines["attendant_requests_running{}"] == "2"
+    assert lines['attendant_requests_total{outcome="success"}'] == "4.0"
+    assert lines["attendant_requests_running{}"] == "2.0"
     buckets = {name: value for name, value in lines.items() if "bucket" in name}
-    assert buckets['attendant_request_seconds_bucket{le="0.05"}'] == "0"
-    assert buckets['attendant_request_seconds_bucket{le="+Inf"}'] == "4"
+    assert buckets['attendant_request_seconds_bucket{le="0.05"}'] == "0.0"
+    assert buckets['attendant_request_seconds_bucket{le="+Inf"}'] == "4.0"
     assert len(lines) == len(buckets) + 2
+
+
+def test_large_counters_keep_all_their_digits() -> None:
+    text = 'attendant_tokens_total{kind="generated",model="m",replica="a"} 123456789.0\n'
+    assert charted(text) == 'attendant_tokens_total{kind="generated"} 123456789.0\n'
 
 
 def test_replicas_read_at_the_same_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +97,9 @@ def test_replicas_read_at_the_same_seconds(tmp_path: Path, monkeypatch: pytest.M
     seconds = [{reading.seconds for reading in each.recent()} for each in keeping]
     assert all(second % 0.25 == 0 for second in set.union(*seconds))
     assert len(set.intersection(*seconds)) > 0
+    for each in keeping:  # a reading that came twice would count twice
+        times = [reading.seconds for reading in each.recent()]
+        assert len(times) == len({*times})
     for each in keeping:
         each.end()
 

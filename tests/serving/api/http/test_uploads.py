@@ -50,7 +50,7 @@ async def test_a_document_whose_client_goes_is_given_back(tmp_path: Path) -> Non
     path = tmp_path / "result.txt"
     path.write_bytes(bytes(700_000))
     taken = Taken(path)
-    async with aclosing(once(path, taken)) as chunks:
+    async with aclosing(once(taken)) as chunks:
         assert await anext(chunks)
     await asyncio.sleep(0)
     assert path.exists() and taken.ends == ["broken off"]  # type: ignore[attr-defined]
