@@ -64,8 +64,8 @@ class DeviceError(AttendantError):
 
 
 class StorageError(AttendantError):
-    def __init__(self, folder: object, reason: object) -> None:
-        super().__init__(f"{folder}: {reason}; name another folder with --state-dir")
+    def __init__(self, folder: object, reason: object, option: str = "--state-dir") -> None:
+        super().__init__(f"{folder}: {reason}; name another folder with {option}")
 
 
 class RequestError(AttendantError):

@@ -31,7 +31,9 @@ class DatabaseThread:
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Return `work(database, *arguments)`. Cancelling does not stop it. Raises StorageError."""
-        return await asyncio.shield(asyncio.wrap_future(self.start(work, *arguments)))
+        future = asyncio.wrap_future(self.start(work, *arguments))
+        future.add_done_callback(_look_at)
+        return await asyncio.shield(future)
 
     def start(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Start work without waiting for it."""
@@ -42,8 +44,14 @@ class DatabaseThread:
             if self._database is None:
                 self._database = open_database(self._folder, self._name, self._schema)
             return work(self._database, *arguments)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             raise StorageError(self._folder, error) from error
+
+
+def _look_at(future: "asyncio.Future[Any]") -> None:
+    """Look at the error of work whose caller was cancelled, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
 
 
 @contextmanager
@@ -52,10 +60,11 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
+        database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:  # SQLite itself ends it where the disk is full
+            database.execute("ROLLBACK")
         raise
-    database.execute("COMMIT")
 
 
 _BUSY_TIMEOUT_SECONDS = 10.0
@@ -79,7 +88,7 @@ def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
     try:
         with _alone(folder):
             return _opened(folder / f"{name}.sqlite3", schema)
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         raise StorageError(folder, error) from error
 
 

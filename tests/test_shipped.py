@@ -185,4 +185,4 @@ def test_what_git_tracks_stays_under_32_mib() -> None:
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
     files = [ROOT / name for name in listing.split("\0") if name]
-    assert sum(path.stat().st_size for path in files if path.is_file()) < TRACKED_LIMIT
+    assert sum(path.lstat().st_size for path in files if path.is_file()) < TRACKED_LIMIT

@@ -106,7 +106,10 @@ class Batches:
 
     async def content(self, owner: str, file_id: str) -> Path:
         """Return the path of a file. Raises NoSuchObject."""
-        return self.folder.path((await self.file(owner, file_id)).id)
+        path = self.folder.path((await self.file(owner, file_id)).id)
+        if not path.is_file():  # a kill came between the deletion of the file and of its record
+            raise NoSuchObject("file_id", file_id)
+        return path
 
     async def delete_file(self, owner: str, file_id: str) -> None:
         """Delete a file. Raises NoSuchObject, and RequestError while a batch reads it."""
@@ -114,8 +117,9 @@ class Batches:
         batches = await self.batches(owner)
         if any(each.state in OPEN and each.data.input_file == file_id for each in batches):
             raise RequestError("file_id", file_id, "a batch reads it; cancel that first")
-        await self._database.run(table.remove, [record.id])
+        # In this order a full disk can be emptied: to forget a file needs room for a moment.
         await asyncio.to_thread(self.folder.remove, record.id)
+        await self._database.run(table.remove, [record.id])
 
     async def create(
         self, owner: str, endpoint: str, input_file: str, metadata: Mapping[str, str]
@@ -174,9 +178,12 @@ class Batches:
 
     async def _answer_all(self, job: Batch, lease: Lease) -> None:
         lines = iter(await self._lines_left(job))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(LINES_AT_ONCE):
-                group.create_task(self._answer_some(job, lines, lease))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(LINES_AT_ONCE):
+                    group.create_task(self._answer_some(job, lines, lease))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def _answer_some(self, job: Batch, lines: Iterator[Line], lease: Lease) -> None:
         for line in lines:

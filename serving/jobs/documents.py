@@ -33,7 +33,7 @@ from serving.errors import (
     TooLarge,
 )
 from serving.jobs import table
-from serving.jobs.folder import Folder, replacing
+from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.keys import hash_of
@@ -209,13 +209,14 @@ class Documents:
             await lease.hold(self._translate(job, lease))
             state = State.COMPLETED
         except (EngineStopped, StorageError):
+            if not self.folder.path(job.id).is_dir():
+                return  # it was removed meanwhile
             raise
         except AttendantError as failure:
             error = str(failure)
         except Exception as failure:
             error = "internal error"
-            if self.folder.path(job.id).is_dir():  # else it was removed meanwhile
-                logger.error("document %s failed: %r", job.id, failure, exc_info=failure)
+            logger.error("document %s failed: %r", job.id, failure, exc_info=failure)
         await lease.update(job.entering(state, time.time(), error=error))
 
     async def _translate(self, job: DocumentJob, lease: Lease) -> None:
@@ -232,7 +233,7 @@ class Documents:
                 await lease.save(texts)
                 done.update(texts)
         ordered = [done[number] for number in range(len(done))]
-        with replacing(self._result(job)) as target:
+        with self.folder.replacing(self._result(job)) as target:
             await asyncio.to_thread(document.write, ordered, target, data.target)
 
     async def _translation_job(

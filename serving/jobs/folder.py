@@ -43,20 +43,27 @@ class Folder:
     def write(self, target: Path, chunks: Iterable[bytes]) -> int:
         """Write a file, whole or not at all, and return its size. Raises StorageError."""
         make_folder(target.parent)
-        try:
-            with replacing(target) as begun, begun.open("wb") as file:
-                file.writelines(chunks)
-        except OSError as error:
-            raise StorageError(self._path, error.strerror) from error
+        with self.replacing(target) as begun, begun.open("wb") as file:
+            file.writelines(chunks)
         return target.stat().st_size
 
+    @contextmanager
+    def replacing(self, target: Path) -> Iterator[Path]:
+        """Yield a temporary path, which becomes `target` if the block ends without an error.
+
+        Raises StorageError where the file cannot be written.
+        """
+        with self._storing(), replacing(target) as begun:
+            yield begun
+
     def remove(self, *names: str) -> None:
-        """Remove entries of these names, if there are any."""
+        """Remove entries of these names, if there are any. Raises StorageError."""
         for path in map(self.path, names):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                path.unlink(missing_ok=True)
+                with self._storing():
+                    path.unlink(missing_ok=True)
 
     def remove_abandoned(self, known: Iterable[str]) -> None:
         """Remove the entries of unknown names, except those of the last hour."""
@@ -67,6 +74,13 @@ class Folder:
 
     def num_bytes(self) -> int:
         return sum(map(_size, self._path.rglob("*")))
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(self._path, error.strerror or error) from error
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from serving.errors import AttendantError, StorageError
 from serving.jobs import table
@@ -23,6 +22,9 @@ LEASE_SECONDS = 15.0
 _RENEWAL_SECONDS = 1.0
 _POLL_SECONDS = 5.0
 _SWEEP_SECONDS = 60.0
+
+
+Result = TypeVar("Result")
 
 
 class Lease:
@@ -88,6 +90,7 @@ class JobQueue:
         self.state_dir = state_dir
         self.database = DatabaseThread(state_dir, "jobs", table.SCHEMA)
         self._worker = token_hex(8)
+        self._is_stuck = False
         self._has_news: dict[type[Any], asyncio.Event] = defaultdict(asyncio.Event)
 
     async def add(self, job: Job[Any]) -> None:
@@ -101,12 +104,7 @@ class JobQueue:
     @asynccontextmanager
     async def working(self, *handlers: Handler[Any]) -> AsyncIterator[None]:
         """Run jobs, and delete what has expired, until the block ends."""
-        try:
-            await self._sweep(handlers)
-        except (StorageError, sqlite3.DatabaseError) as error:  # not every server needs jobs
-            logger.warning("no documents and batches are worked on: %s", error)
-            yield
-            return
+        await self._unless_stuck(self._sweep(handlers))
         loops = [self._work(each) for each in handlers for _ in range(each.num_at_once)]
         tasks = [asyncio.create_task(each) for each in (*loops, self._sweep_often(handlers))]
         try:
@@ -131,12 +129,7 @@ class JobQueue:
 
     async def _claim(self, handler: Handler[Data]) -> Job[Data] | None:
         claim = (table.claim, handler.data, self._worker, time.time(), LEASE_SECONDS)
-        try:
-            job: Job[Data] | None = await self.database.run(*claim)
-        except (StorageError, sqlite3.DatabaseError) as error:
-            logger.error("jobs wait: %s", error)
-            return None
-        return job
+        return await self._unless_stuck(self.database.run(*claim))
 
     async def _run(self, handler: Handler[Data], job: Job[Data]) -> None:
         """Run a job. If that fails its lease is left to run out: other jobs come first."""
@@ -155,14 +148,28 @@ class JobQueue:
     async def _sweep_often(self, handlers: Sequence[Handler[Any]]) -> None:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            with suppress(StorageError, sqlite3.DatabaseError):
-                await self._sweep(handlers)
+            await self._unless_stuck(self._sweep(handlers))
 
     async def _sweep(self, handlers: Sequence[Handler[Any]]) -> None:
         """Delete expired jobs and files, and what replicas left that were killed while storing."""
         expired = await self.database.run(table.ids, time.time())
+        for handler in handlers:  # files first: to forget them needs room for a moment
+            await asyncio.to_thread(handler.folder.remove, *expired)
         await self.database.run(table.remove, expired)
         known = await self.database.run(table.ids)
         for handler in handlers:
-            await asyncio.to_thread(handler.folder.remove, *expired)
             await asyncio.to_thread(handler.folder.remove_abandoned, known)
+
+    async def _unless_stuck(self, work: Awaitable[Result]) -> Result | None:
+        """Return the result of work; None where the state cannot be used, as on a full disk. This
+        is logged once, until it can be used again.
+        """
+        try:
+            result = await work
+        except StorageError as error:
+            if not self._is_stuck:
+                logger.warning("documents and batches wait: %s", error)
+            self._is_stuck = True
+            return None
+        self._is_stuck = False
+        return result

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -22,7 +23,7 @@ from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
-from serving.errors import RequestError
+from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.language_detection import source_of
 from serving.usage import current_key
@@ -157,6 +158,8 @@ async def _form(request: Request) -> AsyncIterator[Fields]:
     except HTTPException as error:  # Starlette raises it for any mistake in a form
         message = f"is not a form in parts: {error.detail}"
         raise RequestError("body", content_type, message) from None
+    except OSError as error:  # a file of more than 1 MiB goes to the folder of temporary files
+        raise StorageError(gettempdir(), error.strerror or error, "TMPDIR") from error
     try:
         yield dict(form)
     finally:

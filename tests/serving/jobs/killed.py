@@ -91,15 +91,15 @@ def _kill_at_write(number: int) -> None:
 
 def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, Batches]:
     queue = JobQueue(folder / "state")
-    return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, _answer)
+    return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, answer)
 
 
-async def _answer(asked: BatchRequest) -> tuple[int, Any]:
+async def answer(asked: BatchRequest) -> tuple[int, Any]:
     await asyncio.sleep(0)
     return 200, {"said": asked.body["prompt"]}
 
 
-def _requests() -> io.BytesIO:
+def requests() -> io.BytesIO:
     lines = [
         {"custom_id": name, "method": "POST", "url": URL, "body": {"model": "m", "prompt": name}}
         for name in map(str, range(NUM_REQUESTS))
@@ -120,7 +120,7 @@ async def _work(folder: Path, num_documents: int) -> None:
             handle = await documents.queue(document, "ann", "en", "fr")
         journal.write("accepted", number=number, id=handle.id, key=handle.key)
         handles.append((number, handle))
-    file = await batches.add_file("ann", "in.jsonl", _requests())
+    file = await batches.add_file("ann", "in.jsonl", requests())
     batch = await batches.create("ann", URL, file.id, {})
     journal.write("batch", id=batch.id)
     async with documents._queue.working(documents, batches):
