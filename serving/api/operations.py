@@ -33,13 +33,14 @@ class RecentMetrics(TypedDict):
 
 class LoadBody(BaseModel):
     """The model to load. bundle: absolute path of a folder on the server's machine. group: the
-    worker group; the first by default.
+    worker group; the first by default. replace: takes the place of the model of its name.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     bundle: str
     group: str | None = None
+    replace: bool = False
 
 
 _NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}
@@ -98,7 +99,7 @@ def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) ->
     async def load(request: Request) -> JSONResponse:
         """Load a bundle into all replicas of a group; answer once they serve it."""
         body = validated(LoadBody, await READS_JSON.read(limited(request, limits)))
-        card = await loader.load(Path(body.bundle), body.group)
+        card = await loader.load(Path(body.bundle), body.group, body.replace)
         return JSONResponse({"model": card.name}, 201)
 
     @routes.delete("/models/{name:path}", dependencies=with_key, include_in_schema=False)

@@ -129,6 +129,7 @@ def models() -> None:
       export ATTENDANT_OPERATOR_KEY=$(attendant keys create me --file operators.json)
       attendant serve build/bundles/transformer-en-fr-int8 --operators operators.json
       attendant models load build/bundles/bahdanau-en-fr-int8
+      attendant models load build/new/bahdanau-en-fr-int8 --replace
       attendant models unload bahdanau-en-fr
     """
 
@@ -136,10 +137,15 @@ def models() -> None:
 @models.command()
 @click.argument("bundle", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--group", help="The worker group that is to serve it.  [default: the first]")
+@click.option("--replace", is_flag=True, help="Take the place of the model of the same name.")
 @_URL
-def load(bundle: Path, group: str | None, url: str) -> None:
-    """Load BUNDLE into every replica of a group, beside what it serves."""
-    body = {"bundle": str(bundle.resolve()), "group": group}
+def load(bundle: Path, group: str | None, replace: bool, url: str) -> None:
+    """Load BUNDLE into every replica of a group, beside what it serves.
+
+    With --replace no request fails: until all replicas have loaded BUNDLE, the version before
+    answers. Load that one again, also with --replace, to go back.
+    """
+    body = {"bundle": str(bundle.resolve()), "group": group, "replace": replace}
     click.echo(f"{_ask('POST', url, '/models', body)} is served")
 
 

@@ -8,6 +8,7 @@ fails in one replica changes nothing, and replicas that start later serve the sa
 import asyncio
 import fcntl
 import os
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -28,7 +29,7 @@ from serving.deployments.forwarding import (
 )
 from serving.deployments.start_checks import problems_of
 from serving.engine.bridge import AsyncEngine
-from serving.errors import BundleError, ModelNotFound, RequestError
+from serving.errors import BundleError, EngineStopped, ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Model
 from serving.pipelines.loading import LoadedModel
@@ -38,6 +39,7 @@ Load = Callable[[Path], LoadedModel]
 _LOAD_SECONDS = 600.0
 _DISCARD_SECONDS = 10.0
 _FORGET_SECONDS = 5.0
+_REPLACED_SECONDS = 15.0  # in which Serve notices that a replica has died
 _OF_SERVER = {"access": Access(), "state_dir": None}  # must not be set in a group
 Result = TypeVar("Result")
 # Deploys a group in place of the running one; returns when all replicas have its bundles.
@@ -114,7 +116,10 @@ class LoadedModels:
         """Runs on the thread that referred to the model last."""
         engine.close()
         self._leaving.discard(engine)
-        self._forget(name)
+        if all(
+            each.card.name != name for each in self.served
+        ):  # else another version has its place
+            self._forget(name)
 
 
 def changes_lock() -> Path | None:
@@ -142,18 +147,26 @@ class GroupChanges:
         self.application = application
         self._serving, self._deploy, self._lock = serving, deploy, lock
 
-    async def load(self, bundle: Path) -> ModelCard:
-        """Return once all replicas serve the bundle. Raises RequestError where they cannot."""
-        return await _uncancelled(self._load(bundle))
+    async def load(self, bundle: Path, replaced: Path | None) -> ModelCard:
+        """Return once all replicas serve the bundle. Raises RequestError where they cannot.
+
+        replaced: the bundle whose place it takes; None adds one.
+        """
+        return await _uncancelled(self._load(bundle, replaced))
 
     async def unload(self, model: str, bundle: Path) -> None:
         """Return once no replica takes requests for the model. Raises RequestError."""
         await _uncancelled(self._unload(model, bundle))
 
-    async def _load(self, bundle: Path) -> ModelCard:
+    async def _load(self, bundle: Path, replaced: Path | None) -> ModelCard:
         async with locked(self._lock):
             before = self._serving()
-            group = before.model_copy(update={"bundles": (*before.bundles, bundle)})
+            if bundle in before.bundles:
+                message = "is served already; put another version into a folder of its own"
+                raise RequestError("bundle", str(bundle), message)
+            bundles = [bundle if each == replaced else each for each in before.bundles]
+            bundles += [] if bundle in bundles else [bundle]
+            group = before.model_copy(update={"bundles": tuple(bundles)})
             await asyncio.to_thread(_check, group, bundle)
             card = await self._prepared(bundle)
             await asyncio.to_thread(self._deploy, group)
@@ -187,34 +200,54 @@ class ServerChanges:
         """application: this replica's own, the default of a change that names no group."""
         self._own, self._catalog, self._applications = application, catalog, applications
 
-    async def load(self, bundle: Path, group: str | None) -> ModelCard:
+    async def load(self, bundle: Path, group: str | None, replaces: bool) -> ModelCard:
         if not bundle.is_absolute():
             raise RequestError("bundle", str(bundle), "must be an absolute path")
-        await self._check_name(bundle)
-        application = await self._application_of(group)
-        handle = serve.get_deployment_handle(DEPLOYMENT, application)
-        card: ModelCard = await answer_to(handle.load.remote(bundle))
+        name = await self._name_of(bundle)
+        serving = await self._serving(name)
+        if serving and not replaces:
+            raise RequestError("bundle", str(bundle), f"model {name} is served already")
+        application = await self._application_of(group, serving or self._own)
+        if serving not in (None, application):
+            raise RequestError("group", group, f"model {name} is served by another group")
+        replaced = name if serving else None
+        card: ModelCard = await self._call(application, "load", bundle, replaced)
         await self._forget_everywhere()
         return card
 
     async def unload(self, model: str) -> None:
         application = await self._catalog.application_of(model)
-        handle = serve.get_deployment_handle(DEPLOYMENT, application)
-        await answer_to(handle.unload.remote(model))
+        await self._call(application, "unload", model)
         await self._forget_everywhere()
 
-    async def _check_name(self, bundle: Path) -> None:
+    async def _call(self, application: str, method: str, *arguments: Any) -> Any:
+        """Call one of a group's replicas, again for some seconds if that one has just died."""
+        handle = serve.get_deployment_handle(DEPLOYMENT, application)
+        deadline = time.monotonic() + _REPLACED_SECONDS
+        while True:
+            try:
+                return await answer_to(getattr(handle, method).remote(*arguments))
+            except EngineStopped:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(1)
+
+    async def _name_of(self, bundle: Path) -> str:
         try:
-            name = (await asyncio.to_thread(open_manifest, bundle)).name
+            return (await asyncio.to_thread(open_manifest, bundle)).name
         except BundleError as error:
             raise RequestError("bundle", str(bundle), "; ".join(error.problems)) from None
-        if any(model.card.name == name for model in await self._catalog.models()):
-            raise RequestError("bundle", str(bundle), f"model {name} is served already")
 
-    async def _application_of(self, group: str | None) -> str:
+    async def _serving(self, name: str) -> str | None:
+        """Return the application that serves a model of this name."""
+        if any(model.card.name == name for model in await self._catalog.models()):
+            return await self._catalog.application_of(name)
+        return None
+
+    async def _application_of(self, group: str | None, default: str) -> str:
         """Return the application of a group: its name, then this run's id."""
         if group is None:
-            return self._own
+            return default
         run = self._own.rpartition("-")[2]
         names = [name.removesuffix(f"-{run}") for name in await self._applications.running()]
         if group not in names:

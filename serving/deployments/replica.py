@@ -163,11 +163,12 @@ class Replica:
     async def forget_others(self) -> None:
         self._catalog.forget_others()
 
-    async def load(self, bundle: Path) -> ModelCard:
-        """Load a bundle into every replica of this group."""
+    async def load(self, bundle: Path, replaced: str | None) -> ModelCard:
+        """Load a bundle into every replica of this group. replaced: the model that it replaces."""
         with serializable_errors():
             assert self._changes is not None
-            return await self._changes.load(bundle)
+            before = None if replaced is None else self._models.bundle_of(replaced)
+            return await self._changes.load(bundle, before)
 
     async def unload(self, model: str) -> None:
         """Take a model out of every replica of this group."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -203,13 +203,24 @@ def fingerprint_of(manifest: Manifest, device: str) -> str:
     """
     decisive = {
         "bundle": asdict(manifest),  # with the checksums of its files
-        "versions": {name: version(name) for name in ("attendant", "onnxruntime")},
+        "code": code_checksum(Path(__file__).parents[1]),
+        "onnxruntime": version("onnxruntime"),
         "device": device,
         "instructions": instruction_sets(),
         "kernels": native_kernels().description,
     }
     text = json.dumps(decisive, sort_keys=True, default=str)
     return f"fp_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@cache
+def code_checksum(package: Path) -> str:
+    """Return a checksum of a package's sources: any change of them may round differently."""
+    checksum = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.suffix in (".py", ".cpp", ".h"):
+            checksum.update(path.read_bytes())
+    return checksum.hexdigest()
 
 
 @asynccontextmanager

@@ -23,9 +23,11 @@ from serving.usage import Quota
 class Loader(Protocol):
     """Loads and unloads models while the server runs."""
 
-    async def load(self, bundle: Path, group: str | None) -> ModelCard:
-        """Return once all replicas of the group, by default the first, serve the bundle.
+    async def load(self, bundle: Path, group: str | None, replaces: bool) -> ModelCard:
+        """Return once all replicas of the group serve the bundle. The group is by default the one
+        whose model it replaces, else the first.
 
+        replaces: whether it may take the place of a model of its name.
         Raises RequestError for a wrong bundle or group.
         """
 

@@ -52,10 +52,10 @@ class Loader:
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
 
-    async def load(self, bundle: Path, group: str | None) -> ModelCard:
+    async def load(self, bundle: Path, group: str | None, replaces: bool) -> ModelCard:
         if bundle != Path("/bundles/new"):
             raise RequestError("bundle", str(bundle), "no such folder")
-        self.told.append((bundle, group))
+        self.told.append((bundle, group, replaces))
         return ModelCard.from_manifest(manifest(Task.GENERATE, "new"))
 
     async def unload(self, model: str) -> None:
@@ -68,7 +68,7 @@ async def test_operators_load_and_unload_models(tokenizer: Tokenizer, tmp_path: 
     operators = Operators(KeyRing(tmp_path / "keys", {}), loader)
     async with made_world(tokenizer, access={"operators": operators}) as world:
         client = world.client
-        body = {"bundle": "/bundles/new", "group": "far"}
+        body = {"bundle": "/bundles/new", "group": "far", "replace": True}
         assert (await client.post("/models", json=body)).status_code == 401
         assert (await client.delete("/models/new")).status_code == 401
         assert loader.told == []
@@ -76,7 +76,7 @@ async def test_operators_load_and_unload_models(tokenizer: Tokenizer, tmp_path: 
         loaded = await client.post("/models", json=body)
         assert (loaded.status_code, loaded.json()) == (201, {"model": "new"})
         assert (await client.delete("/models/some/model")).json() == {"model": "some/model"}
-        assert loader.told == [(Path("/bundles/new"), "far"), ("some/model",)]
+        assert loader.told == [(Path("/bundles/new"), "far", True), ("some/model",)]
         for wrong in ({}, {"bundle": 1}, {"bundle": "/x", "file": "y"}, {"bundle": "/none"}):
             refused = await client.post("/models", json=wrong)
             assert refused.status_code == 400 and isinstance(refused.json()["error"], str)

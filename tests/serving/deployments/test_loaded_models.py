@@ -88,6 +88,21 @@ async def test_a_model_that_is_taken_away_answers_whoever_has_it(
     assert world.models.are_alive
 
 
+async def test_another_version_takes_the_place_of_a_model(
+    world: World, bundles: list[Path], tmp_path: Path
+) -> None:
+    first = bundles[0]
+    newer = tiny_bundle("bahdanau", tmp_path, Precision.FP32)
+    world.models.start([first])
+    fingerprints = [world.models.served[0].card.fingerprint]
+    for bundle in (newer, first):
+        await world.models.become([bundle])
+        fingerprints.append(world.models.served[0].card.fingerprint)
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+    assert await asyncio.to_thread(eventually, lambda: len(world.models.engines) == 1)
+    assert world.forgotten == []  # what is told of the model now is of its other version
+
+
 async def test_what_was_prepared_in_vain_ends(world: World, bundles: list[Path]) -> None:
     world.models.start(bundles[:1])
     await world.models.prepare(bundles[1])

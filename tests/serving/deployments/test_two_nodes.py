@@ -5,7 +5,7 @@ comes back under load, and a cable that is cut and healed: `pytest -m cluster`, 
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,10 @@ import httpx
 import pytest
 import yaml
 
-from tests.served import eventually, int8_bundle
+from export.bundling.writer import export_checkpoint
+from models.checkpoint import load_checkpoint
+from serving.bundle.manifest import Precision
+from tests.served import SHIPPED, eventually, int8_bundle
 from tests.serving.deployments.two_nodes import (
     Cluster,
     can_make_nodes,
@@ -66,14 +69,16 @@ def group(bundles: list[Path], **more: Any) -> dict[str, Any]:
     return {**common, "bundles": [str(bundle) for bundle in bundles], **more}
 
 
-def apply(cluster: Cluster, *groups: dict[str, Any]) -> str:
+def apply(cluster: Cluster, *groups: dict[str, Any], options: Sequence[str] = ()) -> str:
     """Return what `attendant deploy apply` tells, its last line last."""
     path = cluster.head.folder / "server.yaml"
     path.write_text(yaml.safe_dump({"port": 8000, "groups": [*groups]}))
     token = ["--token-file", str(cluster.token_file)]
 
     def applied() -> str:
-        done = cluster.head.attendant("deploy", "apply", DASHBOARD, "-c", str(path), *token)
+        done = cluster.head.attendant(
+            "deploy", "apply", DASHBOARD, "-c", str(path), *token, *options
+        )
         return (done.stdout + done.stderr).strip()
 
     told = [applied()]
@@ -109,6 +114,45 @@ def test_smoke(cluster: Cluster) -> None:
     for node in cluster.nodes:
         done = node.attendant("deploy", "smoke", node.url)
         assert done.returncode == 0, done.stdout
+
+
+def test_bundles_change_and_change_back_under_load(
+    cluster: Cluster, bundles: list[Path], tmp_path: Path
+) -> None:
+    """No request fails; a fingerprint has always the same bytes, the old one those of before."""
+    newer = [tmp_path / bundle.name for bundle in bundles]
+    for path in newer:
+        export_checkpoint(load_checkpoint(SHIPPED / path.name), path, Precision.FP32)
+    is_over: list[bool] = []
+    with cluster.head.clients(4) as pool:
+        urls = [node.url for node in cluster.nodes] * 2
+        answers = [pool.submit(keep_asking, url, is_over) for url in urls]
+        try:
+            time.sleep(2)
+            for wanted in (newer, bundles):
+                # There is no room for a third replica beside the two.
+                told = apply(cluster, group(wanted, replicas=2), options=["--in-place"])
+                assert told.endswith("translators: running"), told
+                time.sleep(5)
+        finally:
+            is_over.append(True)
+    found = [pair for answer in answers for pair in answer.result()]
+    print(Counter(fingerprint for fingerprint, _ in found))
+    assert len({*found}) == len({fingerprint for fingerprint, _ in found}) == 2
+    for answer in answers:
+        assert answer.result()[0] == answer.result()[-1]
+    test_each_replica_answers_with_the_same_bytes(cluster)
+
+
+def keep_asking(url: str, is_over: list[bool]) -> list[tuple[str, bytes]]:
+    """Fingerprints, and what was said with them. An answer that is no 200 raises."""
+    body = {**WRITER, "temperature": 0, "logprobs": 1, "max_tokens": 12}
+    found = []
+    while not is_over:
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        content = content_of(answer)
+        found.append((answer.json()["system_fingerprint"], content))
+    return found
 
 
 def test_a_node_dies_under_load_and_comes_back(cluster: Cluster) -> None:

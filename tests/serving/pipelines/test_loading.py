@@ -16,7 +16,7 @@ from serving.engine.runtime.machine import instruction_sets
 from serving.errors import BundleError, TooLarge
 from serving.pipelines import loading
 from serving.pipelines.decoding import EnginePort
-from serving.pipelines.loading import LoadedModel, fingerprint_of, load_model
+from serving.pipelines.loading import LoadedModel, code_checksum, fingerprint_of, load_model
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from tests.serving.pipelines.fakes import manifest
@@ -127,13 +127,26 @@ def test_the_bundle_and_the_device_decide() -> None:
     assert len({*found, fingerprint_of(first, "cuda")}) == 3
 
 
-@pytest.mark.parametrize("package", ["attendant", "onnxruntime"])
-def test_versions_decide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+@pytest.mark.parametrize("part", ["version", "code_checksum"])
+def test_versions_decide(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     before = fingerprint_of(manifest(Task.GENERATE), "cpu")
-    real = loading.version
-    monkeypatch.setattr(loading, "version", lambda name: "9.9" if name == package else real(name))
+    monkeypatch.setattr(loading, part, lambda _: "another")
 
     assert fingerprint_of(manifest(Task.GENERATE), "cpu") != before
+
+
+def test_any_change_of_the_sources_gives_another_checksum(tmp_path: Path) -> None:
+    sources = tmp_path / "engine"
+    sources.mkdir()
+    checksums = set()
+    for text in ("a = 1", "a = 2"):
+        (sources / "step.py").write_text(text)
+        code_checksum.cache_clear()
+        checksums.add(code_checksum(tmp_path))
+    assert len(checksums) == 2
+    (sources / "notes.txt").touch()
+    code_checksum.cache_clear()
+    assert code_checksum(tmp_path) in checksums
 
 
 def test_instructions_of_a_processor(tmp_path: Path) -> None:

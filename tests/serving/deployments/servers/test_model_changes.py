@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from export.bundling.writer import export_checkpoint
+from models.checkpoint import load_checkpoint
+from serving.bundle.manifest import Precision
 from serving.cli import main
 from serving.commands.administration import KEY_VARIABLE
 from tests.served import eventually, free_port, int8_bundle, served_with_console
@@ -83,6 +87,48 @@ def asked_without_pause(server: Server, model: str) -> Iterator["Counter[int]"]:
             thread.join()
 
 
+def answers_without_pause(
+    server: Server, has_ended: threading.Event, found: "set[tuple[int, str, str]]"
+) -> None:
+    body = {"model": "near", "prompt": "A dog.", "max_tokens": 8}
+    while not has_ended.is_set():
+        answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+        told = answer.json()
+        found.add((answer.status_code, told["system_fingerprint"], json.dumps(told["choices"])))
+
+
+def test_a_version_takes_the_place_of_another_and_gives_it_back(server: Server) -> None:
+    old = server.folder / "bundles" / "near"
+    new = server.folder / "newer"
+    checkpoint = load_checkpoint(server.folder / "checkpoints" / "near")
+    export_checkpoint(checkpoint, new, Precision.FP32)
+    found: list[set[tuple[int, str, str]]] = []
+    for bundle in (new, old):
+        found.append(set())
+        has_ended = threading.Event()
+        with ThreadPoolExecutor(2) as pool:
+            asking = [
+                pool.submit(answers_without_pause, server, has_ended, found[-1]) for _ in range(2)
+            ]
+            try:
+                time.sleep(0.5)
+                assert "served already" in server.run("load", str(bundle)).output
+                told = server.run("load", str(bundle), "--replace")
+                assert told.output == "near is served\n"
+            finally:
+                time.sleep(0.5)
+                has_ended.set()
+            for each in asking:
+                each.result()
+    # Two answers, each with its fingerprint; none failed; and the old bytes are back.
+    assert len(found[0]) == len({fingerprint for _, fingerprint, _ in found[0]}) == 2
+    assert {status for status, _, _ in found[0]} == {200}
+    assert found[0] == found[1]
+    assert "folder of its own" in server.run("load", str(old), "--replace").output
+    assert "another group" in server.run("load", str(new), "--replace", "--group", "far").output
+    assert 'attendant_slots{model="near"' in metrics_of(server)
+
+
 def is_served_by_all(server: Server, model: str) -> bool:
     """Ask often enough that every replica is asked."""
     return {server.status_of(model) for _ in range(12)} == {200}
@@ -141,7 +187,7 @@ def test_what_was_loaded_outlives_a_replica(server: Server) -> None:
         kill(server.pid, "replica")
         time.sleep(1)
     assert eventually(lambda: is_ready(server) and is_served_by_all(server, "late"), 90)
-    assert server.run("unload", "late").exit_code == 0
+    assert server.run("unload", "late").output == "late is served no more\n"
 
 
 def is_ready(server: Server) -> bool:

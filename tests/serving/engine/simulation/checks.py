@@ -2,10 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
 from serving.engine.scheduling.scheduler import Scheduler
+from serving.engine.worker import Account, FairShare, ProcessorTurns
 
 _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would be a wonder
 
@@ -38,6 +40,13 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
         assert engine._batch.num_rows == 0 and not engine._admission.underway
         assert engine._queue._deadlines.take_expired(float("inf")) == []
         assert not engine._queue.has_work
+
+
+def check_deadlines(engine: Engine, began: float) -> None:
+    """After a step, the deadline of no request had passed when the step began."""
+    open_ones = [*engine.scheduler.all_waiting(), *engine._queue._taken.values()]
+    late = [each.request_id for each in open_ones if (each.deadline or began) < began]
+    assert not late, f"their deadlines have passed: {late}"
 
 
 class RestCheck:
@@ -91,3 +100,54 @@ class FairnessCheck:
         for key in [*self._lead]:
             if key[0] is queue and (key[2] == served or key[2] not in waiting):
                 del self._lead[key]
+
+
+class ShareCheck:
+    """No more processors are used than there are, and no model that waits for them is left behind.
+
+    While a model waits, another gets no more time than a few of its steps take, over its part of
+    the model's share: as many as it has engines, and two to catch up.
+    """
+
+    def __init__(self, share: FairShare) -> None:
+        self._share = share
+        self._running: set[ProcessorTurns] = set()
+        self._sizes: Counter[Account] = Counter()
+        self._lead: defaultdict[tuple[Account, Account], float] = defaultdict(float)
+        self._longest = 0.0
+        self._join, self._begin, self._end = share.join, share.begin, share.end
+        self._charge = share._charge
+        share.join = self.join  # type: ignore[method-assign, assignment]
+        share.begin, share.end = self.begin, self.end  # type: ignore[method-assign]
+        share._charge = self.charge  # type: ignore[method-assign]
+
+    def join(self, *arguments: Any) -> list[ProcessorTurns]:
+        joined = self._join(*arguments)
+        self._sizes.update(turns.account for turns in joined)
+        return joined
+
+    def begin(self, turns: ProcessorTurns) -> None:
+        self._begin(turns)
+        self._running.add(turns)
+        used = sum(each.threads for each in self._running)
+        assert used + self._share._num_free == self._share._num_cpus and self._share._num_free >= 0
+        for pair in [*self._lead]:
+            if pair[1] is turns.account:
+                del self._lead[pair]
+
+    def end(self, turns: ProcessorTurns, seconds: float) -> None:
+        self._end(turns, seconds)
+        self._running.discard(turns)
+
+    def charge(self, turns: ProcessorTurns, seconds: float) -> None:
+        cost = seconds * turns.threads / turns.account.weight()
+        self._longest = max(self._longest, cost)
+        most = (self._sizes[turns.account] + 2) * self._longest
+        waiting = {each.account for each in self._share._waiting} - {turns.account}
+        for other in waiting:
+            self._lead[turns.account, other] += cost
+            assert self._lead[turns.account, other] <= most, "a model is left behind"
+        for pair in [*self._lead]:
+            if pair[0] is turns.account and pair[1] not in waiting:
+                del self._lead[pair]
+        self._charge(turns, seconds)

@@ -13,8 +13,8 @@ from serving.errors import DeadlineExceeded, EngineError, EngineStopped, Overloa
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, Event, FailedEvent, FinishedEvent, GenerationRequest
 from tests.serving.engine.driving import Story, told
+from tests.serving.engine.simulation.replica import POISON, Replica, ReplicaLost
 
-POISON = 48  # a step or an encoder run that reads this token fails
 _WAYS = ("generate", "stream", "run")
 _SEARCHES: tuple[dict[str, Any], ...] = (
     {},
@@ -29,11 +29,14 @@ class Client:
 
     gives_up: reads so many batches of events at most; None reads all.
     leaves_after: seconds after which its task is cancelled; None stays.
+    model: the number of the model that it asks.
     """
 
-    def __init__(self, random: Random, name: str, has_encoder: bool, latest_start: float) -> None:
-        self.way = random.choice(_WAYS)
-        many = random.choice((1, 1, 1, 2, 5, 12)) if self.way != "generate" else 1
+    def __init__(
+        self, random: Random, name: str, has_encoder: bool, model: int, latest_start: float
+    ) -> None:
+        self.way, self.model = random.choice(_WAYS), model
+        many = random.choice((0, 1, 1, 1, 2, 5, 12)) if self.way != "generate" else 1
         self.starts_after = random.uniform(0, latest_start)
         self.leaves_after = random.uniform(0, 2) if random.random() < 0.2 else None
         self.gives_up = random.randint(0, 4) if random.random() < 0.2 else None
@@ -52,16 +55,30 @@ class Client:
         self.submitted_at = 0.0
         self.left = False
 
-    async def act(self, engine: AsyncEngine, now: Callable[[], float]) -> None:
+    async def act(self, pick: Callable[[], Replica], now: Callable[[], float]) -> None:
+        """pick: returns a replica that lives, as HAProxy does."""
         await asyncio.sleep(self.starts_after)
         self.submitted_at = now()
         try:
             async with asyncio.timeout(self.leaves_after):
-                await self._ask(engine)
+                await self._ask_again(pick)
         except TimeoutError:
             self.left = True
         except (Overloaded, EngineStopped, RequestError) as error:
             self.refusal = error
+
+    async def _ask_again(self, pick: Callable[[], Replica]) -> None:
+        """Ask another replica if one is lost, unless it has answered in part already."""
+        while True:
+            replica = pick()
+            try:
+                await replica.serve(self._ask(replica.models[self.model]))
+            except ReplicaLost:
+                if any(story.said or story.final for story in self.stories.values()):
+                    self.left = True
+                    return
+            else:
+                return
 
     async def _ask(self, engine: AsyncEngine) -> None:
         if self.way == "run":
@@ -95,6 +112,7 @@ class Client:
         """may_fail: whether steps fail, or the engine stops, in this simulation."""
         if self.refusal is not None:
             is_stopped = isinstance(self.refusal, EngineStopped)
+            assert self.requests or is_stopped, f"nothing was asked, and refused: {self.refusal}"
             assert may_fail or not is_stopped, self.refusal
             if isinstance(self.refusal, RequestError):
                 assert self.refusal.field == "num_beams"  # more beams than rows
@@ -137,11 +155,11 @@ def _request(
 
 
 async def act_in_turn(
-    clients: Sequence[Client], engine: AsyncEngine, now: Callable[[], float]
+    clients: Sequence[Client], pick: Callable[[], Replica], now: Callable[[], float]
 ) -> None:
     """Let each ask as soon as the one before it has its answer."""
     for client in clients:
-        await client.act(engine, now)
+        await client.act(pick, now)
 
 
 class Alone:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from serving.engine.bridge import AsyncEngine
-from serving.engine.worker import Command, Worker
+from serving.engine.worker import Command, FairShare, Worker
 
 _TICKS = (0.0, 0.0, 0.001, 0.01, 0.1)  # seconds that pass between two turns
 
@@ -39,7 +39,7 @@ class Actor:
     def __init__(self, target: Callable[[], None]) -> None:
         self._target = target
         self._may_run, self._has_paused = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.thread = threading.Thread(target=self._run, daemon=True)
         self.waits_for: Callable[[], object] | None = None
         self.has_ended = self.is_abandoned = False
         self.ident: int | None = None  # as of `threading.Thread`
@@ -50,8 +50,8 @@ class Actor:
 
     def start(self) -> None:
         """Start the thread, and run it to its first pause."""
-        self._thread.start()
-        self.ident = self._thread.ident
+        self.thread.start()
+        self.ident = self.thread.ident
         self.run()
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class Actor:
 
     def pause(self, until: Callable[[], object] | None = None) -> None:
         """Let others run. Other threads than this one go on."""
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self.thread:
             self.waits_for = until
             self._has_paused.release()
             self._may_run.acquire()
@@ -107,6 +107,32 @@ class Inbox(SimpleQueue[Command]):
         return not self._commands
 
 
+class Changes(threading.Condition):
+    """The condition of a `FairShare`, at which threads pause. Nobody else runs meanwhile, so that
+    it needs no lock.
+
+    current: returns the actor that runs.
+    """
+
+    def __init__(self, current: Callable[[], Actor]) -> None:
+        super().__init__()
+        self._current, self._number = current, 0
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> bool:
+        seen = self._number
+        self._current().pause(lambda: self._number != seen)
+        return True
+
+    def notify_all(self) -> None:
+        self._number += 1
+
+
 class Stage:
     """Decides who runs next: one of the threads, or the event loop."""
 
@@ -118,12 +144,27 @@ class Stage:
         self.actors: list[Actor] = []
         self.num_turns = 0
 
-    def put_on(self, engine: AsyncEngine) -> None:
-        """Replace the threads of an engine's workers, before it is started."""
-        for worker in engine._workers:
+    def put_on(self, model: AsyncEngine) -> None:
+        """Replace the threads of a model's workers, before it is started."""
+        for worker in model._workers:
             actor = Actor(worker._serve)
             self._replace(worker, actor)
             self.actors.append(actor)
+
+    def put_share_on(self, share: FairShare) -> None:
+        """Replace the condition at which engines wait for processors."""
+        share._has_changed = Changes(self._current)
+
+    def take_off(self, model: AsyncEngine) -> None:
+        """End the threads of a model's workers wherever they are, as a kill does."""
+        for worker in model._workers:
+            actor: Actor = worker._thread  # type: ignore[assignment]
+            actor.abandon()
+            self.actors.remove(actor)
+
+    def _current(self) -> Actor:
+        thread = threading.current_thread()
+        return next(actor for actor in self.actors if actor.thread is thread)
 
     def _replace(self, worker: Worker, actor: Actor) -> None:
         worker._thread = actor  # type: ignore[assignment]
