@@ -17,12 +17,18 @@ from typing import Any
 import aiohttp
 
 from loadtest.generator.texts import CORPORA
+from tests.soak.documents import FORMATS
 
 _REFUSED = (429, 502, 503)
 _BROKEN = (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError)
 _LONGEST = aiohttp.ClientTimeout(total=120)
 _EN_FR = {"source": "en", "target": "fr"}
+_OPEN = ("validating", "in_progress", "finalizing")
 _NUM_TEXTS = 300  # of which each comes again and again
+
+
+def _completion(prompt: str) -> dict[str, Any]:
+    return {"model": "llama-en", "prompt": prompt, "max_tokens": 60, "temperature": 0}
 
 
 class Wrong(Exception):
@@ -68,6 +74,7 @@ class Clients:
             "embeddings": (2, self._embed),
             "bad body": (2, self._bad),
             "document": (1, self._document),
+            "batch": (1, self._batch),
         }
 
     async def run(self, until: float) -> None:
@@ -120,8 +127,7 @@ class Clients:
 
     async def _complete(self) -> None:
         prompt = f"Number {self._random.randrange(50)}"
-        body = {"model": "llama-en", "prompt": prompt, "max_tokens": 60, "temperature": 0}
-        answer = await self._post("v1/completions", body)
+        answer = await self._post("v1/completions", _completion(prompt))
         self._record.same(prompt, answer["choices"][0]["text"])
 
     async def _cancel(self) -> None:
@@ -157,8 +163,9 @@ class Clients:
     async def _document(self) -> None:
         """Once accepted, a document is waited for, whatever is killed, and fetched once."""
         lines = self._random.sample(self._texts, 40)
+        extension, kind = self._random.choice([*FORMATS.items()])
         form = aiohttp.FormData({"target_lang": "FR", "source_lang": "EN"})
-        form.add_field("file", "\n".join(lines), filename="a.txt")
+        form.add_field("file", kind.made(lines), filename=f"a.{extension}")
         async with self._session.post(f"{self._url}/v2/document", data=form) as response:
             self._check(response.status)
             handle = await response.json()
@@ -169,15 +176,38 @@ class Clients:
             await asyncio.sleep(0.5)
         async with self._session.post(f"{self._url}/{path}/result", json=key) as response:
             self._check(response.status)
-            translated = (await response.text()).splitlines()
+            translated = kind.lines_of(await response.read())
         for text, line in zip(lines, translated, strict=True):
             self._record.same(text, line)
 
-    async def _patiently(self, path: str, body: dict[str, Any]) -> Any:
-        """Ask until there is an answer."""
+    async def _batch(self) -> None:
+        """Once accepted, all lines of a batch are answered, as they are when asked alone."""
+        prompts = [f"Number {each}" for each in self._random.sample(range(50), 8)]
+        line = {"method": "POST", "url": "/v1/completions"}
+        lines = [{**line, "custom_id": each, "body": _completion(each)} for each in prompts]
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", "\n".join(map(json.dumps, lines)), filename="in.jsonl")
+        async with self._session.post(f"{self._url}/v1/files", data=form) as response:
+            self._check(response.status)
+            file = (await response.json())["id"]
+        wanted = {"endpoint": "/v1/completions", "completion_window": "24h"}
+        batch = await self._post("v1/batches", {"input_file_id": file, **wanted})
+        path = f"v1/batches/{batch['id']}"
+        while (batch := json.loads(await self._patiently(path)))["status"] in _OPEN:
+            await asyncio.sleep(0.5)
+        if batch["request_counts"] != {"total": 8, "completed": 8, "failed": 0}:
+            raise Wrong(str(batch))
+        output = await self._patiently(f"v1/files/{batch['output_file_id']}/content")
+        answers = [json.loads(each) for each in output.splitlines()]
+        for prompt, answer in zip(prompts, answers, strict=True):
+            body = answer["response"]["body"]
+            self._record.same(prompt, body["choices"][0]["text"])
+
+    async def _patiently(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Ask until there is an answer: its JSON, or without a body its text."""
         while True:
             try:
-                return await self._post(path, body)
+                return await (self._get(path) if body is None else self._post(path, body))
             except (Refused, *_BROKEN):
                 await asyncio.sleep(1)
 
@@ -187,6 +217,11 @@ class Clients:
         ) as response:
             self._check(response.status)
             return await response.json()
+
+    async def _get(self, path: str) -> str:
+        async with self._session.get(f"{self._url}/{path}", timeout=_LONGEST) as response:
+            self._check(response.status)
+            return await response.text()
 
     async def _events(self, path: str, body: dict[str, Any]) -> list[Any]:
         async with self._session.post(
