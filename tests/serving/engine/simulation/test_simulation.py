@@ -1,16 +1,17 @@
 """Thousands of steps of simulated engines; and faults that the simulation must find."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
 import pytest
 
 from serving.engine.bridge import AsyncEngine, Tickets
+from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
-from serving.engine.scheduling.scheduler import EngineQueue
-from serving.engine.worker import Worker
+from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
+from serving.engine.worker import FairShare, ProcessorTurns, Worker
 from serving.request import Event, is_final
 from tests.serving.engine.simulation.episode import run_episode
 
@@ -41,6 +42,45 @@ def nobody_looks_after_others(patch: pytest.MonkeyPatch) -> None:
         self._tickets.deliver(events)
 
     patch.setattr(AsyncEngine, "on_step", on_step)
+
+
+def deadlines_only_while_waiting(patch: pytest.MonkeyPatch) -> None:
+    """What 738abc73 mended: who is being answered already has no deadline any more."""
+
+    def withdraw_expired(self: EngineQueue, now: float) -> list[Generation]:
+        with self._scheduler.lock:
+            expired = self._scheduler.take_expired(now)
+            for generation in expired:
+                self._hold(generation)
+            return expired
+
+    patch.setattr(EngineQueue, "withdraw_expired", withdraw_expired)
+
+
+def asking_for_nothing_waits(patch: pytest.MonkeyPatch) -> None:
+    """What 10db7e32 mended: a job without requests is refused by a full queue."""
+    add = Scheduler.add
+
+    def checked(self: Scheduler, generations: Sequence[Generation]) -> None:
+        if not generations:
+            self.check_room(0, "", 0)
+        add(self, generations)
+
+    patch.setattr(Scheduler, "add", checked)
+
+
+def turns_never_end(patch: pytest.MonkeyPatch) -> None:
+    """A model keeps the processors for as long as it has work."""
+    patch.setattr(FairShare, "goes_on", lambda self, turns, seconds: True)
+
+
+def processors_without_threads(patch: pytest.MonkeyPatch) -> None:
+    """Engines take one processor each, whatever their threads."""
+
+    def is_next(self: FairShare, turns: ProcessorTurns) -> bool:
+        return turns is min(self._waiting, key=lambda each: each.place) and self._num_free > 0
+
+    patch.setattr(FairShare, "_is_next", is_next)
 
 
 def rests_without_a_second_look(patch: pytest.MonkeyPatch) -> None:
@@ -95,6 +135,10 @@ def no_share_is_charged(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: list[Any] = [
     pytest.param(nobody_looks_after_others, marks=pytest.mark.slow),
+    deadlines_only_while_waiting,
+    asking_for_nothing_waits,
+    turns_never_end,
+    processors_without_threads,
     rests_without_a_second_look,
     deadlines_of_the_dead,
     ends_are_told_twice,
