@@ -53,10 +53,10 @@ def served_with_console(
     path.write_text(json.dumps({"port": free_port(), **config}, default=str))
     lines: list[str] = []
     with attendant("serve", "--config", str(path), **options) as process:
-        url = _url(process)
+        url = url_of(process)
         if pids is not None:
             pids.append(process.pid)
-        reader = threading.Thread(target=_read, args=(process, lines))
+        reader = threading.Thread(target=read_lines, args=(process, lines))
         reader.start()
         try:
             yield url, lines
@@ -100,7 +100,7 @@ def free_port() -> int:
         return port
 
 
-def _url(process: "subprocess.Popen[str]") -> str:
+def url_of(process: "subprocess.Popen[str]") -> str:
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
@@ -110,6 +110,6 @@ def _url(process: "subprocess.Popen[str]") -> str:
     raise AssertionError("the server did not start:\n" + "".join(lines))
 
 
-def _read(process: "subprocess.Popen[str]", lines: list[str]) -> None:
+def read_lines(process: "subprocess.Popen[str]", lines: list[str]) -> None:
     assert process.stderr is not None
     lines.extend(process.stderr)
