@@ -75,16 +75,17 @@ class ServerCatalog(Catalog):
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def application_of(self, name: str) -> str:
-        """Return the application that serves a model. Raises ModelNotFound."""
-        model = await self.get_model(name)
-        return model.application if isinstance(model, RemoteModel) else self._own_application
+    async def applications_of(self, name: str) -> list[str]:
+        """Return the applications that serve models of a name, as a group and its canary do."""
+        own = [self._own_application] if any(card.name == name for card in self.own_cards) else []
+        others = await self.remote_models()
+        return own + [each.application for each in others if each.card.name == name]
 
     def forget_others(self) -> None:
         """Ask the other groups again when their models are needed next."""
         self._asked_at = float("-inf")
 
-    async def remote_models(self) -> Sequence[Model]:
+    async def remote_models(self) -> "Sequence[RemoteModel]":
         async with self._asking:
             if time.monotonic() - self._asked_at > _KEPT_SECONDS:
                 self._others = await self._ask()

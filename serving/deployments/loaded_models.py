@@ -116,9 +116,8 @@ class LoadedModels:
         """Runs on the thread that referred to the model last."""
         engine.close()
         self._leaving.discard(engine)
-        if all(
-            each.card.name != name for each in self.served
-        ):  # else another version has its place
+        has_replacement = any(each.card.name == name for each in self.served)
+        if not has_replacement:
             self._forget(name)
 
 
@@ -204,11 +203,11 @@ class ServerChanges:
         if not bundle.is_absolute():
             raise RequestError("bundle", str(bundle), "must be an absolute path")
         name = await self._name_of(bundle)
-        serving = await self._serving(name)
+        serving = await self._catalog.applications_of(name)
         if serving and not replaces:
             raise RequestError("bundle", str(bundle), f"model {name} is served already")
-        application = await self._application_of(group, serving or self._own)
-        if serving not in (None, application):
+        application = await self._application_of(group, serving[0] if serving else self._own)
+        if serving and application not in serving:
             raise RequestError("group", group, f"model {name} is served by another group")
         replaced = name if serving else None
         card: ModelCard = await self._call(application, "load", bundle, replaced)
@@ -216,7 +215,8 @@ class ServerChanges:
         return card
 
     async def unload(self, model: str) -> None:
-        application = await self._catalog.application_of(model)
+        await self._catalog.get_model(model)
+        [application, *_] = await self._catalog.applications_of(model)
         await self._call(application, "unload", model)
         await self._forget_everywhere()
 
@@ -237,12 +237,6 @@ class ServerChanges:
             return (await asyncio.to_thread(open_manifest, bundle)).name
         except BundleError as error:
             raise RequestError("bundle", str(bundle), "; ".join(error.problems)) from None
-
-    async def _serving(self, name: str) -> str | None:
-        """Return the application that serves a model of this name."""
-        if any(model.card.name == name for model in await self._catalog.models()):
-            return await self._catalog.application_of(name)
-        return None
 
     async def _application_of(self, group: str | None, default: str) -> str:
         """Return the application of a group: its name, then this run's id."""
