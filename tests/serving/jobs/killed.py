@@ -1,5 +1,5 @@
-"""A process that works on documents and a batch and is killed at one of its writes; and one that
-goes on.
+"""A process that works on documents and a batch and bills characters, and is killed at one of its
+writes; and one that goes on.
 """
 
 import asyncio
@@ -19,11 +19,14 @@ from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN
+from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
+from serving.usage import Quota
 from tests.serving.documents.shouting import ShoutingTranslator
 
 NUM_LINES = 40
 NUM_REQUESTS = 20
+NUM_BILLED = 4
 URL = "/v1/completions"
 _READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
 
@@ -94,6 +97,12 @@ def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, 
     return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, answer)
 
 
+def _quota(folder: Path) -> Quota:
+    ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=1_000)
+    write_keys(folder / "keys.json", (ann,))
+    return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
+
+
 async def answer(asked: BatchRequest) -> tuple[int, Any]:
     await asyncio.sleep(0)
     return 200, {"said": asked.body["prompt"]}
@@ -114,6 +123,10 @@ async def _work(folder: Path, num_documents: int) -> None:
         "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
+    for _ in range(NUM_BILLED):
+        async with _quota(folder).held("ann", 1):
+            pass
+        journal.write("billed")
     handles = []
     for number in range(num_documents):
         async with documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
@@ -135,6 +148,7 @@ async def _go_on(folder: Path) -> None:
     documents, batches = _handlers(folder, translator)
     for each in journal.read("glossary"):
         await GlossaryStore(folder / "state").get("ann", each["id"])
+    journal.write("used", characters=(await _quota(folder).usage("ann")).characters)
     # Fifteen seconds later, or five minutes for one that was being sent.
     await documents._database.run(
         lambda database: database.execute("UPDATE jobs SET leased_until = 0")

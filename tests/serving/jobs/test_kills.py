@@ -1,4 +1,4 @@
-"""Documents, batches and glossaries after a kill at every write: nothing is lost or done twice."""
+"""Jobs, glossaries and quotas after a kill at every write: nothing is lost or done twice."""
 
 from collections import Counter
 from itertools import count
@@ -68,6 +68,9 @@ def check(journal: Journal, num_documents: int) -> None:
     for each in journal.read("batch ended"):
         assert each["said"] == [str(line) for line in range(NUM_REQUESTS)]
     assert len(journal.read("batch ended")) == len(journal.read("batch"))
+    # At most the last one was billed without its client's having heard of it.
+    [used], num_billed = journal.read("used"), len(journal.read("billed"))
+    assert num_billed <= used["characters"] <= num_billed + 1
     [end] = journal.read("went on")
     assert len(end["texts"]) == len({*end["texts"]})
     expected = end["num_open"] * NUM_LINES - end["saved"]
