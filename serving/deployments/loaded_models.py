@@ -40,7 +40,8 @@ _LOAD_SECONDS = 600.0
 _DISCARD_SECONDS = 10.0
 _FORGET_SECONDS = 5.0
 _REPLACED_SECONDS = 15.0  # in which Serve notices that a replica has died
-_OF_SERVER = {"access": Access(), "state_dir": None}  # must not be set in a group
+# What a group has from its server, and what a group that is checked alone cannot be.
+_UNSET = {"access": Access(), "state_dir": None, "canary_percent": None}
 Result = TypeVar("Result")
 # Deploys a group in place of the running one; returns when all replicas have its bundles.
 Deploy = Callable[[WorkerGroup], None]
@@ -166,7 +167,7 @@ class GroupChanges:
             bundles = [bundle if each == replaced else each for each in before.bundles]
             bundles += [] if bundle in bundles else [bundle]
             group = before.model_copy(update={"bundles": tuple(bundles)})
-            await asyncio.to_thread(_check, group, bundle)
+            await asyncio.to_thread(check_with_bundle, group, bundle)
             card = await self._prepared(bundle)
             await asyncio.to_thread(self._deploy, group)
             return card
@@ -255,12 +256,12 @@ class ServerChanges:
             await ask_all(application, _FORGET_SECONDS, "forget_others")
 
 
-def _check(group: WorkerGroup, bundle: Path) -> None:
-    """Raise RequestError if the group cannot be served with one more bundle."""
+def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:
+    """Raise RequestError if a group cannot be served after a bundle was added to it."""
     if group.device == "cuda":
         message = "the GPU's memory has been divided among the models that it started with"
         raise RequestError("bundle", str(bundle), message)
-    if problems := problems_of(ServerConfig(groups=(group.model_copy(update=_OF_SERVER),))):
+    if problems := problems_of(ServerConfig(groups=(group.model_copy(update=_UNSET),))):
         raise RequestError("bundle", str(bundle), "; ".join(problems))
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.deployments.loaded_models import LoadedModels
+from serving.deployments.loaded_models import LoadedModels, check_with_bundle
 from serving.engine.config import EngineConfig
-from serving.errors import BundleError, ModelNotFound
+from serving.errors import BundleError, ModelNotFound, RequestError
 from serving.pipelines.catalog import Translator
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.translation.job import TranslationJob
+from serving.server_config import WorkerGroup
 from tests.served import eventually
 from tests.tiny import tiny_bundle
 
@@ -101,6 +102,13 @@ async def test_another_version_takes_the_place_of_a_model(
     assert fingerprints[0] == fingerprints[2] != fingerprints[1]
     assert await asyncio.to_thread(eventually, lambda: len(world.models.engines) == 1)
     assert world.forgotten == []  # what is told of the model now is of its other version
+
+
+def test_a_canary_may_have_another_version(bundles: list[Path]) -> None:
+    canary = WorkerGroup(name="next", bundles=(bundles[0],), canary_percent=20, device="cpu")
+    check_with_bundle(canary, bundles[0])
+    with pytest.raises(RequestError, match="no such folder"):
+        check_with_bundle(canary.model_copy(update={"bundles": (Path("/none"),)}), Path("/none"))
 
 
 async def test_what_was_prepared_in_vain_ends(world: World, bundles: list[Path]) -> None:
