@@ -110,7 +110,8 @@ class Service:
     def ask(self, number: int) -> None:
         while not self.is_over:
             number += 1
-            url, text = self.urls[number % len(self.urls)], TEXTS[number % len(TEXTS)]
+            urls = self.urls
+            url, text = urls[number % len(urls)], TEXTS[number % len(TEXTS)]
             body = {"model": "translator", "prompt": text}
             try:
                 answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
