@@ -244,11 +244,22 @@ class ServerChanges:
         if group is None:
             return default
         run = self._own.rpartition("-")[2]
-        names = [name.removesuffix(f"-{run}") for name in await self._applications.running()]
+        names = [name.removesuffix(f"-{run}") for name in await self._running()]
         if group not in names:
             known = ", ".join(sorted(names))
             raise RequestError("group", group, f"no such group here; there are: {known}")
         return f"{group}-{run}"
+
+    async def _running(self) -> list[str]:
+        """Return the names of all applications. A replica that has just started may have to wait
+        for them. Raises EngineStopped.
+        """
+        deadline = time.monotonic() + _REPLACED_SECONDS
+        while not (names := await self._applications.running()):
+            if time.monotonic() > deadline:
+                raise EngineStopped("the server's worker groups are not known yet")
+            await asyncio.sleep(1)
+        return names
 
     async def _forget_everywhere(self) -> None:
         """Make all replicas ask other groups for their models again."""
