@@ -17,6 +17,7 @@ AttendantError
 │   ├── ModelNotFound   no such model
 │   ├── DocumentNotFound  no such document, or not with this key
 │   ├── GlossaryNotFound  no such glossary of this key
+│   ├── TranslationMemoryNotFound  no such translation memory of this key
 │   └── NoSuchObject    no such file or batch of this key
 ├── KeyRefused          the request has no key that the server accepts
 ├── RateExceeded        more than the key may ask for now; try again later
@@ -138,6 +139,11 @@ class DocumentsFull(AttendantError):
 class GlossaryNotFound(RequestError):
     def __init__(self, glossary: object) -> None:
         super().__init__("glossary_id", glossary, "no such glossary")
+
+
+class TranslationMemoryNotFound(RequestError):
+    def __init__(self, memory: object) -> None:
+        super().__init__("translation_memory_id", memory, "no such translation memory")
 
 
 class NoSuchObject(RequestError):

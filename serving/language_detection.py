@@ -18,6 +18,7 @@ from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.pivoting import PivotTranslator, sources_for
 from serving.pipelines.streams import merge
 from serving.pipelines.translation.job import (
+    MemoryUse,
     Translation,
     TranslationDelta,
     TranslationJob,
@@ -280,21 +281,26 @@ class Chosen:
     translator: takes a job with these texts, whose source may be what the client has said.
     sources: the language of each text, with confidence 1 where the client has said it.
     pivots: the language that each text passes through; None of those that need one model.
+    memory: the translation memory that answers what it knows.
     """
 
     translator: Translator
     sources: tuple[Guess, ...]
     pivots: tuple[str | None, ...]
+    memory: MemoryUse | None = None
 
     @property
     def card(self) -> ModelCard:
         return self.translator.card
 
     async def run(self, job: TranslationJob) -> Translation:
-        return await self.translator.run(job)
+        return await self.translator.run(self._with_memory(job))
 
     def stream(self, job: TranslationJob) -> TranslationStream:
-        return self.translator.stream(job)
+        return self.translator.stream(self._with_memory(job))
+
+    def _with_memory(self, job: TranslationJob) -> TranslationJob:
+        return job if self.memory is None else replace(job, memory=self.memory)
 
 
 async def chosen_translator(

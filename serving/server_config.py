@@ -31,13 +31,14 @@ class DocumentLimits(_Config):
     """How large documents may be, and how long they are kept.
 
     max_mib: size of an uploaded file. disk_mib: size of all files that wait for translation or
-        download; more uploads are refused.
+        download; more uploads are refused. memory_mib: size of an uploaded translation memory.
     """
 
     max_mib: Count = 32
     max_characters: Count = 2_000_000
     hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
     disk_mib: Count = 4_096
+    memory_mib: Count = 1_024
 
 
 class Access(_Config):

@@ -80,6 +80,7 @@ RANK = {
     "pipelines": 5,
     "language_detection": 6,
     "glossaries": 6,
+    "translation_memory": 6,
     "metrics": 6,
     "tracing": 6,
     "engine_metrics": 7,

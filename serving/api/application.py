@@ -46,7 +46,7 @@ def create_app(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def working(app: FastAPI) -> AsyncIterator[None]:
-        async with services.jobs.working(services.documents, batch_jobs):
+        async with services.jobs.working(services.documents, services.memory_imports, batch_jobs):
             yield
 
     app = FastAPIOffline(

@@ -51,6 +51,7 @@ from serving.pipelines.streams import in_batches
 from serving.server_config import WorkerGroup
 from serving.storage import default_state_dir
 from serving.tracing import tracing_to_collector
+from serving.translation_memory.store import TranslationMemories
 
 _METRICS_TIMEOUT_SECONDS = 2.0
 ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
@@ -72,6 +73,8 @@ class Replica:
         self._application = context.app_name
         self._keys = key_ring(group.access.keys, os.environ)
         self._share = FairShare(cpus)
+        self._state_dir = group.state_dir or default_state_dir()
+        self._memories = TranslationMemories(self._state_dir)
         self._models = LoadedModels(self._load, self._engine_metrics.forget)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)
@@ -92,7 +95,7 @@ class Replica:
                 writer_to(self._group.access.log),
                 self._operators(),
                 self._tracing,
-                self._group.state_dir or default_state_dir(),
+                self._state_dir,
                 document_limits=self._group.documents,
                 max_wait_seconds=self._group.max_wait_seconds,
                 recent_metrics=self._recent_metrics,
@@ -208,6 +211,7 @@ class Replica:
             group.limits.max_segments,
             self._engine_metrics.meter_of,
             self._share.join,
+            self._memories,
         )
 
     def _is_healthy(self) -> bool:

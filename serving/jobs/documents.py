@@ -39,7 +39,7 @@ from serving.jobs.table import Job, State
 from serving.keys import hash_of
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve
-from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, TranslationJob
 from serving.request import MAX_TIMEOUT_SECONDS
 from serving.server_config import DocumentLimits
 
@@ -57,7 +57,8 @@ class DocumentData:
 
     name: of its file. source: language of the text, given or identified.
     model: None is the first that translates between the languages.
-    glossary: terms with their translations. error: why it was not translated.
+    glossary: terms with their translations. memory: the id of the translation memory that is used
+    from a threshold in percent. error: why it was not translated.
     """
 
     KIND: ClassVar[str] = "document"
@@ -67,6 +68,8 @@ class DocumentData:
     target: str
     model: str | None = None
     glossary: Mapping[str, str] | None = None
+    memory: str | None = None
+    memory_threshold: int = 0
     key_hash: str = ""
     num_characters: int = 0
     num_fragments: int = 0
@@ -140,11 +143,14 @@ class Documents:
         target: str,
         model: str | None = None,
         glossary: Mapping[str, str] | None = None,
+        memory: MemoryUse | None = None,
     ) -> Handle:
         """Queue a document for translation. Raises RequestError where no model can."""
         handle = Handle(document.id, token_urlsafe(32))
         data = DocumentData(
             *(document.name, source, target, model, glossary),
+            memory=memory.id if memory else None,
+            memory_threshold=memory.threshold if memory else 0,
             key_hash=hash_of(handle.key),
             num_characters=document.num_characters,
             num_fragments=len(document.texts),
@@ -254,9 +260,13 @@ class Documents:
         glossary = tuple(
             GlossaryEntry(term, (text,)) for term, text in (data.glossary or {}).items()
         )
+        memory = None
+        if data.memory is not None:
+            memory = MemoryUse(owner, data.memory, data.target, data.memory_threshold)
         return translator, TranslationJob(
             *("", (), data.source, data.target, decoding),
             glossary=glossary,
+            memory=memory,
             markup=MARKUP,
             protection=True,
         )

@@ -42,7 +42,6 @@ class Folder:
 
     def write(self, target: Path, chunks: Iterable[bytes]) -> int:
         """Write a file, whole or not at all, and return its size. Raises StorageError."""
-        make_folder(target.parent)
         with self.replacing(target) as begun, begun.open("wb") as file:
             file.writelines(chunks)
         return target.stat().st_size
@@ -53,6 +52,7 @@ class Folder:
 
         Raises StorageError where the file cannot be written.
         """
+        make_folder(target.parent)
         with self._storing(), replacing(target) as begun:
             yield begun
 

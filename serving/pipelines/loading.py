@@ -36,6 +36,7 @@ from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import EnginePort
 from serving.pipelines.decoding import default_problems as default_problems
 from serving.pipelines.encoding import EncodingPipeline
+from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.text.markup.protection import KnownWords
@@ -124,10 +125,16 @@ class ModelParts:
             sizes.append(JobSize.SMALL)
         return [self.any_engine(config, graphs, shared, job_size) for job_size in sizes]
 
-    def pipeline(self, engine: EnginePort, max_segments: int | None = None) -> Model:
+    def pipeline(
+        self,
+        engine: EnginePort,
+        max_segments: int | None = None,
+        memories: Memories | None = None,
+    ) -> Model:
         """Make the pipeline, which turns jobs into requests, and events into results.
 
         max_segments: sentences of one request; None is no limit.
+        memories: the translation memories that jobs may use.
         """
         manifest = self.bundle.manifest
         if manifest.task.only_encodes:
@@ -135,7 +142,13 @@ class ModelParts:
         if manifest.task is Task.GENERATE:
             return CompletionPipeline(manifest, self.tokenizers.target, engine)
         return TranslationPipeline(
-            manifest, self.tokenizers, engine, self.shortlist, max_segments, self.known_words
+            manifest,
+            self.tokenizers,
+            engine,
+            self.shortlist,
+            max_segments,
+            self.known_words,
+            memories,
         )
 
 
@@ -154,6 +167,7 @@ def load_model(
     max_segments: int | None = None,
     meter_of: Callable[[str], Meter] | None = None,
     turns_of: TurnsOf | None = None,
+    memories: Memories | None = None,
 ) -> LoadedModel:
     """Load a bundle and start its engines. Raises BundleError or DeviceError.
 
@@ -162,6 +176,7 @@ def load_model(
     meter_of: makes the meter of a model from its name.
     turns_of: makes the turns of so many engines of so many threads, where they share a processor
         with others; small jobs then have an engine of their own.
+    memories: the translation memories that jobs may use.
     """
     let_threads_take_turns_quickly()
     parts = ModelParts.open(folder)
@@ -177,7 +192,7 @@ def load_model(
     if meter is not None:
         meter.on_stats(bridge.stats())
         port = meter.measured(bridge)
-    pipeline = parts.pipeline(port, max_segments)
+    pipeline = parts.pipeline(port, max_segments, memories)
     fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
     plan = PlanCard.of(planned)
     text = parts.bundle.card_text

@@ -207,6 +207,7 @@ def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
         "return_scores": job.returns_scores,
         "target_prefix": job.target_prefix,
         "glossary": len(job.glossary),
+        "translation_memory_id": job.memory and job.memory.id,
     }
     return ((field, value) for field, value in asked.items() if value)
 

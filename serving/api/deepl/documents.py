@@ -4,11 +4,11 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, ClassVar, Literal, NotRequired
+from typing import Annotated, Any, ClassVar, Literal, NotRequired
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
@@ -22,6 +22,7 @@ from serving.api.http.bodies import (
     reads_json_or_form,
 )
 from serving.api.http.endpoint import Gate, Routes, query_parameters
+from serving.api.http.memories import DEFAULT_THRESHOLD, memory_use
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, described_body
 from serving.api.http.services import Services
 from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
@@ -40,10 +41,15 @@ class DocumentBody(FieldsBody):
     """A document to translate. filename: replaces the file's own name. output_format: must be that
     of the result; a .pot becomes a .po. formality: not supported by any model. model: an
     extension, the name of a model. enable_document_minification: without effect.
+    translation_memory_id, translation_memory_threshold: as in `/v2/translate`.
     """
 
     model_config = ConfigDict(extra="forbid")
-    no_op_values: ClassVar[NoOpValues] = {"source_lang": ("",), "glossary_id": ("",)}
+    no_op_values: ClassVar[NoOpValues] = {
+        "source_lang": ("",),
+        "glossary_id": ("",),
+        "translation_memory_id": ("",),
+    }
 
     file: File
     target_lang: str
@@ -54,6 +60,8 @@ class DocumentBody(FieldsBody):
     glossary_id: str | None = None
     glossary_ids: Names | None = None
     enable_document_minification: Any = None
+    translation_memory_id: str | None = None
+    translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
     model: str | None = None
 
     @property
@@ -108,7 +116,13 @@ def add_documents(routes: Routes, services: Services) -> None:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
             languages = (body.source_lang, body.target_lang)
-            handle = await queued(services, body.file, *languages, body.model, glossary_of)
+            memory = await memory_use(
+                services,
+                body.translation_memory_id,
+                body.translation_memory_threshold,
+                *languages,
+            )
+            handle = await queued(services, body.file, *languages, body.model, glossary_of, memory)
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
     async def document_status(request: Request, document_id: str) -> JSONResponse:

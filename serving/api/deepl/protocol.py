@@ -7,6 +7,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import Protocol, message_of
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossaries import Pair
@@ -116,13 +117,16 @@ def _whole(code: str) -> str:
 
 
 class TranslatedText(TypedDict):
-    """model_type_used: if a type was asked for. tag_handling_version: if tags are handled."""
+    """model_type_used: if a type was asked for. tag_handling_version: if tags are handled.
+    segments: with a translation memory, an extension.
+    """
 
     detected_source_language: str
     text: str
     billed_characters: int
     model_type_used: NotRequired[str]
     tag_handling_version: NotRequired[str]
+    segments: NotRequired[list[TranslatedSegment]]
 
 
 class Translations(TypedDict):

@@ -15,6 +15,7 @@ from serving.api.deepl.glossaries import (
     add_monolingual,
     add_multilingual,
 )
+from serving.api.deepl.memories import ImportBody, add_memories
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
     PROTOCOL,
@@ -34,7 +35,14 @@ from serving.errors import RequestError
 from serving.usage import current_key
 
 ENDPOINTS = (TRANSLATE,)
-OTHER_BODIES = (*BODIES, ChangesBody, DictionaryBody, MonolingualBody, MultilingualBody)
+OTHER_BODIES = (
+    *BODIES,
+    ChangesBody,
+    DictionaryBody,
+    ImportBody,
+    MonolingualBody,
+    MultilingualBody,
+)
 _UNLIMITED = 10**12  # what DeepL returns if there is no limit
 _MAX_FORM_BYTES = 4096
 _READER = reads_json_or_form()
@@ -54,6 +62,7 @@ def router(services: Services) -> APIRouter:
     add_documents(routes, services)
     add_monolingual(routes, services)
     add_multilingual(v3_routes, services)
+    add_memories(v3_routes, services)
     whole = APIRouter()
     whole.include_router(routes.router)
     whole.include_router(v3_routes.router)

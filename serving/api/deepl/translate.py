@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries import Pair
@@ -68,7 +69,8 @@ class TextsBody(RequestBody):
     same punctuation as their texts. glossary_id, glossary_ids: need source_lang; if several have a
     term the first counts. tag_handling_version: v1 and v2 are the same. show_billed_characters,
     enable_beta_languages: without effect; billed characters are always returned.
-    custom_instructions, style_id, translation_memory_id: refused.
+    translation_memory_id: of a memory, whose units are used that are at least
+    translation_memory_threshold percent alike. custom_instructions, style_id: refused.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -105,6 +107,8 @@ class TextsBody(RequestBody):
     ignore_tags: Names = Field(default_factory=list)
     show_billed_characters: bool = True
     enable_beta_languages: bool = False
+    translation_memory_id: str | None = None
+    translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
 
     @property
     def num_characters(self) -> int:
@@ -212,7 +216,14 @@ async def _prepared(services: Services, body: TextsBody) -> Prepared:
     pair = Pair.of(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
-    return Prepared(chosen, entries)
+    memory = await memory_use(
+        services,
+        body.translation_memory_id,
+        body.translation_memory_threshold,
+        body.source_lang,
+        body.target_lang,
+    )
+    return Prepared(replace(chosen, memory=memory), entries)
 
 
 async def _answer(call: Call[TextsBody, Prepared]) -> JSONResponse:
@@ -224,13 +235,17 @@ def _described(
     call: Call[TextsBody, Prepared], translation: Translation
 ) -> Iterator[dict[str, Any]]:
     """Yield the JSON of each translation."""
-    body, of_all = call.body, {}
+    body = call.body
+    of_all: dict[str, Any] = {}
     if body.model_type is not None:
         of_all["model_type_used"] = body.model_type_used
     if body.tag_handling is not None:
         of_all["tag_handling_version"] = body.tag_handling_version or _TAG_HANDLING_VERSION
     sources = call.model.chosen.sources
-    for text, source, translated in zip(body.text, sources, translation.texts, strict=True):
+    for text, source, (best, *_) in zip(body.text, sources, translation.renderings, strict=True):
+        if call.model.chosen.memory is not None:
+            of_all["segments"] = described_segments(best.origins)
+        translated = best.text
         yield {
             "detected_source_language": source_name(source.language),
             "text": formatted_as(text, translated) if body.preserve_formatting else translated,

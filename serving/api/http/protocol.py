@@ -39,6 +39,7 @@ from serving.errors import (
     RequestError,
     StorageError,
     TooLarge,
+    TranslationMemoryNotFound,
     WrongMediaType,
 )
 
@@ -49,7 +50,16 @@ Report = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
 
 # The first class that matches counts.
 _STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
-    ((ModelNotFound, GlossaryNotFound, DocumentNotFound, NoSuchObject), 404),
+    (
+        (
+            ModelNotFound,
+            GlossaryNotFound,
+            TranslationMemoryNotFound,
+            DocumentNotFound,
+            NoSuchObject,
+        ),
+        404,
+    ),
     (TooLarge, 413),
     (WrongMediaType, 415),
     (RequestError, 400),

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.glossaries import GlossaryStore
 from serving.jobs.documents import Documents
+from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
 from serving.keys import KeyRing
 from serving.language_detection import Identifier
@@ -17,6 +18,7 @@ from serving.pipelines.catalog import Catalog
 from serving.server_config import DocumentLimits, TextLimits
 from serving.storage import default_state_dir
 from serving.tracing import Tracing
+from serving.translation_memory.store import TranslationMemories
 from serving.usage import Quota
 
 
@@ -84,6 +86,14 @@ class Services:
     @cached_property
     def documents(self) -> Documents:
         return Documents(self.jobs, self.catalog, self.document_limits)
+
+    @cached_property
+    def memories(self) -> TranslationMemories:
+        return TranslationMemories(self.state_dir)
+
+    @cached_property
+    def memory_imports(self) -> MemoryImports:
+        return MemoryImports(self.jobs, self.memories, self.document_limits)
 
     @cached_property
     def quota(self) -> Quota:

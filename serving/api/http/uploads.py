@@ -4,6 +4,7 @@ Files are written and read in pieces.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -26,11 +27,14 @@ from serving.documents.formats.registry import FORMATS, extension_of, result_nam
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.language_detection import source_of
+from serving.pipelines.translation.job import MemoryUse
 from serving.usage import current_key
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100
 _CHUNK_BYTES = 2**18
+_HOST = re.compile(r"[\w.-]+(:\d+)?|\[[\da-fA-F:.]+\](:\d+)?")
+_PREFIX = re.compile(r"(/[\w.~-]+)+/?")
 GlossaryOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
@@ -48,6 +52,22 @@ RESULT = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     "description": "The translated document.",
 }
+
+
+def base_url(request: Request) -> str:
+    """Return the address by which the client knows this server: behind a proxy what it says in
+    `X-Forwarded-Host` and `X-Forwarded-Prefix`. (uvicorn has read `X-Forwarded-Proto`.)
+    """
+    url = request.base_url
+    host, prefix = (
+        request.headers.get(f"x-forwarded-{name}", "").partition(",")[0].strip()
+        for name in ("host", "prefix")
+    )
+    if _HOST.fullmatch(host):
+        url = url.replace(netloc=host)
+    if _PREFIX.fullmatch(prefix):
+        url = url.replace(path=f"{prefix.rstrip('/')}{url.path}")
+    return str(url)
 
 
 @asynccontextmanager
@@ -81,10 +101,12 @@ async def queued(
     target: str,
     model: str | None = None,
     glossary_of: GlossaryOf | None = None,
+    memory: MemoryUse | None = None,
 ) -> Handle:
     """Queue a document for translation. Its characters are billed once it is queued.
 
     source: None or "auto" is identified. glossary_of: returns the terms that occur in texts.
+    memory: the translation memory that it is translated with.
     """
     owner = current_key()
     name = Path(file.filename or "").name
@@ -93,7 +115,7 @@ async def queued(
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.held(owner, document.num_characters):
             return await services.documents.queue(
-                document, owner, guess.language, target, model, glossary
+                document, owner, guess.language, target, model, glossary, memory
             )
 
 

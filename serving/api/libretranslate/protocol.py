@@ -5,6 +5,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.attention import AttentionMapBody
+from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.errors import KeyRefused
 from serving.language_detection import Guess
@@ -54,6 +55,7 @@ class Translated(TypedDict):
     finish_reasons: NotRequired[FinishReason | list[FinishReason]]
     alignments: NotRequired[Alignment | list[Alignment]]
     attention: NotRequired[list[OfSentence] | list[list[OfSentence]]]
+    segments: NotRequired[list[TranslatedSegment] | list[list[TranslatedSegment]]]
 
 
 class Language(TypedDict):

@@ -4,7 +4,6 @@ Bodies are JSON or forms; fields may also be in the query.
 """
 
 import asyncio
-import re
 from collections import Counter
 from typing import Any
 
@@ -18,7 +17,7 @@ from serving.api.http.bodies import FieldsBody, reads_all
 from serving.api.http.endpoint import Routes, SimpleEndpoint, add_usage
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, described_body
 from serving.api.http.services import Services
-from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
+from serving.api.http.uploads import RESULT, File, base_url, file_response, queued, uploaded
 from serving.api.libretranslate.protocol import (
     PROTOCOL,
     DetectedLanguage,
@@ -94,8 +93,6 @@ DETECT = SimpleEndpoint(
 )
 ENDPOINTS = (TRANSLATE, DETECT)
 BODIES = (FileBody,)
-_HOST = re.compile(r"[\w.-]+(:\d+)?|\[[\da-fA-F:.]+\](:\d+)?")
-_PREFIX = re.compile(r"(/[\w.~-]+)+/?")
 
 
 def router(services: Services) -> APIRouter:
@@ -130,7 +127,7 @@ def _add_files(routes: Routes, services: Services) -> None:
             handle = await queued(services, body.file, body.source, body.target, body.model)
             await _finished(services, handle)
             name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
-            return JSONResponse({"translatedFileUrl": f"{_base_url(request)}{_FILES[1:]}/{name}"})
+            return JSONResponse({"translatedFileUrl": f"{base_url(request)}{_FILES[1:]}/{name}"})
 
     async def download_file(name: str) -> Response:
         """Return a translated document; its name cannot be guessed."""
@@ -147,22 +144,6 @@ def _add_files(routes: Routes, services: Services) -> None:
     routes.add("POST", "/translate_file", translate_file, TranslatedFile, **made)
     sent: dict[str, Any] = {"content": RESULT, "needs_key": False, "response_class": Response}
     routes.add("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE), **sent)
-
-
-def _base_url(request: Request) -> str:
-    """Return the address by which the client knows this server: behind a proxy what it says in
-    `X-Forwarded-Host` and `X-Forwarded-Prefix`. (uvicorn has read `X-Forwarded-Proto`.)
-    """
-    url = request.base_url
-    host, prefix = (
-        request.headers.get(f"x-forwarded-{name}", "").partition(",")[0].strip()
-        for name in ("host", "prefix")
-    )
-    if _HOST.fullmatch(host):
-        url = url.replace(netloc=host)
-    if _PREFIX.fullmatch(prefix):
-        url = url.replace(path=f"{prefix.rstrip('/')}{url.path}")
-    return str(url)
 
 
 async def _finished(services: Services, handle: Handle) -> None:

@@ -23,6 +23,7 @@ from pydantic import (
 from serving.api.http.attention import AttentionQueryFields, check_size, described_maps, queries_of
 from serving.api.http.bodies import DecodingFields, RequestBody, option_field, reads_all
 from serving.api.http.endpoint import Call, Endpoint
+from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
@@ -67,6 +68,7 @@ FIELD_NAMES = {
     "num_hypotheses": "alternatives",
     "source_ids": "q",
     "text": "q",
+    "translation_memory_id": "memory",
 }
 
 
@@ -118,6 +120,11 @@ class TranslateBody(DecodingFields, RequestBody):
         default_factory=dict
     )
     """Source terms with their translation, or with several to choose from."""
+    memory: str | None = None
+    """The id of a translation memory, whose translations are used where it has a segment, or one
+    that is alike. Returns where each segment came from."""
+    memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
+    """How much a segment must be like that of the memory, in percent."""
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
     """Texts that stay as they are, or true for all that look like {name}, %s or <b>."""
     replace_unknown: bool = False
@@ -288,7 +295,10 @@ _EVENTS = (
 
 async def _translator(services: Services, body: TranslateBody) -> Chosen:
     languages = (body.source, body.target)
-    return await chosen_translator(services, body.texts, *languages, body.model, body.pivot)
+    chosen = await chosen_translator(services, body.texts, *languages, body.model, body.pivot)
+    told = body.source if is_told(body.source) else None
+    use = await memory_use(services, body.memory, body.memory_threshold, told, body.target)
+    return replace(chosen, memory=use)
 
 
 async def _answer(call: Call[TranslateBody, Chosen]) -> Response:
@@ -352,6 +362,8 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
         answer["finish_reasons"] = [best.reason for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
+    if body.memory:
+        answer["segments"] = [described_segments(best.origins) for best, *_ in renderings]
     if body.return_attention is True:
         answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
     elif body.return_attention:

@@ -27,13 +27,15 @@ from serving.pipelines.jobs import (
 )
 from serving.pipelines.translation.alternatives import with_alternative_prefixes
 from serving.pipelines.translation.job import (
-    MessageJob,
     PairScore,
     ScoreJob,
     Translation,
     TranslationDelta,
     TranslationJob,
+    TranslationStream,
 )
+from serving.pipelines.translation.memory import KnownTexts, Memories, MemoryLookup
+from serving.pipelines.translation.messages import MessageJob
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
 from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
@@ -58,6 +60,7 @@ class TranslationPipeline:
 
     max_segments: of one job; None for any number.
     known_words: of the source, if that is known.
+    memories: the translation memories that jobs may use; None where there are none.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class TranslationPipeline:
         shortlist: Shortlist | None = None,
         max_segments: int | None = None,
         known_words: KnownWords | None = None,
+        memories: Memories | None = None,
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._tokenizers = tokenizers
@@ -76,6 +80,7 @@ class TranslationPipeline:
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._manifest = manifest
+        self._memory = MemoryLookup(memories, manifest, tokenizers)
         self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
@@ -88,9 +93,9 @@ class TranslationPipeline:
         """
         match job:
             case TranslationJob():
-                if messages := MessageJob.of(job):
-                    return messages.put_together(await self._translate(messages.job))
-                return await self._translate(job)
+                if known := await self._memory.known_texts(job):
+                    return known.put_together(await self._translate_texts(known.rest))
+                return await self._translate_texts(job)
             case ScoreJob():
                 return await self._score(job)
             case TokenizeJob():
@@ -99,6 +104,12 @@ class TranslationPipeline:
                 return await asyncio.to_thread(detokenized, self._tokenizers.source, job.token_ids)
         raise unsupported(self.card.name, job)
 
+    async def _translate_texts(self, job: TranslationJob) -> Translation:
+        """Translate texts, which may be ICU messages."""
+        if messages := MessageJob.of(job):
+            return messages.put_together(await self._translate(messages.job))
+        return await self._translate(job)
+
     async def _translate(self, job: TranslationJob) -> Translation:
         job = self._checked(job)
         plan = await self._planned(job)
@@ -106,7 +117,7 @@ class TranslationPipeline:
         outcomes = await self._terms.run(plan, requests)
         return await _run(self._translation, job, plan, outcomes)
 
-    async def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
+    def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
         """Yield the translations piece by piece, and at the end what `run` returns.
 
         Closing the stream cancels what still runs. Raises as `run` does, as it begins. Texts of a
@@ -114,6 +125,20 @@ class TranslationPipeline:
         """
         if not isinstance(job, TranslationJob):
             raise unsupported(self.card.name, job)
+        return self._streamed(job) if job.memory is None else self._streamed_with_memory(job)
+
+    async def _streamed_with_memory(self, job: TranslationJob) -> TranslationStream:
+        known = await self._memory.known_texts(job) or KnownTexts(job, {})
+        for delta in known.deltas():
+            yield delta
+        async with aclosing(self._streamed(known.rest)) as items:
+            async for item in items:
+                if isinstance(item, Translation):
+                    yield known.put_together(item)
+                else:
+                    yield known.numbered(item)
+
+    async def _streamed(self, job: TranslationJob) -> TranslationStream:
         if messages := MessageJob.of(job):
             translation = messages.put_together(await self._translate(messages.job))
             for number, text in enumerate(translation.texts):
@@ -126,6 +151,8 @@ class TranslationPipeline:
         requests = [replace(request, streams=True) for request in made]
         renderer = self._renderer(job, plan)
         growing = GrowingTexts(plan, requests, renderer, self._tokenizers.target)
+        for delta in growing.given():
+            yield delta
         if requests:
             async with aclosing(self._terms.stream(plan, requests)) as batches:
                 async for events in batches:
@@ -172,6 +199,7 @@ class TranslationPipeline:
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
         plan = await _run(self._segmenter.plan, job)
+        plan = await self._memory.applied(job, plan)
         return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
 
     async def _with_alternatives(

@@ -14,11 +14,13 @@ from serving.pipelines.decoding import successful
 from serving.pipelines.translation.alternatives import differently_worded, likeliest
 from serving.pipelines.translation.job import (
     AlignedWords,
+    Origin,
     PairScore,
     Rendering,
     SentenceAttention,
     TranslationJob,
 )
+from serving.pipelines.translation.memory import memory_text
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import (
@@ -80,6 +82,21 @@ class SegmentRenderer:
         ]
 
     def _of_segment(self, segment: Segment, ends: Sequence[FinishedEvent]) -> list[Rendering]:
+        found = self._ranked_translations(segment, ends)
+        if self._job.memory is None:
+            return found
+        return [replace(each, origins=(self._origin(segment, each.text),)) for each in found]
+
+    def _origin(self, segment: Segment, text: str) -> Origin:
+        marks = segment.marks
+        source = memory_text(marks.tokens, self._job.markup) if marks else segment.text
+        return Origin(source, text, segment.memory_score)
+
+    def _ranked_translations(
+        self, segment: Segment, ends: Sequence[FinishedEvent]
+    ) -> list[Rendering]:
+        if segment.given is not None:
+            return [Rendering(segment.given)]
         if len(ends) == 1:
             return [*self._ranked(segment, ends[0])]
         ranked = (self._ranked(segment, end) for end in likeliest(ends))
@@ -220,7 +237,8 @@ def _joined_rendering(layout: TextLayout, parts: Sequence[Rendering]) -> Renderi
     attention = tuple(sentence for part in parts for sentence in part.attention)
     maps = tuple(sentence for part in parts for sentence in part.attention_maps)
     alignment = _joined_alignments(alignments) if alignments else None
-    return Rendering(text, score, reason, alignment, attention, maps)
+    origins = tuple(origin for part in parts for origin in part.origins)
+    return Rendering(text, score, reason, alignment, attention, maps, origins)
 
 
 def _joined_alignments(parts: Sequence[AlignedWords]) -> AlignedWords:

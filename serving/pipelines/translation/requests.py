@@ -40,6 +40,9 @@ class Segment:
     prefixes: beginnings of its translations; each is a request.
     beginning: a constraint on the next tokens, if the next word is partly given.
     marks: tags and protected text among its words; None if there can be none.
+    memory_score: how much it is like the unit of a translation memory that it is translated by.
+    given: that translation as it is written, if nothing is left to be done; it then has no prefixes
+        and makes no request. Otherwise the only prefix is the whole translation, with its end.
     """
 
     text: str
@@ -49,6 +52,8 @@ class Segment:
     prefixes: tuple[TokenIds, ...] = ((),)
     beginning: Constraint | None = None
     marks: MarkedSegment | None = None
+    memory_score: int | None = None
+    given: str | None = None
 
     @property
     def needs_attention(self) -> bool:
@@ -122,18 +127,32 @@ class TranslationRequests:
                 plan.frame,
                 f"{job.request_id}-{number}",
                 segment.source_ids,
-                **arguments,
-                sampling=sampling_with_own_seed(job.decoding.sampling, segment.place),
                 forced_ids=prefix,
-                constraint=segment.beginning,
-                max_new_tokens=self._max_new_tokens(job, segment.source_ids),
-                returns_logprobs=job.returns_scores or len(segment.prefixes) > 1,
-                alignment_heads=job.attention_heads
-                if job.needs_attention or (segment.needs_attention and self._has_attention)
-                else None,
+                **(arguments | self._of_segment(job, segment)),
             )
             for number, (segment, prefix) in enumerate(plan.prefixed_segments())
         ]
+
+    def _of_segment(self, job: TranslationJob, segment: Segment) -> dict[str, Any]:
+        is_given = segment.memory_score is not None
+        return self._only_read(job) if is_given else self._generated(job, segment)
+
+    def _generated(self, job: TranslationJob, segment: Segment) -> dict[str, Any]:
+        """Return the fields of a request in which the model translates a segment."""
+        needs_attention = segment.needs_attention and self._has_attention
+        return {
+            "sampling": sampling_with_own_seed(job.decoding.sampling, segment.place),
+            "constraint": segment.beginning,
+            "max_new_tokens": self._max_new_tokens(job, segment.source_ids),
+            "returns_logprobs": job.returns_scores or len(segment.prefixes) > 1,
+            "alignment_heads": job.attention_heads
+            if job.needs_attention or needs_attention
+            else None,
+        }
+
+    def _only_read(self, job: TranslationJob) -> dict[str, Any]:
+        """Return the fields of a request whose translation is given, for its attention."""
+        return {"beam": None, "max_new_tokens": 0, "alignment_heads": job.attention_heads}
 
     def probes(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
         """Return a request for each text that reports the likeliest tokens after its prefix, and

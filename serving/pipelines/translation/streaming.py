@@ -89,11 +89,15 @@ class GrowingTexts:
         self._ends: dict[int, FinishedEvent] = {}
         self._numbers = {request.request_id: n for n, request in enumerate(requests)}
         self._segments = dict(_first_requests(plan))
-        sentences = [
-            GrowingSentence(tokenizer, _references(requests[number], plan.segments[place]))
+        self._sentences = {
+            number: GrowingSentence(tokenizer, _references(requests[number], plan.segments[place]))
             for number, place in self._segments.items()
+        }
+        waiting = iter(self._sentences.values())
+        sentences = [
+            next(waiting) if segment.given is None else _given(segment.given, tokenizer)
+            for segment in plan.segments
         ]
-        self._sentences = dict(zip(self._segments, sentences, strict=True))
         self._texts = list(_texts(plan.layouts, sentences))
         self._text_of = {id(each): text for text in self._texts for each in text.sentences}
 
@@ -112,6 +116,11 @@ class GrowingTexts:
                 text = self._text_of[id(self._sentences[number])]
                 touched[text.number] = text
         for text in touched.values():
+            yield from text.deltas()
+
+    def given(self) -> Iterator[TranslationDelta]:
+        """Yield the translations that are known before any event has come."""
+        for text in self._texts:
             yield from text.deltas()
 
     def blanks(self) -> Iterator[TranslationDelta]:
@@ -133,6 +142,12 @@ class GrowingTexts:
             sentence.finish(rendering.text, rendering.reason)
 
 
+def _given(text: str, tokenizer: Tokenizer) -> GrowingSentence:
+    sentence = GrowingSentence(tokenizer, None)
+    sentence.finish(text, FinishReason.STOP)
+    return sentence
+
+
 def _references(request: GenerationRequest, segment: Segment) -> References | None:
     if request.alignment_heads is not None:
         return None
@@ -142,12 +157,13 @@ def _references(request: GenerationRequest, segment: Segment) -> References | No
 
 
 def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:
-    """Yield for each segment the number of its first request, which makes its best translation, and
-    its own.
+    """Yield for each segment that is not given the number of its first request, which makes its
+    best translation, and its own.
     """
     number = 0
     for place, segment in enumerate(plan.segments):
-        yield number, place
+        if segment.prefixes:
+            yield number, place
         number += len(segment.prefixes)
 
 

@@ -1,0 +1,119 @@
+"""Fill translation memories from TMX files. An import that was interrupted begins again."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from serving.errors import AttendantError, RequestError, StorageError
+from serving.jobs import table
+from serving.jobs.folder import Folder
+from serving.jobs.queue import JobQueue, Lease
+from serving.jobs.table import Job, State
+from serving.server_config import DocumentLimits
+from serving.translation_memory.store import TranslationMemories, TranslationMemory, in_batches
+from serving.translation_memory.tmx import TmxFile
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryImportData:
+    """What is asked of an import, and how it ended.
+
+    num_bytes: of the file. num_skipped: units that have no source or no target, or are there
+    already. error: why it failed.
+    """
+
+    KIND: ClassVar[str] = "memory_import"
+
+    num_bytes: int
+    num_skipped: int = 0
+    error: str = ""
+
+
+MemoryImport = Job[MemoryImportData]
+
+
+class MemoryImports:
+    """The imports of a server; also the queue's handler of such jobs. A job has the id of the
+    import that made its memory.
+    """
+
+    data = MemoryImportData
+    num_at_once = 1
+
+    def __init__(
+        self, queue: JobQueue, memories: TranslationMemories, limits: DocumentLimits
+    ) -> None:
+        self.folder = Folder(queue.state_dir / "memory-imports")
+        self._queue, self._memories, self._limits = queue, memories, limits
+
+    async def receive(self, memory: TranslationMemory, chunks: AsyncIterator[bytes]) -> None:
+        """Store a TMX file and queue its import. Raises RequestError if there is one already."""
+        identity = memory.import_job
+        if await self.find(identity) is not None:
+            raise RequestError("file", memory.name, "was received already")
+        path = self.folder.path(identity)
+        try:
+            num_bytes = await self._stored(path, chunks)
+        except BaseException:
+            await asyncio.to_thread(self.folder.remove, identity)
+            raise
+        now = time.time()
+        kept_until = now + self._limits.hours * 3600
+        await self._queue.add(
+            Job(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
+        )
+
+    async def find(self, identity: str) -> MemoryImport | None:
+        """Return the job of an import; None if its file has not come, or it was forgotten."""
+        return await self._queue.database.run(table.find, MemoryImportData, identity)
+
+    async def run(self, job: MemoryImport, lease: Lease) -> None:
+        """Fill a memory, or store why it cannot be filled and delete it."""
+        try:
+            num_skipped = 0
+
+            async def work() -> None:
+                nonlocal num_skipped
+                num_skipped = await self._import(job.id)
+
+            await lease.hold(work())
+        except StorageError:
+            raise
+        except AttendantError as error:
+            await self._memories.discard(job.id)
+            await self._end(lease, job.entering(State.FAILED, time.time(), error=str(error)))
+        else:
+            done = job.entering(State.COMPLETED, time.time(), num_skipped=num_skipped)
+            await self._end(lease, done)
+
+    async def _end(self, lease: Lease, job: MemoryImport) -> None:
+        if await lease.update(job):
+            await asyncio.to_thread(self.folder.remove, job.id)
+
+    async def _import(self, identity: str) -> int:
+        """Read the file of an import into its memory; return how many units were skipped."""
+        await self._memories.begin(identity)
+        file = TmxFile(self.folder.path(identity))
+        batches = in_batches(file.units())
+        num_known = 0
+        while batch := await asyncio.to_thread(next, batches, None):
+            num_known += await self._memories.add(identity, batch)
+        if file.source_language is None:
+            raise RequestError("file", "the file", "has no translation units")
+        await self._memories.complete(identity, file.source_language)
+        return file.num_skipped + num_known
+
+    async def _stored(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+        """Write a file as it comes, and return its size."""
+        num_bytes = 0
+        with self.folder.replacing(path) as begun, begun.open("wb") as file:
+            async for chunk in chunks:
+                num_bytes += len(chunk)
+                await asyncio.to_thread(file.write, chunk)
+        return num_bytes

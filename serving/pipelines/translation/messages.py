@@ -1,0 +1,168 @@
+"""ICU messages: their branches are translated as texts of their own."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from serving.errors import RequestError
+from serving.pipelines.translation.job import Translation, TranslationJob
+from serving.text.markup.segments import read_tokens
+from serving.text.markup.tokens import Role
+from serving.text.plain_text import Argument, arguments, formatted_as
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """An argument of a message, whose branches are translated as texts of their own.
+
+    placeholder: what stands for the argument in its message.
+    pieces: the text before, between and after the branches.
+    """
+
+    placeholder: str
+    pieces: tuple[str, ...]
+    branches: tuple["_Message", ...]
+
+    def filled(self, translations: Iterator[str]) -> str:
+        """Return the argument with the next translations as its branches."""
+        text = self.pieces[0]
+        for branch, piece in zip(self.branches, self.pieces[1:], strict=True):
+            # A branch may be a part of a sentence: it begins and ends as in the source.
+            translated = formatted_as(branch.text, next(translations))
+            text += branch.filled(translated, translations) + piece
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A text to translate.
+
+    text: with a placeholder for each argument, and a number for each "#" that stands for one.
+    numbers: those that stand for "#", in order.
+    """
+
+    text: str
+    numbers: tuple[str, ...]
+    arguments: tuple[_Argument, ...]
+
+    def branch_texts(self) -> Iterator[str]:
+        """Yield the texts of all branches, those within a branch right after it."""
+        for argument in self.arguments:
+            for branch in argument.branches:
+                yield branch.text
+                yield from branch.branch_texts()
+
+    def filled(self, translated: str, translations: Iterator[str]) -> str:
+        """Return the text's translation with its "#" and arguments put back.
+
+        translations: of `branch_texts`, in the same order.
+        """
+        for number in self.numbers:
+            translated = re.sub(rf"(?<!\d){number}(?!\d)", "#", translated, count=1)
+        for argument in self.arguments:
+            filled = argument.filled(translations)
+            translated = translated.replace(argument.placeholder, filled, 1)
+        return translated
+
+
+class MessageJob:
+    """A job with ICU messages in its texts.
+
+    job: the job to run instead: the texts with placeholders, then the texts of all branches.
+    """
+
+    def __init__(self, job: TranslationJob, messages: Sequence[_Message]) -> None:
+        self._messages = messages
+        outer = [message.text for message in messages]
+        inner = [text for message in messages for text in message.branch_texts()]
+        self.job = replace(job, texts=(*outer, *inner))
+
+    @classmethod
+    def of(cls, job: TranslationJob) -> "MessageJob | None":
+        """Return None if no text has a message to translate by its branches; also without
+        protection, and where more than texts is asked for.
+        """
+        asks_for_more = (
+            job.needs_attention
+            or job.attention_queries
+            or job.target_prefix
+            or job.alternatives_at_prefix
+        )
+        may_have = any("{" in text and "," in text for text in job.texts)
+        if not (job.protection and may_have) or asks_for_more:
+            return None
+        messages = [_message(text, job) for text in job.texts]
+        return cls(job, messages) if any(each.arguments for each in messages) else None
+
+    def put_together(self, translation: Translation) -> Translation:
+        """Return the translation of the texts; all alternatives have the same branches."""
+        outer = translation.renderings[: len(self._messages)]
+        inner = (best.text for best, *_ in translation.renderings[len(self._messages) :])
+        renderings = []
+        for message, ranked in zip(self._messages, outer, strict=True):
+            branches = [next(inner) for _ in message.branch_texts()]
+            renderings.append(
+                tuple(
+                    replace(each, text=message.filled(each.text, iter(branches))) for each in ranked
+                )
+            )
+        return replace(translation, renderings=tuple(renderings))
+
+
+def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Message:
+    """Replace the arguments of a text by placeholders.
+
+    selector: of a branch in which "#" stands for a number.
+    """
+    names = (f"{{message{number}}}" for number in count())
+    placeholders = (name for name in names if name not in text)
+    outer, start, found = "", 0, []
+    for argument in arguments(text):
+        if _is_translated(text, argument, job):
+            found.append(_argument(text, argument, next(placeholders), job))
+            outer += text[start : argument.span.start] + found[-1].placeholder
+            start = argument.span.end
+    return _Message(*_with_numbers(outer + text[start:], selector), tuple(found))
+
+
+def _argument(text: str, argument: Argument, placeholder: str, job: TranslationJob) -> _Argument:
+    branches = [
+        _message(text[slice(*span)], job, selector if argument.has_number else None)
+        for span, selector in zip(argument.branches, argument.selectors, strict=True)
+    ]
+    starts = (argument.span.start, *(branch.end for branch in argument.branches))
+    ends = (*(branch.start for branch in argument.branches), argument.span.end)
+    pieces = (text[start:end] for start, end in zip(starts, ends, strict=True))
+    return _Argument(placeholder, tuple(pieces), tuple(branches))
+
+
+def _with_numbers(text: str, selector: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return a branch with a number for each "#", and these numbers. The numbers are of the kind
+    that the selector chooses: a model translates "3 dogs" well, and numbers are protected.
+    """
+    if selector is None:
+        return text, ()
+    named = {"zero": 0, "one": 1, "two": 2}.get(selector, 3)
+    first = int(selector[1:]) if selector.startswith("=") else named
+    unused = (str(number) for number in count(first) if str(number) not in text)
+    # "#" in quotes or in a placeholder stands for no number.
+    parts = re.split(r"('[{}#|][^']*'|\{[^{}]*\}|#)", text)
+    numbers = tuple(next(unused) for part in parts if part == "#")
+    waiting = iter(numbers)
+    return "".join(next(waiting) if part == "#" else part for part in parts), numbers
+
+
+def _is_translated(text: str, argument: Argument, job: TranslationJob) -> bool:
+    """Return whether the argument is in text that is translated, and each branch is valid alone."""
+    if job.markup is None:
+        return True
+    name = "{message}"
+    whole = text[: argument.span.start] + name + text[argument.span.end :]
+    try:
+        for branch in argument.branches:
+            [*read_tokens(text[slice(*branch)], job.markup, is_protected=True)]
+        tokens = [*read_tokens(whole, job.markup, is_protected=True)]
+    except RequestError:
+        return False
+    return any(token.role is Role.TEXT and name in token.text for token in tokens)
