@@ -14,6 +14,7 @@ from serving.commands.administration import keys, models
 from serving.commands.align import align
 from serving.commands.encoders import classify, embed
 from serving.commands.generate import generate
+from serving.commands.memory import memory
 from serving.commands.options import fail
 from serving.commands.score import score
 from serving.commands.serve import serve
@@ -32,7 +33,7 @@ _EXTRAS = {
 _SECTIONS = {
     "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align"),
     "Get models": ("pull", "export", "train"),
-    "Run a server": ("keys", "models", "deploy"),
+    "Run a server": ("keys", "models", "memory", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }
 
@@ -116,7 +117,10 @@ def lab() -> None:
     """Train, compare and prepare the models that the project ships: commands of its developers."""
 
 
-for command in (serve, keys, models, translate, generate, embed, classify, score, align, lab):
+for command in (
+    *(serve, keys, models, memory),
+    *(translate, generate, embed, classify, score, align, lab),
+):
     main.add_command(command)
 
 

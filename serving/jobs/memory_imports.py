@@ -99,13 +99,15 @@ class MemoryImports:
     async def _import(self, identity: str) -> int:
         """Read the file of an import into its memory; return how many units were skipped."""
         await self._memories.begin(identity)
-        file = TmxFile(self.folder.path(identity))
+        name = (await self._memories.of_import(None, identity)).name
+        file = TmxFile(self.folder.path(identity), name)
         batches = in_batches(file.units())
-        num_known = 0
+        num_read = num_known = 0
         while batch := await asyncio.to_thread(next, batches, None):
+            num_read += len(batch)
             num_known += await self._memories.add(identity, batch)
-        if file.source_language is None:
-            raise RequestError("file", "the file", "has no translation units")
+        if not num_read or file.source_language is None:
+            raise RequestError("file", name, "has no translation units with source and target")
         await self._memories.complete(identity, file.source_language)
         return file.num_skipped + num_known
 

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -45,36 +45,36 @@ class Unit:
 class TmxFile:
     """A TMX file that is read in pieces.
 
-    source_language: of the header, or of the first unit where that allows any; None until the first
-        unit was read.
+    name: in errors.
+    source_language: of the header, or of the first unit where that allows any; None until the
+        first unit was read.
     num_skipped: units without a source or a target so far.
     """
 
     path: Path
+    name: str
     source_language: str | None = None
     num_skipped: int = 0
-    _context: Any = field(default=None, repr=False)
 
     def units(self) -> Iterator[Unit]:
         """Yield the units. Raises RequestError, with the line, for a file that is not TMX."""
-        self._context = etree.iterparse(
-            str(self.path),
-            ("start", "end"),
-            tag=("tmx", "header", "tu"),
-            resolve_entities=False,
-            no_network=True,
-        )
-        try:
-            yield from self._read()
-        except etree.XMLSyntaxError as error:
-            message = (error.msg or "").partition(", line")[0]
-            raise self._wrong(error.lineno or 1, f"is not well-formed XML: {message}") from None
-        finally:
-            self._context = None
+        with self.path.open("rb") as file:
+            events = etree.iterparse(
+                file,
+                ("start", "end"),
+                tag=("tmx", "header", "tu"),
+                resolve_entities=False,
+                no_network=True,
+            )
+            try:
+                yield from self._read(iter(events))
+            except etree.XMLSyntaxError as error:
+                message = (error.msg or "").partition(", line")[0]
+                line = error.lineno or 1
+                raise self._wrong(line, f"is not well-formed XML: {message}") from None
 
-    def _read(self) -> Iterator[Unit]:
-        events = iter(self._context)
-        _, root = next(events, (None, None))
+    def _read(self, events: Iterator[tuple[str, Any]]) -> Iterator[Unit]:
+        _, root = next(events, ("", None))
         if root is None or root.tag != "tmx":
             raise self._wrong(1, "is not TMX: it has no tmx element")
         if root.getroottree().docinfo.internalDTD is not None:
@@ -141,7 +141,7 @@ class TmxFile:
         return code.lower().replace("_", "-")
 
     def _wrong(self, line: int, message: str) -> RequestError:
-        return RequestError("file", f"line {line}", message)
+        return RequestError("file", self.name, f"line {line} {message}")
 
 
 def normalised(text: str) -> str:

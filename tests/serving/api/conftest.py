@@ -14,6 +14,7 @@ from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Model
 from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
+from serving.translation_memory.store import TranslationMemories
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import byte_tokenizer, scripted_generator, shouting_translator
 
@@ -63,8 +64,10 @@ async def made_world(
     access: further fields of Services. others: further models.
     """
     limits = TextLimits(max_characters=1000, max_segments=20)
+    state_dir = (access or {}).get("state_dir")
+    memories = TranslationMemories(state_dir) if state_dir else None
     translator, translator_engine = shouting_translator(
-        tokenizer, max_segments=limits.max_segments, **options
+        tokenizer, max_segments=limits.max_segments, memories=memories, **options
     )
     teller, generator_engine = scripted_generator(tokenizer, **(generator or {}))
     metrics = Metrics("r1")

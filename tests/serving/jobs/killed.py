@@ -1,5 +1,5 @@
-"""A process that works on documents and a batch and bills characters, and is killed at one of its
-writes; and one that goes on.
+"""A process that works on documents, a batch and the import of a translation memory, and bills
+characters, and is killed at one of its writes; and one that goes on.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +17,20 @@ import serving.storage
 from serving.glossaries import GlossaryStore, Pair
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
+from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
-from serving.jobs.table import OPEN
+from serving.jobs.table import OPEN, State
 from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
+from serving.translation_memory.store import TranslationMemories
+from serving.translation_memory.tmx import Segment, Unit, written
 from serving.usage import Quota
 from tests.serving.documents.shouting import ShoutingTranslator
 
 NUM_LINES = 40
 NUM_REQUESTS = 20
 NUM_BILLED = 4
+NUM_UNITS = 5
 URL = "/v1/completions"
 _READS = ("SELECT", "PRAGMA", "BEGIN", "WITH")
 
@@ -97,6 +101,19 @@ def _handlers(folder: Path, translator: ShoutingTranslator) -> tuple[Documents, 
     return Documents(queue, translator.catalog, DocumentLimits()), Batches(queue, answer)
 
 
+def _imports(folder: Path, documents: Documents) -> tuple[TranslationMemories, MemoryImports]:
+    memories = TranslationMemories(folder / "state")
+    return memories, MemoryImports(documents._queue, memories, DocumentLimits())
+
+
+async def tmx() -> AsyncIterator[bytes]:
+    units = (
+        Unit(Segment(f"unit {number}"), {"fr": Segment(f"UNIT {number}")})
+        for number in range(NUM_UNITS)
+    )
+    yield "".join(written("en", units)).encode()
+
+
 def _quota(folder: Path) -> Quota:
     ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
@@ -127,6 +144,10 @@ async def _work(folder: Path, num_documents: int) -> None:
         async with _quota(folder).held("ann", 1):
             pass
         journal.write("billed")
+    memories, imports = _imports(folder, documents)
+    memory = await memories.create("ann", "team")
+    await imports.receive(memory, tmx())
+    journal.write("imported", job=memory.import_job)
     handles = []
     for number in range(num_documents):
         async with documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
@@ -136,11 +157,12 @@ async def _work(folder: Path, num_documents: int) -> None:
     file = await batches.add_file("ann", "in.jsonl", requests())
     batch = await batches.create("ann", URL, file.id, {})
     journal.write("batch", id=batch.id)
-    async with documents._queue.working(documents, batches):
+    async with documents._queue.working(documents, batches, imports):
         for number, handle in handles:
             await documents.finished(handle, "ann")
             await _fetch(documents, journal, number, handle)
         await _end(batches, batch.id)
+        await _units(memories, imports, memory.import_job)
 
 
 async def _go_on(folder: Path) -> None:
@@ -161,7 +183,11 @@ async def _go_on(folder: Path) -> None:
         if each["number"] not in sending:
             num_saved += (await documents.job(handle, "ann")).num_results
             open_ones.append((each["number"], handle))
-    async with documents._queue.working(documents, batches):
+    memories, imports = _imports(folder, documents)
+    async with documents._queue.working(documents, batches, imports):
+        for each in journal.read("imported"):
+            units = await _units(memories, imports, each["job"])
+            journal.write("memory filled", units=units)
         for number, handle in open_ones:
             await documents.finished(handle, "ann")
             await _fetch(documents, journal, number, handle)
@@ -177,6 +203,14 @@ async def _end(batches: Batches, identity: str) -> list[dict[str, Any]]:
     assert batch.data.output_file is not None
     path = await batches.content("ann", batch.data.output_file)
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def _units(memories: TranslationMemories, imports: MemoryImports, identity: str) -> list[str]:
+    """Wait until a memory is filled, and return the sources of its units."""
+    while (job := await imports.find(identity)) is None or job.state is not State.COMPLETED:
+        await asyncio.sleep(0.01)
+    [memory] = await memories.all_of("ann")
+    return [each.unit.source.text for each in await memories.page(memory.number)]
 
 
 async def _fetch(documents: Documents, journal: Journal, number: int, handle: Handle) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.serving.jobs.killed import (
     NUM_LINES,
     NUM_REQUESTS,
+    NUM_UNITS,
     Journal,
     go_on,
     work,
@@ -68,6 +69,9 @@ def check(journal: Journal, num_documents: int) -> None:
     for each in journal.read("batch ended"):
         assert each["said"] == [str(line) for line in range(NUM_REQUESTS)]
     assert len(journal.read("batch ended")) == len(journal.read("batch"))
+    for each in journal.read("memory filled"):
+        assert each["units"] == [f"unit {number}" for number in range(NUM_UNITS)]
+    assert len(journal.read("memory filled")) == len(journal.read("imported"))
     # At most the last one was billed without its client's having heard of it.
     [used], num_billed = journal.read("used"), len(journal.read("billed"))
     assert num_billed <= used["characters"] <= num_billed + 1

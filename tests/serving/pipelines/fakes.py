@@ -22,6 +22,7 @@ from serving.bundle.manifest import (
 from serving.errors import Overloaded
 from serving.parameters import MAX_BEAMS
 from serving.pipelines.completion import CompletionPipeline
+from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import (
@@ -215,6 +216,7 @@ def shouting_translator(
     name: str = "shout",
     max_segments: int | None = None,
     known_words: KnownWords | None = None,
+    memories: Memories | None = None,
     **options: Any,
 ) -> tuple[TranslationPipeline, FakeEngine]:
     """Its French is the English in capitals."""
@@ -226,7 +228,9 @@ def shouting_translator(
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)
     tokenizers = TokenizerPair(tokenizer, tokenizer)
-    pipeline = TranslationPipeline(card, tokenizers, engine, None, max_segments, known_words)
+    pipeline = TranslationPipeline(
+        *(card, tokenizers, engine, None, max_segments, known_words, memories)
+    )
     return pipeline, engine
 
 

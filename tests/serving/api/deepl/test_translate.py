@@ -193,7 +193,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"preserve_formatting": "maybe"}, "preserve_formatting: "),
     ({"custom_instructions": ["be kind"]}, "custom_instructions: is not supported here"),
     ({"style_id": "a"}, "style_id: is not supported here"),
-    ({"translation_memory_id": "a"}, "translation_memory_id: is not supported here"),
     ({"nonsense": 1}, "nonsense: is not supported here"),
     ({"glossary_id": "a", "source_lang": None}, "Value for 'source_lang' not supported."),
     ({"glossary_ids": ["a"] * 6}, "glossary_ids: "),

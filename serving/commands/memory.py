@@ -1,0 +1,177 @@
+"""`attendant memory` fills, lists, exports and deletes the translation memories of a server."""
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import click
+
+from serving.commands.options import fail
+
+_POLL_SECONDS = 0.5
+_TIMEOUT_SECONDS = 600.0
+_CHUNK_BYTES = 2**20
+_MEMORIES = "/v3/translation_memories"
+
+
+def _server(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a server and a key."""
+    key = click.option(
+        "--api-key",
+        envvar="ATTENDANT_API_KEY",
+        show_envvar=True,
+        default="",
+        help="The key, if the server wants one; the memories of other keys are invisible.",
+    )
+    url = click.option(
+        "--url", default="http://127.0.0.1:8000", show_default=True, help="Where the server is."
+    )
+    return url(key(command))
+
+
+@click.group()
+def memory() -> None:
+    """Fill, list, export and delete the translation memories of a server.
+
+    A request names a memory by its id (DeepL's translation_memory_id; memory in /translate). What
+    the memory has is answered as it is there; what is 75 % alike or more, too.
+
+    \b
+    Examples:
+      attendant memory import team.tmx --name Team
+      attendant memory list
+      attendant memory export ID -o team.tmx
+      attendant memory delete ID
+    """
+
+
+@memory.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--name", help="The name of the memory.  [default: that of the file]")
+@_server
+def import_file(file: Path, name: str | None, url: str, api_key: str) -> None:
+    """Make a memory of FILE, a TMX file, and print its id.
+
+    Units without a source or a target, and those that occur twice, are skipped. The file is read
+    whole or not at all: an error says its line.
+    """
+    size = file.stat().st_size
+    announced = {
+        "source_file": {"file_name": file.name[-100:], "content_length": size},
+        "parameters": {"display_name": name or file.name},
+    }
+    job = _answer("POST", url, f"{_MEMORIES}/import", api_key, announced)
+    _upload(file, size, job["upload_url"])
+    result = _finished(url, api_key, job["job_id"])
+    if result["status"] != "completed":
+        fail(f"{file}: {result.get('error', {}).get('message', result['status'])}")
+    if skipped := result.get("skipped_segment_count"):
+        click.echo(f"attendant: {skipped} units were skipped", err=True)
+    click.echo(result["translation_memory_id"])
+
+
+@memory.command("list")
+@_server
+def list_memories(url: str, api_key: str) -> None:
+    """List ids, languages, numbers of units, and names."""
+    for each in _all_memories(url, api_key):
+        languages = f"{each['source_language']} > {', '.join(each['target_languages'])}"
+        fields = (each["translation_memory_id"], languages, each["segment_count"], each["name"])
+        click.echo("\t".join(map(str, fields)))
+
+
+@memory.command()
+@click.argument("identity", metavar="ID")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False))
+@_server
+def export(identity: str, output: Path, url: str, api_key: str) -> None:
+    """Write the memory ID as TMX."""
+    path = f"{_MEMORIES}/{urllib.parse.quote(identity, safe='')}/export"
+    job = _answer("POST", url, path, api_key)
+    source = _finished(url, api_key, job["job_id"])["download_url"]
+    with _opened("GET", source) as answer, output.open("wb") as file:
+        while chunk := answer.read(_CHUNK_BYTES):
+            file.write(chunk)
+
+
+@memory.command()
+@click.argument("identity", metavar="ID")
+@_server
+def delete(identity: str, url: str, api_key: str) -> None:
+    """Delete the memory ID."""
+    path = f"{_MEMORIES}/{urllib.parse.quote(identity, safe='')}"
+    _opened("DELETE", url.rstrip("/") + path, _headers(api_key)).close()
+
+
+def _upload(file: Path, size: int, address: str) -> None:
+    from tqdm import tqdm
+
+    with (
+        file.open("rb") as source,
+        tqdm(total=size, unit="B", unit_scale=True, desc="sending", disable=None) as bar,
+    ):
+
+        def chunks() -> Iterator[bytes]:
+            while chunk := source.read(_CHUNK_BYTES):
+                yield chunk
+                bar.update(len(chunk))
+
+        headers = {"Content-Type": "application/xml", "Content-Length": str(size)}
+        _opened("PUT", address, headers, chunks()).close()
+
+
+def _finished(url: str, api_key: str, job: str) -> dict[str, Any]:
+    """Wait until a job has ended, and return its result."""
+    while True:
+        answer = _answer("GET", url, f"{_MEMORIES}/jobs/{job}", api_key)
+        result: dict[str, Any] = answer["results"][0]
+        if result["status"] not in ("awaiting_input", "processing"):
+            return result
+        time.sleep(_POLL_SECONDS)
+
+
+def _all_memories(url: str, api_key: str) -> Iterator[dict[str, Any]]:
+    page = 0
+    while found := _answer("GET", url, f"{_MEMORIES}?page={page}", api_key)["translation_memories"]:
+        yield from found
+        page += 1
+
+
+def _answer(method: str, url: str, path: str, api_key: str, body: Any = None) -> Any:
+    headers = _headers(api_key) | {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    with _opened(method, url.rstrip("/") + path, headers, data) as answer:
+        return json.load(answer)
+
+
+def _headers(api_key: str) -> dict[str, str]:
+    return {"Authorization": f"DeepL-Auth-Key {api_key}"} if api_key else {}
+
+
+def _opened(
+    method: str, url: str, headers: dict[str, str] | None = None, data: Any = None
+) -> HTTPResponse:
+    """Return the server's answer; fail with its reason."""
+    try:
+        request = urllib.request.Request(url, data, headers or {}, method=method)
+        answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
+        return answer
+    except urllib.error.HTTPError as error:
+        fail(_reason(error))
+    except (OSError, ValueError) as error:  # an URL that is none is a ValueError
+        fail(f"{url}: {getattr(error, 'reason', error)}")
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    text = error.read().decode(errors="replace")
+    try:
+        body = json.loads(text)
+        return str(body.get("detail") or body["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{error.code}: {text[:500]}"
