@@ -32,7 +32,7 @@ _EXTRAS = {
 # The order of `attendant --help`.
 _SECTIONS = {
     "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align"),
-    "Get models": ("pull", "export", "train"),
+    "Get models": ("pull", "export", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
 }

@@ -148,37 +148,50 @@ def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
     )
 
 
-def translator(folder: Path, num_beams: int | None = None, protects: bool = False) -> "Translate":
+def translator(
+    folder: Path,
+    num_beams: int | None = None,
+    protects: bool = False,
+    languages: tuple[str, str] | None = None,
+) -> "Translate":
     """Open the checkpoint or the bundle in `folder`. Without `num_beams` a bundle decodes as its
     makers recommend, all else greedily.
 
     protects: what must not change reaches the translation as it is, and capitals are read as small
         letters, as services do by default.
+    languages: a bundle's codes; by default its first ones.
 
     Raises CheckpointError or BundleError, ValueError for a language model, or for a checkpoint that
     is to protect: only what serves a bundle does.
     """
     if (folder / "bundle.json").exists():
-        return _bundle_translator(folder, num_beams, protects)
+        return _bundle_translator(folder, num_beams, protects, languages)
     if protects:
         raise ValueError(f"{folder} is a checkpoint; only bundles are served, and protect")
     return _checkpoint_translator(folder, num_beams)
 
 
-def job_of(folder: Path, num_beams: int | None, num_hypotheses: int = 1) -> TranslationJob:
+def job_of(
+    folder: Path,
+    num_beams: int | None,
+    num_hypotheses: int = 1,
+    languages: tuple[str, str] | None = None,
+) -> TranslationJob:
     """Make a job of no texts for the bundle in `folder`, decoded as `translator` says. Raises
     BundleError, ValueError for what does not translate.
     """
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
-    source = card.source_languages[0]
-    target = card.targets_of(source)[0]
+    first = card.source_languages[0]
+    source, target = languages or (first, card.targets_of(first)[0])
     return TranslationJob("", (), source, target, resolve(given, card.generation, num_hypotheses))
 
 
-def _bundle_translator(folder: Path, num_beams: int | None, protects: bool) -> "Translate":
-    job = replace(job_of(folder, num_beams), protection=protects)
+def _bundle_translator(
+    folder: Path, num_beams: int | None, protects: bool, languages: tuple[str, str] | None
+) -> "Translate":
+    job = replace(job_of(folder, num_beams, languages=languages), protection=protects)
     return lambda texts: asyncio.run(_translated(folder, job, texts))
 
 

@@ -6,7 +6,7 @@ batches that it would have had.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ from models.batch import (
     TranslationBatch,
 )
 from models.configs.base import SpecialTokens
+from models.conventions import AddedTokens, Conventions
 
 LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
 BUCKET_GROWTH = 1.1  # of a bucket's target lengths: wider ones pad targets, narrower ones sources
@@ -37,12 +38,16 @@ class Dataset(Protocol):
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Source and target ids. Example i occurs `repeats[i]` times in an epoch, on average."""
+    """Source and target ids. Example i occurs `repeats[i]` times in an epoch, on average.
+
+    added: the tokens that stand before and after texts; None: those of models trained here.
+    """
 
     sources: list[list[int]]
     targets: list[list[int]]
     repeats: np.ndarray
     tokens: SpecialTokens
+    added: AddedTokens | None = field(default=None, kw_only=True)
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
         """Draw the batches of one epoch, as arrays of example indices; each side of a batch has at
@@ -56,15 +61,19 @@ class ParallelData:
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def batch(self, indices: np.ndarray) -> TranslationBatch:
-        eos, bos, pad = self.tokens.eos_id, self.tokens.bos_id, self.tokens.pad_id
-        sources = [[*self.sources[i], eos] for i in indices]
-        targets = [[*self.targets[i], eos] for i in indices]
+        pad, added = self.tokens.pad_id, self.added or _own_tokens(self.tokens)
+        sources = [[*added.source_prefix, *self.sources[i], *added.source_suffix] for i in indices]
+        given = [IGNORED_LABEL] * (len(added.prompt_prefix) - 1)  # is not predicted
         return TranslationBatch(
-            pad_rows([[bos, *t[:-1]] for t in targets], pad),
-            pad_rows(targets, IGNORED_LABEL),
+            pad_rows([[*added.prompt_prefix, *self.targets[i]] for i in indices], pad),
+            pad_rows([[*given, *self.targets[i], added.stop[0]] for i in indices], IGNORED_LABEL),
             pad_rows(sources, pad),
             torch.tensor([len(s) for s in sources]),
         )
+
+
+def _own_tokens(tokens: SpecialTokens) -> Conventions:
+    return Conventions((), (tokens.eos_id,), (tokens.bos_id,), (tokens.eos_id,))
 
 
 @dataclass(frozen=True)
