@@ -19,6 +19,7 @@ from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.openapi import JSON
 from serving.api.http.services import Services
+from serving.api.openai.fields_without_effect import FieldsWithoutEffect
 from serving.api.openai.protocol import (
     AT_THE_ROOT,
     PROTOCOL,
@@ -45,17 +46,16 @@ class Document(BaseModel):
 _ALL_THAT_IS_READ = -1
 
 
-class EncodingBody(RequestBody):
+class EncodingBody(FieldsWithoutEffect, RequestBody):
     """The fields that all of them share. truncate_prompt_tokens: cut longer inputs to this number
     of tokens, with special ones; -1 cuts them to what the model reads. By default they are
-    refused. priority: lower values come first. user: without effect.
+    refused. priority: lower values come first.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     model: str
     truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_IS_READ)] | None = None
-    user: str | None = None
     priority: int = 0
     timeout_seconds: float | None = None
 

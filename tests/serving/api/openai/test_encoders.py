@@ -75,7 +75,7 @@ async def error(world: World, path: str, fields: dict[str, Any], status: int = 4
 
 
 async def test_an_answer_has_openais_shape(world: World) -> None:
-    found = await embeddings(world, input=TEXTS, user="somebody")
+    found = await embeddings(world, input=TEXTS, user={"id": 7}, store="yes")
     TypeAdapter(EmbeddingList).validate_python(found)
     assert [*found] == ["object", "data", "model", "usage"]
     assert [each["index"] for each in found["data"]] == [0, 1, 2]
