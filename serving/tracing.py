@@ -20,6 +20,7 @@ from serving.usage import Account, Part, current_account, open_account
 _OPERATIONS = {
     "/chat/completions": "chat",
     "/completions": "text_completion",
+    "/responses": "chat",
     "/embeddings": "embeddings",
     "/rerank": "rerank",
     "/classify": "classify",

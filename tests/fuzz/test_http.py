@@ -26,6 +26,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/detokenize": {"model": "story", "tokens": [5]},
     "/v1/completions": {"model": "story", "prompt": "p", "max_tokens": 3},
     "/v1/chat/completions": {"model": "story", "messages": [{"role": "user", "content": "p"}]},
+    "/v1/responses": {"model": "story", "input": [{"role": "user", "content": "p"}]},
 }
 FORM = "application/x-www-form-urlencoded"
 IN_PARTS = (

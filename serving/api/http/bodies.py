@@ -34,6 +34,7 @@ from serving.server_config import TextLimits
 from serving.text.plain_text import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
+Refusals = Mapping[str, str]
 Fields = dict[str, Any]
 Pairs = list[tuple[str, str]]
 MAX_BAD_WORDS = 128
@@ -50,11 +51,13 @@ class FieldsBody(BaseModel):
 
     no_op_values: fields that have an effect only on other servers, with the values that change
         nothing there.
+    refusals: fields that are refused, with the reason.
     """
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     no_op_values: ClassVar[NoOpValues] = {}
+    refusals: ClassVar[Refusals] = {}
 
 
 class RequestBody(FieldsBody):
@@ -93,6 +96,8 @@ def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
         for name, value in fields.items()
         if value is not None and value not in cls.no_op_values.get(name, ())
     }
+    for name in asking.keys() & cls.refusals:
+        raise RequestError(name, asking[name], f"is not supported here: {cls.refusals[name]}")
     return validated(cls, asking)
 
 

@@ -23,8 +23,10 @@ Item = TypeVar("Item")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def sse(value: Any) -> str:
-    return f"data: {_encode(value)}\n\n"
+def sse(value: dict[str, Any]) -> str:
+    """Return a value as an event; one with a `type` has an event of that name."""
+    name = f"event: {value['type']}\n" if "type" in value else ""
+    return f"{name}data: {_encode(value)}\n\n"
 
 
 class EventStream(StreamingResponse):

@@ -140,6 +140,43 @@ class ChatCompletion(TypedDict):
     usage: Usage
 
 
+class OutputItem(TypedDict):
+    """A message, with its content, or a call of a function, with its call_id, name, arguments."""
+
+    id: str
+    type: Literal["message", "function_call"]
+    status: str
+    content: NotRequired[list[dict[str, Any]]]
+    call_id: NotRequired[str]
+    name: NotRequired[str]
+    arguments: NotRequired[str]
+
+
+class ResponseObject(TypedDict):
+    """An answer, with the options of the request. store: none is kept."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete"]
+    error: None
+    incomplete_details: dict[str, str] | None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[OutputItem]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    store: Literal[False]
+    temperature: float
+    text: dict[str, Any]
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_p: float
+    usage: dict[str, Any]
+
+
 class Plan(TypedDict):
     """How many engines, with how many threads each, run in a replica, and how that was chosen."""
 

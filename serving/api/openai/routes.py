@@ -9,7 +9,7 @@ from serving.api.http.bodies import READS_JSON
 from serving.api.http.endpoint import Endpoint, Routes, add_usage
 from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
-from serving.api.openai import chat, completion_body
+from serving.api.openai import chat, completion_body, responses
 from serving.api.openai.chat import ChatBody
 from serving.api.openai.completion_body import CompletionBody
 from serving.api.openai.encoders import (
@@ -27,8 +27,12 @@ from serving.api.openai.protocol import (
     PROTOCOL,
     ChatCompletion,
     Completion,
+    ResponseObject,
 )
+from serving.api.openai.response_shape import answer_response
+from serving.api.openai.responses import ResponseBody
 from serving.api.openai.shapes import ChatShape, CompletionShape, answer
+from serving.pipelines.catalog import Generator
 
 _STREAMED = described_events("With `stream`: chunks, then [DONE].")
 COMPLETIONS = Endpoint(
@@ -62,10 +66,30 @@ CHATS = Endpoint(
     id_prefix="chatcmpl-",
     other_answers=_STREAMED,
 )
+
+
+async def _generator(services: Services, body: ResponseBody) -> Generator:
+    return await generator(services, body.chat)
+
+
+RESPONSES = Endpoint(
+    protocol=replace(PROTOCOL, field_names=responses.FIELD_NAMES),
+    path="/responses",
+    name="responses",
+    description="Answer a text, or a conversation; with `stream`, as server-sent events.",
+    body=ResponseBody,
+    reader=READS_JSON,
+    find_model=_generator,
+    answer=answer_response,
+    answer_type=ResponseObject,
+    example={"model": "smollm2-135m-instruct", "input": "Hello!"},
+    id_prefix="resp_",
+    other_answers=described_events("With `stream`: events, the last one with the whole answer."),
+)
 _ENCODERS = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
 _TOKENS = (TOKENIZE, DETOKENIZE)
 _ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
-ENDPOINTS = (COMPLETIONS, CHATS, *_ENCODERS, *_TOKENS)
+ENDPOINTS = (COMPLETIONS, CHATS, RESPONSES, *_ENCODERS, *_TOKENS)
 
 
 def router(services: Services) -> APIRouter:
@@ -73,6 +97,7 @@ def router(services: Services) -> APIRouter:
     at_the_root, aliases = AT_THE_ROOT.router("OpenAI"), AT_THE_ROOT.router("OpenAI")
     COMPLETIONS.add_to(routes.router, services)
     CHATS.add_to(routes.router, services)
+    RESPONSES.add_to(routes.router, services)
     add_usage(routes, services, "openai_usage")
     add_models(routes, services)
     for router, endpoints in (

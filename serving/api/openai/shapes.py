@@ -3,8 +3,9 @@
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -90,6 +91,12 @@ class CompletionShape(Shape):
         return self._choice(delta)
 
 
+def may_call(job: CompletionJob) -> bool:
+    """Return whether the answer may call tools."""
+    structure = job.decoding.structure
+    return structure is not None and structure.field == "tools"
+
+
 class ChatShape(Shape):
     """The JSON of a chat. If tools may be called, calls are parsed from the text."""
 
@@ -98,8 +105,7 @@ class ChatShape(Shape):
 
     def __init__(self, job: CompletionJob, card: ModelCard) -> None:
         super().__init__(job, card)
-        structure = job.decoding.structure
-        self._may_call = structure is not None and structure.field == "tools"
+        self._may_call = may_call(job)
         self._readers: dict[int, CallReader] = defaultdict(CallReader)
 
     def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
@@ -191,12 +197,16 @@ def _top(token: TokenText) -> dict[str, float] | None:
 def _chat_logprobs(delta: CompletionDelta) -> dict[str, Any]:
     if not delta.tokens:
         return {"logprobs": None}
-    content = [
+    return {"logprobs": {"content": chat_tokens(delta), "refusal": None}}
+
+
+def chat_tokens(delta: CompletionDelta) -> list[dict[str, Any]]:
+    """Return the JSON of the tokens of a delta, if they were asked for."""
+    return [
         _chat_token(token.token, token.logprob)
         | {"top_logprobs": [_chat_token(*other) for other in token.top]}
         for token in delta.tokens
     ]
-    return {"logprobs": {"content": content, "refusal": None}}
 
 
 def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
@@ -206,24 +216,33 @@ def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
 
 
 _DONE = "data: [DONE]\n\n"
+Chunks = AsyncGenerator[dict[str, Any], None]
 
 
 async def answer(shape_class: type[Shape], call: Call[GenerationBody, Generator]) -> Response:
     shape = shape_class(call.job, call.model.card)
     if not call.body.stream:
         return JSONResponse(shape.whole(await call.model.run(call.job)))
+    options = call.body.stream_options or StreamOptions()
+    return await streamed(call, partial(_chunks, shape, options), end=_DONE)
+
+
+async def streamed(
+    call: Call[Any, Generator],
+    chunks: Callable[[Awaitable[CompletionDelta], Deltas], Chunks],
+    end: str = "",
+) -> EventStream:
+    """Return the stream of a job's answer. chunks: makes them of the first delta and the rest."""
     deltas = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
     first = await first_of(deltas, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until the last event
-    options = call.body.stream_options or StreamOptions()
-    chunks = _chunks(shape, first, deltas, options)
-    events = events_of(chunks, call.tracked, call.protocol, end=_DONE)
+    events = events_of(chunks(first, deltas), call.tracked, call.protocol, end)
     return EventStream(events, call.resources.pop_all())
 
 
 async def _chunks(
-    shape: Shape, first: Awaitable[CompletionDelta], rest: Deltas, options: StreamOptions
-) -> AsyncGenerator[dict[str, Any], None]:
+    shape: Shape, options: StreamOptions, first: Awaitable[CompletionDelta], rest: Deltas
+) -> Chunks:
     yield shape.chunk(await first, options)
     async for delta in rest:
         yield shape.chunk(delta, options)

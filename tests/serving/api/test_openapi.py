@@ -30,6 +30,7 @@ OPERATIONS = [
     "GET /download_file/{name}",
     "POST /v1/completions",
     "POST /v1/chat/completions",
+    "POST /v1/responses",
     "GET /v1/usage",
     "GET /v1/models",
     "GET /v1/models/{name}",
@@ -98,7 +99,10 @@ MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
     if label != "POST /v1/files"  # nothing of its kind in a form in parts is wrong
 ]
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "0"))  # 0: always the same few
-STREAMED = ("POST /translate", "POST /v1/completions", "POST /v1/chat/completions")
+STREAMED = (
+    *("POST /translate", "POST /v1/completions"),
+    *("POST /v1/chat/completions", "POST /v1/responses"),
+)
 CHECKS = [
     schemathesis.checks.not_a_server_error,
     checks.status_code_conformance,
@@ -112,10 +116,11 @@ THERE = {
     "source_lang": "en",
     "target_lang": "fr",
     "messages": [{"role": "user", "content": "p"}],
+    "input": "p",
     "entries": "dog\tchien",
 }
 NEEDED = {
-    *("q", "source", "target", "translations", "model", "prompt", "messages"),
+    *("q", "source", "target", "translations", "model", "prompt", "messages", "input"),
     *("text", "target_lang", "name", "dictionaries", "entries", "source_lang"),
 }
 
@@ -206,7 +211,7 @@ def test_titles_say_what_calls_do(documented: Any, label: str) -> None:
     assert told["description"].replace("`", "").startswith(told["summary"])
 
 
-@pytest.mark.parametrize("name", ["TranslateBody", "CompletionBody", "ChatBody"])
+@pytest.mark.parametrize("name", ["TranslateBody", "CompletionBody", "ChatBody", "ResponseBody"])
 def test_each_field_has_a_sentence(documented: Any, name: str) -> None:
     fields = documented.raw_schema["components"]["schemas"][name]["properties"]
     assert [each for each, told in fields.items() if not told.get("description")] == []

@@ -127,7 +127,9 @@ def test_the_message_names_the_field_as_clients_do() -> None:
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_names_lead_to_fields_of_the_body(endpoint: Any) -> None:
     """And never away from one, which an error of the body itself would then not be able to name."""
-    names, fields = endpoint.protocol.field_names, {*endpoint.body.model_fields}
+    fields = endpoint.body.model_fields
+    clients = {name: field.alias or name for name, field in fields.items()}
+    names = clients | endpoint.protocol.field_names
 
-    assert {*names.values()} <= fields
-    assert not {name for name in names if names[name] != name} & fields
+    assert {*names.values()} <= {*clients.values()}
+    assert {name: names[name] for name in clients} == clients

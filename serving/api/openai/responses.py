@@ -1,0 +1,177 @@
+"""The body of OpenAI's Responses, which is read as a chat. Nothing is kept here: a conversation
+goes on when the client sends all of it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validated
+from serving.api.openai.chat import ChatBody
+from serving.api.openai.fields_without_effect import FieldsWithoutEffect
+from serving.errors import RequestError
+from serving.pipelines.jobs import CompletionJob
+
+# The fields of the engine, the pipelines and chats, and their names here.
+FIELD_NAMES = {
+    **dict.fromkeys(("forced_ids", "messages", "prompt_ids", "text"), "input"),
+    **dict.fromkeys(("max_completion_tokens", "max_new_tokens", "max_tokens"), "max_output_tokens"),
+    **dict.fromkeys(("response_format", "text_options"), "text"),
+    "source": "source_language",
+    "target": "target_language",
+}
+_OF_CHATS_TOO = {*ChatBody.model_fields} - {"stream_options", "tool_choice", "tools"}
+_NOTHING_KEPT = "nothing is kept here, so send the whole conversation as input"
+_LOGPROBS = "message.output_text.logprobs"
+# What items and texts of answers have besides, which clients send back.
+_NOTES = {"id", "phase", "status", "type"}
+_TEXT_NOTES = {"annotations", "logprobs", "prompt_cache_breakpoint"}
+
+
+class TextOptions(BaseModel):
+    """What the text of an answer is like. verbosity: no model has another than medium."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: dict[str, Any] = Field(default_factory=lambda: {"type": "text"})
+    verbosity: Literal["medium"] | None = None
+
+
+class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
+    """The body of `POST /v1/responses`."""
+
+    # `text` is also the pipelines' name of an input, so its errors have the name of the attribute.
+    model_config = ConfigDict(extra="forbid", strict=True, loc_by_alias=False)
+    no_op_values: ClassVar[NoOpValues] = {
+        "background": (False,),
+        "reasoning": ({}, {"effort": None}, {"effort": None, "summary": None}),
+        "top_logprobs": (0,),
+        "truncation": ("disabled",),
+    }
+    refusals: ClassVar[Refusals] = {
+        "background": _NOTHING_KEPT,
+        "conversation": _NOTHING_KEPT,
+        "previous_response_id": _NOTHING_KEPT,
+        "reasoning": "no model here has options of reasoning",
+    }
+    _chat: ChatBody = PrivateAttr()
+
+    model: str
+    """The name of a model of `/v1/models`."""
+    input: str | list[dict[str, Any]]
+    """The text of the user, or the conversation so far, whose last item is answered: messages,
+    calls of functions, and what these returned."""
+    instructions: str | None = None
+    """The first message, of the system."""
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Ends the answer after this many tokens."""
+    max_tool_calls: Any = None
+    """Limits calls of OpenAI's own tools. Without effect here."""
+    text_options: TextOptions = Field(default=TextOptions(), alias="text")
+    """{"format": {"type": "json_object"}}: the answer is a JSON object. "json_schema": it follows a
+    schema."""
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    """Functions that the model may ask to call."""
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
+    """Whether the model may call functions (auto), must (required), or must not (none); or the
+    function that it must call."""
+    parallel_tool_calls: bool = True
+    """Whether the model may call several functions in one answer."""
+    include: list[str] = Field(default_factory=list)
+    """"message.output_text.logprobs" returns log-probabilities, of answers without tools. Others
+    are without effect."""
+    top_logprobs: int | None = None
+    """Returns those of this many of the likeliest tokens, too."""
+    stream: bool = False
+    """Sends the answer in pieces, as server-sent events."""
+    stream_options: dict[Literal["include_obfuscation"], Any] | None = None
+    """Options of OpenAI's streams. Without effect here."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further variables of the model's template, such as {"enable_thinking": false}."""
+    source_language: str | None = None
+    """The language of the text, for a model that translates."""
+    target_language: str | None = None
+    """The language to translate into, for a model that translates."""
+
+    def model_post_init(self, context: Any) -> None:
+        fields = {name: value for name, value in self._chat_fields() if value is not None}
+        self._chat = validated(ChatBody, fields)
+
+    @property
+    def chat(self) -> ChatBody:
+        """Return the same request as a chat."""
+        return self._chat
+
+    @property
+    def num_characters(self) -> int:
+        return self.chat.num_characters
+
+    def check(self, max_characters: int) -> None:
+        self.chat.check(max_characters)
+        if self.chat.logprobs and self.tools:
+            raise RequestError("include", _LOGPROBS, "cannot be combined with tools")
+
+    def with_defaults(self, generation: Mapping[str, Any]) -> Self:
+        body = self.model_copy()
+        body._chat = self.chat.with_defaults(generation)
+        return body
+
+    def job(self, request_id: str) -> CompletionJob:
+        return self.chat.job(request_id)
+
+    def _chat_fields(self) -> Iterator[tuple[str, Any]]:
+        for name in self.model_fields_set & _OF_CHATS_TOO:
+            yield name, getattr(self, name)
+        yield "messages", self._messages()
+        yield "max_completion_tokens", self.max_output_tokens
+        yield "logprobs", _LOGPROBS in self.include
+        yield "response_format", _nested(self.text_options.format, "json_schema")
+        yield "tools", [_nested(tool, "function") for tool in self.tools]
+        choice = self.tool_choice
+        yield "tool_choice", choice if isinstance(choice, str) else _nested(choice, "function")
+
+    def _messages(self) -> list[dict[str, Any]]:
+        said: list[dict[str, Any]] = []
+        if self.instructions is not None:
+            said.append({"role": "system", "content": self.instructions})
+        if isinstance(self.input, str):
+            return [*said, {"role": "user", "content": self.input}]
+        for item in self.input:
+            _add(item, said)
+        return said
+
+
+def _add(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
+    """Add an item to the messages of a chat. Raise RequestError for one that chats have not."""
+    kind = item.get("type", "message")
+    fields = {name: value for name, value in item.items() if name not in _NOTES}
+    if kind == "message" and fields.keys() == {"role", "content"}:
+        messages.append({"role": fields["role"], "content": _content(fields["content"])})
+    elif kind == "function_call":
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": ""})
+        call = {"id": fields.pop("call_id", None), "type": "function", "function": fields}
+        messages[-1].setdefault("tool_calls", []).append(call)
+    elif kind == "function_call_output":
+        content, call_id = _content(fields.pop("output", None)), fields.pop("call_id", None)
+        messages.append({"role": "tool", "content": content, "tool_call_id": call_id, **fields})
+    else:
+        message = "items must be a message of a role and a content, a function_call or its output"
+        raise RequestError("input", item, message)
+
+
+def _content(content: Any) -> Any:
+    """Return the text, or the texts, of an item as chats have them. Raises RequestError."""
+    parts = content if isinstance(content, list) else []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("input_text", "output_text") or {*part} - _TEXT_NOTES != {"type", "text"}:
+            raise RequestError("input", part, "parts must be an input_text or an output_text")
+    return [{"type": "text", "text": part["text"]} for part in parts] or content
+
+
+def _nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the fields as chats have them: those besides the type below a name."""
+    inner = {key: value for key, value in fields.items() if key != "type" and value is not None}
+    return {"type": fields.get("type")} | ({name: inner} if inner else {})
