@@ -12,11 +12,12 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
-from serving.api.deepl.translate import MAX_GLOSSARIES, Names
+from serving.api.deepl.translate import MAX_GLOSSARIES, STYLE_REFUSALS, Names
 from serving.api.http.bodies import (
     Fields,
     FieldsBody,
     NoOpValues,
+    Refusals,
     limited_to,
     parse,
     reads_json_or_form,
@@ -45,11 +46,10 @@ class DocumentBody(FieldsBody):
     """
 
     model_config = ConfigDict(extra="forbid")
-    no_op_values: ClassVar[NoOpValues] = {
-        "source_lang": ("",),
-        "glossary_id": ("",),
-        "translation_memory_id": ("",),
-    }
+    no_op_values: ClassVar[NoOpValues] = dict.fromkeys(
+        ("glossary_id", "glossary_ids", "source_lang", "style_id", "translation_memory_id"), ("",)
+    )
+    refusals: ClassVar[Refusals] = STYLE_REFUSALS
 
     file: File
     target_lang: str
@@ -76,6 +76,8 @@ class DocumentBody(FieldsBody):
             raise RequestError("output_format", self.output_format, f"must be the result's, {own}")
         if self.glossaries and self.source_lang is None:
             raise RequestError("source_lang", None, "is required with a glossary")
+        if self.glossary_id and self.glossary_ids:
+            raise RequestError("glossary_ids", self.glossary_ids, "needs glossary_id to be absent")
         if len(self.glossaries) > MAX_GLOSSARIES:
             message = f"at most {MAX_GLOSSARIES} glossaries"
             raise RequestError("glossary_ids", len(self.glossaries), message)

@@ -3,6 +3,7 @@ have any number of pairs and may change.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -21,7 +22,7 @@ from serving.api.deepl.protocol import (
     MultilingualGlossary,
     pairs,
 )
-from serving.api.http.bodies import FieldsBody, limited_to, parse, reads_json_or_form
+from serving.api.http.bodies import Fields, FieldsBody, limited_to, parse, reads_json_or_form
 from serving.api.http.endpoint import Routes, query_parameters
 from serving.api.http.openapi import described_body, described_text
 from serving.api.http.services import Services
@@ -44,6 +45,7 @@ _MAX_DICTIONARIES = 1000
 # A body has the entries escaped, once as JSON or in a form.
 _MAX_BODY_BYTES = 3 * MAX_BYTES + 65_536
 _READER = reads_json_or_form()
+_OF_A_FORM = re.compile(r"dictionaries\[([0-9]{1,4})\]\.(\w+)")
 _OF_A_GLOSSARY = (404, *OF_ANY_KEY)
 _OF_A_PAIR = (400, *_OF_A_GLOSSARY)
 _OF_A_GLOSSARY_BODY = (400, 404, 413, 415, 456, *OF_ANY_KEY)
@@ -278,7 +280,20 @@ def _described_body(cls: type[BaseModel], example: dict[str, Any]) -> dict[str, 
 
 async def _read(request: Request, cls: type[Body]) -> Body:
     fields = await _READER.read(limited_to(_MAX_BODY_BYTES, request))
-    return await asyncio.to_thread(parse, cls, fields)
+    return await asyncio.to_thread(parse, cls, _with_dictionaries(fields))
+
+
+def _with_dictionaries(fields: Fields) -> Fields:
+    """Return the fields of a body; in forms, as DeepL's client for Node.js sends them, those of
+    dictionaries have names such as `dictionaries[0].entries`.
+    """
+    found: dict[int, Fields] = {}
+    for name in [*fields]:
+        if match := _OF_A_FORM.fullmatch(name):
+            found.setdefault(int(match[1]), {})[match[2]] = fields.pop(name)
+    if found:
+        fields["dictionaries"] = [found[number] for number in sorted(found)]
+    return fields
 
 
 async def _with_pairs(services: Services, work: Callable[[frozenset[Pair]], Result]) -> Result:

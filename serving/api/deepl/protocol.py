@@ -93,6 +93,52 @@ def pairs(cards: Sequence[ModelCard]) -> list[Pair]:
     return sorted(found, key=lambda pair: (pair.source, pair.target))
 
 
+# The features of languages, by the resources of `/v3/languages`; identifying is of sources alone.
+RESOURCES: dict[str, tuple[str, ...]] = {
+    "translate_text": ("tag_handling", "glossary", "auto_detection"),
+    "translate_document": ("glossary", "auto_detection"),
+    "glossary": (),
+}
+# What DeepL has besides; no language is for it here.
+OTHER_RESOURCES = ("style_rules", "translation_memory", "voice", "write")
+
+
+def languages(cards: Sequence[ModelCard], resource: str) -> list[dict[str, Any]]:
+    """Return the languages of a resource; variants of one are targets only."""
+    if resource in OTHER_RESOURCES:
+        return []
+    into: dict[str, str]
+    if resource == "glossary":
+        found = pairs(cards)
+        of = {pair.source: language_name(pair.source) for pair in found}
+        into = {pair.target: language_name(pair.target) for pair in found}
+    else:
+        of = {each["language"]: each["name"] for each in sources(cards)}
+        into = {str(each["language"]): str(each["name"]) for each in targets(cards)}
+    return [
+        {
+            "lang": _bcp_47(code),
+            "name": name,
+            "usable_as_source": code in of,
+            "usable_as_target": code in into,
+            "status": "stable",
+            "features": {
+                feature: {"status": "stable"}
+                for feature in RESOURCES[resource]
+                if feature != "auto_detection" or code in of
+            },
+        }
+        for code, name in sorted({**into, **of}.items())
+    ]
+
+
+def _bcp_47(name: str) -> str:
+    """Return a name in BCP 47's capitals: zh-Hans, en-US."""
+    language, *others = name.split("-")
+    others = [part.title() if len(part) == 4 else part.upper() for part in others]
+    return "-".join((language.lower(), *others))
+
+
 def _variants(codes: Iterable[str]) -> Iterator[tuple[str, str]]:
     known = tuple(codes)
     for name, code in _named(known).items():
@@ -139,6 +185,17 @@ class DeepLLanguage(TypedDict):
     language: str
     name: str
     supports_formality: NotRequired[bool]
+
+
+class ResourceLanguage(TypedDict):
+    """A language of a resource, with the features that it has there."""
+
+    lang: str
+    name: str
+    usable_as_source: bool
+    usable_as_target: bool
+    status: Literal["stable"]
+    features: dict[str, dict[str, str]]
 
 
 class DeepLUsage(TypedDict):

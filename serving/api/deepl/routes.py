@@ -1,5 +1,6 @@
 """Routes of DeepL's protocol: translations, documents, glossaries, languages and usage."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,18 +19,22 @@ from serving.api.deepl.glossaries import (
 from serving.api.deepl.memories import ImportBody, add_memories
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
+    OTHER_RESOURCES,
     PROTOCOL,
+    RESOURCES,
     V3_PROTOCOL,
     DeepLLanguage,
     DeepLUsage,
     LanguagePairs,
+    ResourceLanguage,
+    languages,
     pairs,
     sources,
     targets,
 )
-from serving.api.deepl.translate import TRANSLATE
+from serving.api.deepl.translate import STYLE_REFUSALS, TRANSLATE, TRANSLATE_V1
 from serving.api.http.bodies import limited_to, reads_json_or_form
-from serving.api.http.endpoint import Routes, usage_body
+from serving.api.http.endpoint import Routes, query_parameters, usage_body
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.usage import current_key
@@ -63,9 +68,13 @@ def router(services: Services) -> APIRouter:
     add_monolingual(routes, services)
     add_multilingual(v3_routes, services)
     add_memories(v3_routes, services)
+    _add_resources(v3_routes, services)
+    _add_refusals(routes.router, v3_routes.router)
+    v1_router = TRANSLATE_V1.protocol.router("DeepL")
+    TRANSLATE_V1.add_get_to(v1_router, services)
     whole = APIRouter()
-    whole.include_router(routes.router)
-    whole.include_router(v3_routes.router)
+    for each in (routes.router, v1_router, v3_routes.router):
+        whole.include_router(each)
     return whole
 
 
@@ -87,18 +96,57 @@ def _add_lists(routes: Routes, services: Services) -> None:
         listed = [{"source_lang": pair.source, "target_lang": pair.target} for pair in found]
         return JSONResponse({"supported_languages": listed})
 
-    async def rephrase() -> JSONResponse:
-        """Refuse to rephrase a text: models here translate and write, but improve no texts."""
-        raise HTTPException(400, "rephrase: no model here improves texts")
-
     listed, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
     extra = {"parameters": [_TYPE]}
     routes.add("GET", "/languages", deepl_languages, listed, statuses, extra=extra)
     routes.add("GET", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY)
+    hidden: dict[str, Any] = {"include_in_schema": False}  # older clients ask so
+    routes.add("POST", "/languages", deepl_languages, listed, statuses, **hidden)
+    routes.add("POST", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY, **hidden)
     place = "/glossary-language-pairs"
     routes.add("GET", place, glossary_language_pairs, LanguagePairs, OF_ANY_KEY)
-    refused = PROTOCOL.refusal(400)
-    routes.router.post("/write/rephrase", status_code=400, responses=refused)(rephrase)
+
+
+def _add_resources(routes: Routes, services: Services) -> None:
+    """Add `/v3/languages`."""
+
+    async def resource_languages(request: Request) -> JSONResponse:
+        """List the languages of a resource. Here all are stable."""
+        resource = request.query_params.get("resource")
+        if resource not in (*RESOURCES, *OTHER_RESOURCES):
+            message = f"must be one of {', '.join((*RESOURCES, *OTHER_RESOURCES))}"
+            raise RequestError("resource", resource, message)
+        return JSONResponse(languages(await services.catalog.translator_cards(), resource))
+
+    statuses, extra = (400, *OF_ANY_KEY), query_parameters("resource")
+    listed = list[ResourceLanguage]
+    routes.add("GET", "/languages", resource_languages, listed, statuses, extra=extra)
+
+
+def _add_refusals(routes: APIRouter, v3_routes: APIRouter) -> None:
+    """Refuse by name what no model here can do."""
+    for name in ("rephrase", "correct"):
+        routes.add_api_route(
+            f"/write/{name}",
+            _refusal(f"{name}: no model here improves texts"),
+            methods=["POST"],
+            name=name,
+            description=f"Refuse to {name} a text: models here translate and write, but improve no"
+            " texts.",
+            status_code=400,
+            responses=PROTOCOL.refusal(400),
+        )
+    for path in ("/style_rules", "/style_rules/{rest:path}"):
+        refuse = _refusal(f"style_rules: {STYLE_REFUSALS['style_id']}")
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        v3_routes.add_api_route(path, refuse, methods=methods, include_in_schema=False)
+
+
+def _refusal(message: str) -> Callable[[], Awaitable[None]]:
+    async def refuse() -> None:
+        raise HTTPException(400, message)
+
+    return refuse
 
 
 async def _type_in(request: Request) -> str:

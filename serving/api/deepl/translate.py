@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
-from serving.api.http.bodies import NoOpValues, RequestBody, reads_json_or_form
+from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.services import Services
@@ -35,6 +35,10 @@ from serving.usage import current_key
 MAX_TEXTS = 50
 MAX_GLOSSARIES = 5
 LISTS = ("text", "glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags")
+STYLE_REFUSALS: Refusals = {
+    "custom_instructions": "models here translate, they do not follow instructions",
+    "style_id": "models here translate, they have no rules of style",
+}
 _SPLITTING = {
     "0": Splitting.NONE,
     "1": Splitting.LINES,
@@ -82,6 +86,7 @@ class TextsBody(RequestBody):
         "tag_handling": ("",),
         "translation_memory_id": ("",),
     }
+    refusals: ClassVar[Refusals] = STYLE_REFUSALS
     _generation: Mapping[str, Any] = PrivateAttr(default_factory=dict)
 
     text: Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
@@ -266,4 +271,17 @@ TRANSLATE = Endpoint(
     answer_type=Translations,
     example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},
     statuses=OF_A_BODY,
+)
+
+
+class KeyedTextsBody(TextsBody):
+    """The fields of DeepL's first version, which OmegaT speaks: the key is one of them."""
+
+    auth_key: Any = None
+
+
+TRANSLATE_V1 = replace(
+    TRANSLATE,
+    protocol=replace(PROTOCOL, prefix="/v1", key_field="auth_key"),
+    body=KeyedTextsBody,
 )

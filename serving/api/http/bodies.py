@@ -259,13 +259,18 @@ async def _all_fields(repeated: str, request: Request) -> Fields:
 
 
 async def _json_or_form_fields(lists: frozenset[str], request: Request) -> Fields:
-    """Read JSON or a form, in which the fields `lists` are lists, even if given once."""
+    """Read JSON or a form, in which the fields `lists` are lists, even if given once; of a GET
+    request the query and a form, which DeepL's client for Python sends.
+    """
     content_type = _media_type(request)
-    if content_type in ("", JSON):
+    if request.method == "GET":
+        pairs = [*request.query_params.multi_items(), *_parsed_form(await request.body())]
+    elif content_type in ("", JSON):
         return _parsed_json(await request.body())
-    if content_type != URL_ENCODED:
+    elif content_type == URL_ENCODED:
+        pairs = _parsed_form(await request.body())
+    else:
         raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
-    pairs = _parsed_form(await request.body())
     found = {name: [value for key, value in pairs if key == name] for name, _ in pairs}
     return {name: found[name] if name in lists else found[name][-1] for name in found}
 

@@ -145,6 +145,17 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
             route_class_override=self.protocol.route_class,
         )
 
+    def add_get_to(self, routes: APIRouter, services: Services) -> None:
+        """Answer GET requests, with the fields in the query, for clients that know no better."""
+        gate = Gate(services.keys)
+
+        async def handle(request: Request) -> Response:
+            return await self.serve(request, services, gate)
+
+        route_class = self.protocol.route_class
+        options: dict[str, Any] = {"include_in_schema": False, "route_class_override": route_class}
+        routes.add_api_route(self.path, handle, methods=["GET"], **options)
+
     def asgi_app(self, services: Services) -> ASGIApp:
         """Return an application that answers the endpoint's requests as its route does, but looks
         for no route and solves no dependencies, which takes as long as all of our own code.

@@ -5,7 +5,7 @@ Files are written and read in pieces.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from tempfile import gettempdir
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from fastapi import Request
 from pydantic import BeforeValidator, WithJsonSchema
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
@@ -171,7 +171,9 @@ def _keep(task: asyncio.Future[None]) -> None:
 
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[Fields]:
-    """Read a multipart form; a file of more than 1 MiB is on disk until the block ends."""
+    """Read a multipart form; a field that is given more than once has a list of values. A file of
+    more than 1 MiB is on disk until the block ends.
+    """
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != MULTIPART:
         raise RequestError("body", content_type, f"must be {MULTIPART}, with a file")
@@ -183,6 +185,10 @@ async def _form(request: Request) -> AsyncIterator[Fields]:
     except OSError as error:  # a file of more than 1 MiB goes to the folder of temporary files
         raise StorageError(gettempdir(), error.strerror or error, "TMPDIR") from error
     try:
-        yield dict(form)
+        yield {name: values if values[1:] else values[0] for name, values in _lists(form)}
     finally:
         await form.close()
+
+
+def _lists(form: FormData) -> Iterator[tuple[str, list[Any]]]:
+    return ((name, form.getlist(name)) for name in form)

@@ -111,6 +111,7 @@ def router(services: Services) -> APIRouter:
     routes = Routes(PROTOCOL, services, "LibreTranslate")
     for endpoint in ENDPOINTS:
         endpoint.add_to(routes.router, services)
+    TRANSLATE.add_get_to(routes.router, services)  # OmegaT's plugin asks so
     add_usage(routes, services, "libretranslate_usage")
     free: dict[str, Any] = {"statuses": OF_ANY_ROUTE, "needs_key": False}
     routes.add("GET", "/languages", languages, list[Language], **free)

@@ -101,7 +101,7 @@ async def test_what_nobody_expected_in_the_middle_of_a_stream(
         ("GET", "/v1x/models", 404, True),
         ("GET", "/score/nowhere", 404, True),
         ("GET", "/score", 405, True),
-        ("GET", "/translate", 405, True),
+        ("GET", "/detect", 405, True),
         ("PUT", "/ready", 405, True),
         ("GET", "/v1/nowhere", 404, False),
         ("GET", "/v1/completions", 405, False),
@@ -174,7 +174,7 @@ async def test_head_of_what_is_not_got(world: World) -> None:
 
     assert (await world.client.head("/ready")).status_code == 503
     assert (await world.client.head("/nowhere")).status_code == 404
-    refused = await world.client.head("/translate")
+    refused = await world.client.head("/detect")
     assert (refused.status_code, refused.content) == (405, b"")
 
 

@@ -42,7 +42,6 @@ OPERATIONS = [
     "GET /v2/languages",
     "GET /v2/usage",
     "GET /v2/glossary-language-pairs",
-    "POST /v2/write/rephrase",
     *("POST /v2/document", "POST /v2/document/{document_id}"),
     *("DELETE /v2/document/{document_id}", "POST /v2/document/{document_id}/result"),
     "GET /v2/glossaries",
@@ -50,6 +49,7 @@ OPERATIONS = [
     "GET /v2/glossaries/{glossary_id}",
     "DELETE /v2/glossaries/{glossary_id}",
     "GET /v2/glossaries/{glossary_id}/entries",
+    *("POST /v2/write/rephrase", "POST /v2/write/correct"),
     "GET /v3/glossaries",
     "POST /v3/glossaries",
     "GET /v3/glossaries/{glossary_id}",
@@ -67,6 +67,7 @@ OPERATIONS = [
     "GET /v3/translation_memories/{translation_memory_id}",
     "DELETE /v3/translation_memories/{translation_memory_id}",
     "GET /v3/translation_memories/{translation_memory_id}/segments",
+    "GET /v3/languages",
     "GET /health",
     "GET /ready",
     "GET /metrics",
@@ -85,10 +86,14 @@ TAKING = [
     each
     for each in OPERATIONS
     if each.startswith(("POST", "PUT", "PATCH"))
-    and not each.endswith(("/suggest", "/cancel", "/rephrase"))
+    and not each.endswith(("/suggest", "/cancel", "/rephrase", "/correct"))
     and "translation_memories" not in each  # made of files, which other tests send
 ]
-REFUSED = {"POST /suggest": {"403"}, "POST /v2/write/rephrase": {"400"}}
+REFUSED = {
+    "POST /suggest": {"403"},
+    "POST /v2/write/rephrase": {"400"},
+    "POST /v2/write/correct": {"400"},
+}
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 WITH_FILES = ("POST /translate_file", "POST /v2/document", "POST /v1/files")

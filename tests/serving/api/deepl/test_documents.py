@@ -2,8 +2,8 @@
 
 import asyncio
 import io
-import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,15 @@ import deepl
 import docx
 import httpx
 import pytest
-import uvicorn
+from deepl.api_data import MultilingualGlossaryDictionaryEntries
+from fastapi import FastAPI
 
 from serving.jobs.documents import Handle
 from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
+from tests.serving.api.openai.listening import listening
 from tests.serving.api.world import World
 
 FIELDS = {"source_lang": "EN", "target_lang": "FR"}
@@ -149,6 +151,9 @@ async def test_a_document_is_cancelled(desk: World) -> None:
         ("a.txt", b"a", {"formality": "more"}, 400),
         ("a.txt", b"a", {"output_format": "docx"}, 400),
         ("a.txt", b"a", {"glossary_id": "none"}, 404),
+        ("a.txt", b"a", {"glossary_ids": "a,b,c,d,e,f"}, 400),
+        ("a.txt", b"a", {"glossary_id": "a", "glossary_ids": "b"}, 400),
+        ("a.txt", b"a", {"style_id": "a"}, 400),
         ("a.txt", b"a", {"filename": "a.exe"}, 400),
         ("a.txt", b"a", {"model": "none"}, 404),
     ],
@@ -218,31 +223,55 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
     assert docx.Document(content).paragraphs[0].text == "WE SAW THE hound OF A FRIEND."
 
 
-async def test_the_official_client(
-    tokenizer: Tokenizer, access: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_the_fields_of_glossaries_may_be_repeated(desk: World) -> None:
+    answer = await send(desk, "a.txt", b"a dog", glossary_ids=[str(each) for each in range(6)])
+
+    assert (answer.status_code, answer.json()["message"][:16]) == (400, "glossary_ids: at")
+
+
+def test_the_official_client(tokenizer: Tokenizer, access: dict[str, Any], tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def app() -> AsyncIterator[FastAPI]:
+        async with (
+            made_world(tokenizer, access=access) as world,
+            world.app.router.lifespan_context(world.app),
+        ):
+            yield world.app
+
     document = docx.Document()
     document.add_paragraph("One ").add_run("two").bold = True
     document.save(str(tmp_path / "in.docx"))
-    async with made_world(tokenizer, access=access) as world:
-        server = uvicorn.Server(uvicorn.Config(world.app, log_level="error"))
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            serving = asyncio.create_task(server.serve([listener]))
-            try:
-                await asyncio.to_thread(translate_with_client, tmp_path, port)
-            finally:
-                server.should_exit = True
-                await serving
+    with listening(app) as url:
+        client = deepl.DeepLClient("key", server_url=url)
+        translate_with_client(client, tmp_path)
+        check_refusals(client)
     [paragraph] = docx.Document(str(tmp_path / "out.docx")).paragraphs
-    assert [(run.text, run.bold) for run in paragraph.runs] == [("ONE ", None), ("TWO", True)]
+    assert [(run.text, run.bold) for run in paragraph.runs] == [("ONE ", None), ("deux", True)]
 
 
-def translate_with_client(folder: Path, port: int) -> None:
-    client = deepl.DeepLClient("key", server_url=f"http://127.0.0.1:{port}")
-    status = client.translate_document_from_filepath(
-        folder / "in.docx", folder / "out.docx", source_lang="EN", target_lang="FR"
-    )
+def translate_with_client(client: deepl.DeepLClient, folder: Path) -> None:
+    first = client.create_glossary("a", "EN", "FR", {"two": "deux"})
+    dictionary = MultilingualGlossaryDictionaryEntries("EN", "FR", {"two": "2", "dog": "chien"})
+    second = client.create_multilingual_glossary("b", [dictionary])
+    several: Any = {"source_lang": "EN", "target_lang": "FR", "glossary_ids": [first, second]}
+    texts: Any = client.translate_text(["a two", "a dog"], **several)
+    assert [each.text for each in texts] == ["A deux", "A chien"]
+    paths = folder / "in.docx", folder / "out.docx"
+    status = client.translate_document_from_filepath(*paths, **several)
     assert (status.done, status.billed_characters) == (True, 7)
+
+
+def check_refusals(client: deepl.DeepLClient) -> None:
     with pytest.raises(deepl.DeepLException, match=r"there are: \.txt, "):
         client.translate_document_upload(b"x", target_lang="FR", filename="a.pdf")
+    asked: Any = {"text": "a", "target_lang": "FR"}
+    refused: dict[str, Callable[[], Any]] = {
+        "style_id": lambda: client.translate_text(**asked, style_rule="x"),
+        "custom_instructions": lambda: client.translate_text(**asked, custom_instructions=["x"]),
+        "style_rules": client.get_all_style_rules,
+        "rephrase": lambda: client.rephrase_text("a"),
+        "correct": lambda: client.correct_text("a"),
+    }
+    for reason, call in refused.items():
+        with pytest.raises(deepl.DeepLException, match=f"message: {reason}: .*models? here"):
+            call()

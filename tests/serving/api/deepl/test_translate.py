@@ -191,8 +191,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ignore_tags": ["a"]}, "ignore_tags: needs tag_handling"),
     ({"outline_detection": False}, "outline_detection: needs tag_handling"),
     ({"preserve_formatting": "maybe"}, "preserve_formatting: "),
-    ({"custom_instructions": ["be kind"]}, "custom_instructions: is not supported here"),
-    ({"style_id": "a"}, "style_id: is not supported here"),
+    ({"custom_instructions": ["be kind"]}, "custom_instructions: is not supported here: models"),
+    ({"style_id": "a"}, "style_id: is not supported here: models"),
     ({"nonsense": 1}, "nonsense: is not supported here"),
     ({"glossary_id": "a", "source_lang": None}, "Value for 'source_lang' not supported."),
     ({"glossary_ids": ["a"] * 6}, "glossary_ids: "),
@@ -235,10 +235,42 @@ async def test_other_methods_and_paths(world: World) -> None:
         assert (lost.status_code, lost.json()) == (404, {"message": "Not Found"})
 
 
-async def test_rephrasing_is_refused_by_its_name(world: World) -> None:
-    refused = await world.client.post("/v2/write/rephrase", json={"text": ["a"]})
-    message = "rephrase: no model here improves texts"
-    assert (refused.status_code, refused.json()) == (400, {"message": message})
+async def test_what_no_model_does_is_refused_by_its_name(world: World) -> None:
+    for method, path in [
+        *(("POST", "/v2/write/rephrase"), ("POST", "/v2/write/correct")),
+        *(("GET", "/v3/style_rules?page=1"), ("POST", "/v3/style_rules")),
+        *(("DELETE", "/v3/style_rules/a"), ("PUT", "/v3/style_rules/a/configured_rules")),
+    ]:
+        refused = await world.client.request(method, path)
+        name = path.split("?")[0].split("/")[3 if "write" in path else 2]
+        assert refused.status_code == 400, path
+        assert refused.json()["message"].startswith(f"{name}: "), path
+
+
+async def test_languages_of_resources(tokenizer: Tokenizer) -> None:
+    languages: Any = {"source_languages": ["en", "pt"], "target_languages": ["en", "zh_Hans"]}
+    async with made_world(tokenizer, **languages) as world:
+        texts, documents, glossaries, nothing = [
+            (await world.client.get(f"/v3/languages?resource={name}&include=beta")).json()
+            for name in ("translate_text", "translate_document", "glossary", "write")
+        ]
+
+    assert [each["lang"] for each in texts] == ["en", "en-GB", "en-US", "pt", "zh-Hans"]
+    features = ("tag_handling", "glossary", "auto_detection")
+    sides = {"usable_as_source": True, "usable_as_target": False, "status": "stable"}
+    found = {name: {"status": "stable"} for name in features}
+    assert texts[0] == {"lang": "en", "name": "English", **sides, "features": found}
+    assert texts[-1]["usable_as_target"] and not texts[-1]["usable_as_source"]
+    assert {*texts[-1]["features"]} == {*features[:2]}
+    assert {*documents[0]["features"]} == {*features[1:]}
+    assert [each["lang"] for each in glossaries] == ["en", "pt", "zh"] and nothing == []
+
+
+@pytest.mark.parametrize("query", ["", "?resource=none"])
+async def test_a_resource_is_named(world: World, query: str) -> None:
+    refused = await world.client.get(f"/v3/languages{query}")
+
+    assert refused.status_code == 400 and refused.json()["message"].startswith("resource: must be")
 
 
 async def test_a_full_queue_says_when_to_come_again(world: World) -> None:
