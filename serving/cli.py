@@ -14,6 +14,7 @@ from serving.commands.administration import keys, models
 from serving.commands.align import align
 from serving.commands.encoders import classify, embed
 from serving.commands.generate import generate
+from serving.commands.mcp_server import mcp
 from serving.commands.memory import memory
 from serving.commands.options import fail
 from serving.commands.score import score
@@ -25,13 +26,14 @@ _EXTRAS = {
     "torch": "train",
     "sacrebleu": "train",
     "matplotlib": "plots",
+    "mcp": "mcp",
     "onnxruntime": "cpu] or attendant[gpu",
 }
 
 
 # The order of `attendant --help`.
 _SECTIONS = {
-    "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align"),
+    "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align", "mcp"),
     "Get models": ("pull", "export", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
@@ -119,7 +121,7 @@ def lab() -> None:
 
 for command in (
     *(serve, keys, models, memory),
-    *(translate, generate, embed, classify, score, align, lab),
+    *(translate, generate, embed, classify, score, align, mcp, lab),
 ):
     main.add_command(command)
 

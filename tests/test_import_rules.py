@@ -56,6 +56,7 @@ ONLY_IN = {
     "starlette": ("serving.api",),
     "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat_renderer",),
+    "mcp": ("serving.commands.mcp_server",),
     "llguidance": ("serving.text.grammar_compiler", "serving.text.grammars"),
     "opentelemetry": ("serving.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),

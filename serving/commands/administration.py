@@ -159,22 +159,36 @@ def unload(name: str, url: str) -> None:
 
 def _ask(method: str, url: str, path: str, body: Any = None) -> str:
     """Return the name of the model that the server answers with; fail with its reason."""
-    headers = {"Authorization": f"Bearer {os.environ.get(KEY_VARIABLE, '')}"}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url.rstrip("/") + path, data, headers, method=method)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
+    authorization = f"Bearer {os.environ.get(KEY_VARIABLE, '')}"
     try:
+        return str(ask(method, url.rstrip("/") + path, authorization, body)["model"])
+    except ValueError as error:
+        fail(str(error))
+
+
+def ask(method: str, url: str, authorization: str, body: Any = None) -> Any:
+    """Return the JSON of a server's answer. Raise ValueError with its reason, or with why there is
+    none.
+    """
+    headers = {"Authorization": authorization, "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it may be this machine
+    try:
+        request = urllib.request.Request(url, data, headers, method=method)
         with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-            return str(json.load(answer)["model"])
+            return json.load(answer)
     except urllib.error.HTTPError as error:
-        fail(_reason(error))
+        raise ValueError(_reason(error)) from None
     except (OSError, ValueError) as error:  # an URL that is none is a ValueError
-        fail(f"{url}: {getattr(error, 'reason', error)}")
+        raise ValueError(f"{url}: {getattr(error, 'reason', error)}") from None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
+    """Return why a request was refused: `error`, or DeepL's `message` and `detail`."""
     text = error.read().decode(errors="replace")
     try:
-        return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"{error.code}: {text[:500]}"
+        told = json.loads(text)
+        said = ": ".join(str(told[key]) for key in ("error", "message", "detail") if key in told)
+    except (ValueError, TypeError):
+        said = ""
+    return said or f"{error.code}: {text[:500]}"
