@@ -7,6 +7,7 @@ import os
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,17 @@ def ask(method: str, url: str, authorization: str, body: Any = None) -> Any:
     """
     headers = {"Authorization": authorization, "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
+    with opened(method, url, headers, data) as answer:
+        return json.load(answer)
+
+
+def opened(method: str, url: str, headers: dict[str, str], data: Any = None) -> HTTPResponse:
+    """Return a server's answer, to be closed. Raise ValueError as `ask` does."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it may be this machine
     try:
         request = urllib.request.Request(url, data, headers, method=method)
-        with opener.open(request, timeout=_TIMEOUT_SECONDS) as answer:
-            return json.load(answer)
+        answer: HTTPResponse = opener.open(request, timeout=_TIMEOUT_SECONDS)
+        return answer
     except urllib.error.HTTPError as error:
         raise ValueError(_reason(error)) from None
     except (OSError, ValueError) as error:  # an URL that is none is a ValueError

@@ -1,10 +1,7 @@
 """`attendant memory` fills, lists, exports and deletes the translation memories of a server."""
 
-import json
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPResponse
 from pathlib import Path
@@ -12,10 +9,10 @@ from typing import Any
 
 import click
 
+from serving.commands.administration import ask, opened
 from serving.commands.options import fail
 
 _POLL_SECONDS = 0.5
-_TIMEOUT_SECONDS = 600.0
 _CHUNK_BYTES = 2**20
 _MEMORIES = "/v3/translation_memories"
 
@@ -24,7 +21,7 @@ def _server(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that name a server and a key."""
     key = click.option(
         "--api-key",
-        envvar="ATTENDANT_API_KEY",
+        envvar="ATTENDANT_KEY",
         show_envvar=True,
         default="",
         help="The key, if the server wants one; the memories of other keys are invisible.",
@@ -106,7 +103,8 @@ def export(identity: str, output: Path, url: str, api_key: str) -> None:
 def delete(identity: str, url: str, api_key: str) -> None:
     """Delete the memory ID."""
     path = f"{_MEMORIES}/{urllib.parse.quote(identity, safe='')}"
-    _opened("DELETE", url.rstrip("/") + path, _headers(api_key)).close()
+    headers = {"Authorization": f"DeepL-Auth-Key {api_key}"}
+    _opened("DELETE", url.rstrip("/") + path, headers).close()
 
 
 def _upload(file: Path, size: int, address: str) -> None:
@@ -144,34 +142,17 @@ def _all_memories(url: str, api_key: str) -> Iterator[dict[str, Any]]:
 
 
 def _answer(method: str, url: str, path: str, api_key: str, body: Any = None) -> Any:
-    headers = _headers(api_key) | {"Content-Type": "application/json"}
-    data = None if body is None else json.dumps(body).encode()
-    with _opened(method, url.rstrip("/") + path, headers, data) as answer:
-        return json.load(answer)
-
-
-def _headers(api_key: str) -> dict[str, str]:
-    return {"Authorization": f"DeepL-Auth-Key {api_key}"} if api_key else {}
+    try:
+        return ask(method, url.rstrip("/") + path, f"DeepL-Auth-Key {api_key}", body)
+    except ValueError as error:
+        fail(str(error))
 
 
 def _opened(
     method: str, url: str, headers: dict[str, str] | None = None, data: Any = None
 ) -> HTTPResponse:
-    """Return the server's answer; fail with its reason."""
+    """Return the answer to a file that is sent, or that answers; fail with the reason."""
     try:
-        request = urllib.request.Request(url, data, headers or {}, method=method)
-        answer: HTTPResponse = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
-        return answer
-    except urllib.error.HTTPError as error:
-        fail(_reason(error))
-    except (OSError, ValueError) as error:  # an URL that is none is a ValueError
-        fail(f"{url}: {getattr(error, 'reason', error)}")
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    text = error.read().decode(errors="replace")
-    try:
-        body = json.loads(text)
-        return str(body.get("detail") or body["message"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{error.code}: {text[:500]}"
+        return opened(method, url, headers or {}, data)
+    except ValueError as error:
+        fail(str(error))

@@ -95,12 +95,13 @@ def pairs(cards: Sequence[ModelCard]) -> list[Pair]:
 
 # The features of languages, by the resources of `/v3/languages`; identifying is of sources alone.
 RESOURCES: dict[str, tuple[str, ...]] = {
-    "translate_text": ("tag_handling", "glossary", "auto_detection"),
-    "translate_document": ("glossary", "auto_detection"),
+    "translate_text": ("tag_handling", "glossary", "translation_memory", "auto_detection"),
+    "translate_document": ("glossary", "translation_memory", "auto_detection"),
     "glossary": (),
+    "translation_memory": (),
 }
 # What DeepL has besides; no language is for it here.
-OTHER_RESOURCES = ("style_rules", "translation_memory", "voice", "write")
+OTHER_RESOURCES = ("style_rules", "voice", "write")
 
 
 def languages(cards: Sequence[ModelCard], resource: str) -> list[dict[str, Any]]:
@@ -108,7 +109,7 @@ def languages(cards: Sequence[ModelCard], resource: str) -> list[dict[str, Any]]
     if resource in OTHER_RESOURCES:
         return []
     into: dict[str, str]
-    if resource == "glossary":
+    if resource in ("glossary", "translation_memory"):
         found = pairs(cards)
         of = {pair.source: language_name(pair.source) for pair in found}
         into = {pair.target: language_name(pair.target) for pair in found}
