@@ -256,12 +256,12 @@ async def test_languages_of_resources(tokenizer: Tokenizer) -> None:
         ]
 
     assert [each["lang"] for each in texts] == ["en", "en-GB", "en-US", "pt", "zh-Hans"]
-    features = ("tag_handling", "glossary", "auto_detection")
+    features = ("tag_handling", "glossary", "translation_memory", "auto_detection")
     sides = {"usable_as_source": True, "usable_as_target": False, "status": "stable"}
     found = {name: {"status": "stable"} for name in features}
     assert texts[0] == {"lang": "en", "name": "English", **sides, "features": found}
     assert texts[-1]["usable_as_target"] and not texts[-1]["usable_as_source"]
-    assert {*texts[-1]["features"]} == {*features[:2]}
+    assert {*texts[-1]["features"]} == {*features[:3]}
     assert {*documents[0]["features"]} == {*features[1:]}
     assert [each["lang"] for each in glossaries] == ["en", "pt", "zh"] and nothing == []
 
