@@ -56,8 +56,13 @@ def draw_by_length(pairs: Sequence[Pair], translations: Sequence[str], path: Pat
 matplotlib.use("Agg")
 
 
-# Letters stay letters, and the same figures give the same file.
-STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "attendant"}
+# Letters stay letters, and the same figures give the same file. Matplotlib would name ten fonts with
+# every text.
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attendant",
+    "font.sans-serif": ["DejaVu Sans"],
+}
 BY_LENGTH, LEARNING = "bleu-by-length.svg", "learning.svg"
 BLEU_LABEL, LOSS_LABEL = "BLEU of held-out captions", "nats a token of held-out prose"
 LEAST_MINUTES = 0.005  # minutes are kept to the hundredth, and zero has no place among ratios
