@@ -1,4 +1,5 @@
-"""`attendant evaluate`, `evaluate-marks` and `distil`: quality of models, and data to learn from.
+"""`attendant evaluate`, `calibrate`, `evaluate-marks` and `distil`: quality of models, and data to
+learn from.
 
 A checkpoint is decoded by the plain torch loops, a bundle as `attendant translate` does it, but
 what must not change is protected only when asked. Language models are asked how likely a text is.
@@ -131,6 +132,43 @@ def evaluate(
         models = [model, *([against] if against else [])]
         report = score_models(models, Test(tests, recipe, data, num_beams, protect))
     click.echo(json.dumps(report.as_json()) if wants_json else report.as_markdown())
+
+
+@click.command()
+@click.argument("bundle", type=MODEL)
+@click.option(
+    "--dev",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Pairs to calibrate with, as those of `attendant evaluate --test`.",
+)
+@click.option(
+    "--test", type=click.Path(path_type=Path), required=True, help="Other pairs, to measure with."
+)
+@click.option(
+    "--beam",
+    "num_beams",
+    type=click.IntRange(1, MAX_BEAMS),
+    help="Beam search of this width.  [default: the bundle's, else greedy]",
+)
+def calibrate(bundle: Path, dev: Path, test: Path, num_beams: int | None) -> None:
+    """Measure how well BUNDLE knows which of its translations are good, and calibrate that.
+
+    Shown are the correlations of what the model tells of translations with their chrF, and the line
+    to chrF that a checkpoint exports as `calibration`, with `intercept` and `slope`, in its
+    quality.json.
+
+    \b
+    Example:
+      attendant lab calibrate build/bundles/transformer-en-fr-int8
+        --dev data/en-fr/dev.tsv.gz --test data/en-fr/test.tsv.gz
+    """
+    with reported_errors("calibrating"):
+        from export.scoring.confidence import confidence_report
+        from models.data.corpus import read_pairs
+
+        report = confidence_report(bundle, read_pairs(dev), read_pairs(test), num_beams)
+    click.echo(report)
 
 
 @click.command()

@@ -56,8 +56,8 @@ def draw_by_length(pairs: Sequence[Pair], translations: Sequence[str], path: Pat
 matplotlib.use("Agg")
 
 
-# Letters stay letters, and the same figures give the same file. Matplotlib would name ten fonts with
-# every text.
+# Letters stay letters, and the same figures give the same file. Matplotlib would name ten fonts
+# with every text.
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attendant",

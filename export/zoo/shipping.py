@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from export.bundling.writer import export_checkpoint
+from export.scoring.confidence import calibration_of
 from export.scoring.reports import held_out
 from export.scoring.scorers import prose_scorer, translator
 from export.zoo.pictures import (
@@ -92,6 +93,7 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
     translations = said["int8"][len(pairs) :]
     quality = int8.as_json() | {name: each.as_json()["scores"] for name, each in results.items()}
     quality["without protection"] = alone.as_json()["scores"]
+    quality |= _calibration(bundles.int8, recipe, data)
     pictures = {
         SHIPPED_BY_LENGTH: lambda path: draw_by_length(pairs, said["int8"][: len(pairs)], path)
     }
@@ -103,6 +105,15 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
         parts += [f"![what each word of a translation attends to]({ALIGNMENT})"]
     parts += [_on_everyday(everyday, translations)]
     return Found(quality, "\n\n".join(parts), pictures)
+
+
+def _calibration(bundle: Path, recipe: Path, data: Path) -> dict[str, Any]:
+    """Return how probable translations are turned into scores, by the recipe's development set."""
+    from models.training.config import read_config
+
+    dev = read_config(recipe).data.dev
+    found = calibration_of(bundle, read_pairs(data / dev)) if dev else None
+    return {"calibration": asdict(found)} if found else {}
 
 
 def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:

@@ -250,7 +250,7 @@ async def _translate_files(
     texts: list[str] = []
     async with aclosing(translated(translator, job, work, target.name)) as results:
         async for batch in results:
-            texts += batch.values()
+            texts += (best.text for best in batch.values())
             bar.update(len(batch))
     with replacing(target) as begun:
         document.write(texts, begun, job.target)

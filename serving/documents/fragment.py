@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
 
 from lxml import etree
@@ -350,6 +350,25 @@ MARKUP = Markup(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The scores of a document's translations, from 0 to 1, and the model that gave them.
+
+    threshold: a translation with a lower score needs a review.
+    """
+
+    scores: Sequence[float | None]
+    threshold: float
+    model: str
+
+    def needs_review(self, score: float | None) -> bool:
+        return score is not None and score < self.threshold
+
+
+def lowest(scores: Iterable[float | None]) -> float | None:
+    return min((score for score in scores if score is not None), default=None)
+
+
 class Document(Protocol):
     """A document: its fragments in their order, in XML that `MARKUP` describes.
 
@@ -364,3 +383,10 @@ class Document(Protocol):
 
         language: of the translations, for formats that declare it.
         """
+
+
+@runtime_checkable
+class ReviewedDocument(Document, Protocol):
+    """A document whose translations are marked by their quality, if it is known."""
+
+    review: Review | None

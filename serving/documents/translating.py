@@ -12,7 +12,7 @@ from dataclasses import replace
 from serving.errors import OutOfMemory, Overloaded
 from serving.pipelines.catalog import Translator
 from serving.pipelines.streams import in_order
-from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.job import Rendering, TranslationJob
 
 _BATCH_CHARACTERS = 1_500
 _BATCH_FRAGMENTS = 16
@@ -37,14 +37,14 @@ def batches(fragments: Batch) -> Iterator[Batch]:
 
 async def translated(
     translator: Translator, job: TranslationJob, work: Iterable[Batch], name: str
-) -> AsyncGenerator[dict[int, str], None]:
+) -> AsyncGenerator[dict[int, Rendering], None]:
     """Yield the translations of batches in their order, each as soon as those before it are done.
 
     job: what all batches have in common. name: the beginning of the ids of the requests.
     Raises what the model raises, but waits while it is overloaded or out of memory.
     """
 
-    async def translate(batch: Batch) -> dict[int, str]:
+    async def translate(batch: Batch) -> dict[int, Rendering]:
         own = replace(job, request_id=f"{name}-{min(batch)}", texts=tuple(batch.values()))
         return dict(zip(batch, await _translate_patiently(translator, own), strict=True))
 
@@ -53,10 +53,10 @@ async def translated(
             yield result
 
 
-async def _translate_patiently(translator: Translator, job: TranslationJob) -> tuple[str, ...]:
+async def _translate_patiently(translator: Translator, job: TranslationJob) -> list[Rendering]:
     while True:
         try:
-            return (await translator.run(job)).texts
+            return [best for best, *_ in (await translator.run(job)).renderings]
         except Overloaded as error:
             await asyncio.sleep(error.retry_after_seconds)
         except OutOfMemory:

@@ -6,6 +6,7 @@ replica, continues with what is left.
 
 import asyncio
 import hmac
+import json
 import logging
 import re
 import time
@@ -17,8 +18,13 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
-from serving.documents.formats.registry import extension_of, read_document, result_name
-from serving.documents.fragment import MARKUP
+from serving.documents.formats.registry import (
+    check_review,
+    extension_of,
+    read_document,
+    result_name,
+)
+from serving.documents.fragment import MARKUP, Review, ReviewedDocument
 from serving.documents.translating import batches, translated
 from serving.errors import (
     AttendantError,
@@ -39,7 +45,9 @@ from serving.jobs.table import Job, State
 from serving.keys import hash_of
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve
-from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, TranslationJob
+from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
+from serving.pipelines.translation.quality import text_score
 from serving.request import MAX_TIMEOUT_SECONDS
 from serving.server_config import DocumentLimits
 
@@ -58,7 +66,10 @@ class DocumentData:
     name: of its file. source: language of the text, given or identified.
     model: None is the first that translates between the languages.
     glossary: terms with their translations. memory: the id of the translation memory that is used
-    from a threshold in percent. error: why it was not translated.
+    from a threshold in percent.
+    error: why it was not translated.
+    quality_threshold: worse translations are marked for review; None if the quality is not asked
+        for. With it results are JSON, of text and score.
     """
 
     KIND: ClassVar[str] = "document"
@@ -74,6 +85,7 @@ class DocumentData:
     num_characters: int = 0
     num_fragments: int = 0
     error: str = ""
+    quality_threshold: float | None = None
 
 
 DocumentJob = Job[DocumentData]
@@ -144,8 +156,13 @@ class Documents:
         model: str | None = None,
         glossary: Mapping[str, str] | None = None,
         memory: MemoryUse | None = None,
+        quality_threshold: float | None = None,
     ) -> Handle:
-        """Queue a document for translation. Raises RequestError where no model can."""
+        """Queue a document for translation. Raises RequestError where no model can, or where the
+        format cannot mark translations.
+        """
+        if quality_threshold is not None:
+            check_review(document.name, quality_threshold)
         handle = Handle(document.id, token_urlsafe(32))
         data = DocumentData(
             *(document.name, source, target, model, glossary),
@@ -154,6 +171,7 @@ class Documents:
             key_hash=hash_of(handle.key),
             num_characters=document.num_characters,
             num_fragments=len(document.texts),
+            quality_threshold=quality_threshold,
         )
         await self._translation_job(data, owner)
         now = time.time()
@@ -235,10 +253,15 @@ class Documents:
         left = {n: text for n, text in enumerate(document.fragments) if n not in done}
         work = translated(translator, translation_job, batches(left), f"document-{job.id}")
         async with aclosing(work) as results:
-            async for texts in results:
+            async for found in results:
+                texts = {n: _stored(best, translation_job) for n, best in found.items()}
                 await lease.save(texts)
                 done.update(texts)
         ordered = [done[number] for number in range(len(done))]
+        if data.quality_threshold is not None:
+            ordered, scores = map(list, zip(*map(json.loads, ordered), strict=True))
+            assert isinstance(document, ReviewedDocument), "its format was checked"
+            document.review = Review(scores, data.quality_threshold, translator.card.name)
         with self.folder.replacing(self._result(job)) as target:
             await asyncio.to_thread(document.write, ordered, target, data.target)
 
@@ -263,13 +286,17 @@ class Documents:
         memory = None
         if data.memory is not None:
             memory = MemoryUse(owner, data.memory, data.target, data.memory_threshold)
-        return translator, TranslationJob(
+        job = TranslationJob(
             *("", (), data.source, data.target, decoding),
             glossary=glossary,
             memory=memory,
             markup=MARKUP,
             protection=True,
+            returns_quality=data.quality_threshold is not None,
         )
+        if isinstance(translator, PivotTranslator):
+            translator.check(job)
+        return translator, job
 
     def _store(
         self, document: ReceivedDocument, file: BinaryIO, language: str | None
@@ -296,6 +323,11 @@ class Documents:
 
     def _result(self, job: DocumentJob) -> Path:
         return self.folder.path(job.id, f"result.{extension_of(result_name(job.data.name))}")
+
+
+def _stored(best: Rendering, job: TranslationJob) -> str:
+    """Return a fragment's translation as it is stored."""
+    return json.dumps([best.text, text_score(best.quality)]) if job.returns_quality else best.text
 
 
 @dataclass(frozen=True)

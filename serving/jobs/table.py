@@ -279,7 +279,12 @@ def _write(database: sqlite3.Connection, job: Job[Any]) -> None:
 
 
 def _data_and_times(job: Job[Any]) -> tuple[str, str]:
-    return json.dumps(asdict(job.data)), json.dumps(job.times)
+    """Return both as JSON. Fields that have their default are left out: so an older version, which
+    knows fewer fields, can read the jobs that do not use new ones.
+    """
+    defaults = {each.name: each.default for each in fields(job.data)}
+    asked = {name: value for name, value in asdict(job.data).items() if value != defaults[name]}
+    return json.dumps(asked), json.dumps(job.times)
 
 
 def _job(row: sqlite3.Row, data: type[Data]) -> Job[Data]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.cards import ModelCard
@@ -136,12 +136,9 @@ class PivotTranslator:
 
     async def _translate_to_pivot(self, job: TranslationJob) -> Translation:
         """Translate into the pivot language without alternatives and without sampling; by beam
-        search if the job uses it.
-
-        Raises RequestError for options that two models cannot fulfil.
+        search if the job uses it. Raises as `check`.
         """
-        for field, value in _for_one_model(job):
-            self._refuse(field, value)
+        self.check(job)
         return await self._first.run(
             replace(
                 job,
@@ -162,12 +159,14 @@ class PivotTranslator:
         decoding = replace(job.decoding, timeout_seconds=left)
         return replace(job, texts=between.texts, source=self.pivot, decoding=decoding)
 
-    def _refuse(self, field: str, value: object) -> NoReturn:
-        message = (
-            f"needs one model that translates this pair; here it takes two, "
-            f"{self._first.card.name} and {self._second.card.name}, by way of {self.pivot}"
-        )
-        raise RequestError(field, value, message)
+    def check(self, job: TranslationJob) -> None:
+        """Raise RequestError for options that two models cannot fulfil."""
+        for field, value in _for_one_model(job):
+            message = (
+                f"needs one model that translates this pair; here it takes two, "
+                f"{self._first.card.name} and {self._second.card.name}, by way of {self.pivot}"
+            )
+            raise RequestError(field, value, message)
 
 
 def _joint_card(route: Route) -> ModelCard:
@@ -205,6 +204,7 @@ def _for_one_model(job: TranslationJob) -> Iterator[tuple[str, object]]:
         "alignments": job.returns_alignments,
         "return_attention": job.returns_attention or len(job.attention_queries),
         "return_scores": job.returns_scores,
+        "quality": job.returns_quality,
         "target_prefix": job.target_prefix,
         "glossary": len(job.glossary),
         "translation_memory_id": job.memory and job.memory.id,

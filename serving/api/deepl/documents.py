@@ -26,7 +26,14 @@ from serving.api.http.endpoint import Gate, Routes, query_parameters
 from serving.api.http.memories import DEFAULT_THRESHOLD, memory_use
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, described_body
 from serving.api.http.services import Services
-from serving.api.http.uploads import RESULT, File, file_response, queued, uploaded
+from serving.api.http.uploads import (
+    RESULT,
+    File,
+    QualityThreshold,
+    file_response,
+    queued,
+    uploaded,
+)
 from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import RequestError
 from serving.glossaries import Pair
@@ -41,8 +48,10 @@ _MAX_KEY_BYTES = 4096
 class DocumentBody(FieldsBody):
     """A document to translate. filename: replaces the file's own name. output_format: must be that
     of the result; a .pot becomes a .po. formality: not supported by any model. model: an
-    extension, the name of a model. enable_document_minification: without effect.
-    translation_memory_id, translation_memory_threshold: as in `/v2/translate`.
+    extension, the name of a model. quality_threshold: an extension, from 0 to 1; of .po and XLIFF,
+    translations that seem worse are marked for review, and only these.
+    enable_document_minification: without effect. translation_memory_id,
+    translation_memory_threshold: as in `/v2/translate`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,6 +72,7 @@ class DocumentBody(FieldsBody):
     translation_memory_id: str | None = None
     translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
     model: str | None = None
+    quality_threshold: QualityThreshold | None = None
 
     @property
     def glossaries(self) -> list[str]:
@@ -124,7 +134,15 @@ def add_documents(routes: Routes, services: Services) -> None:
                 body.translation_memory_threshold,
                 *languages,
             )
-            handle = await queued(services, body.file, *languages, body.model, glossary_of, memory)
+            handle = await queued(
+                services,
+                body.file,
+                *languages,
+                body.model,
+                glossary_of,
+                memory,
+                body.quality_threshold,
+            )
             return JSONResponse({"document_id": handle.id, "document_key": handle.key})
 
     async def document_status(request: Request, document_id: str) -> JSONResponse:

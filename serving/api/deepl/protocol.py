@@ -9,6 +9,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import Protocol, message_of
+from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossaries import Pair
 from serving.pipelines.cards import ModelCard
@@ -165,7 +166,7 @@ def _whole(code: str) -> str:
 
 class TranslatedText(TypedDict):
     """model_type_used: if a type was asked for. tag_handling_version: if tags are handled.
-    segments: with a translation memory, an extension.
+    segments, quality: extensions, with a translation memory and if it was asked for.
     """
 
     detected_source_language: str
@@ -174,6 +175,7 @@ class TranslatedText(TypedDict):
     model_type_used: NotRequired[str]
     tag_handling_version: NotRequired[str]
     segments: NotRequired[list[TranslatedSegment]]
+    quality: NotRequired[TextQuality]
 
 
 class Translations(TypedDict):

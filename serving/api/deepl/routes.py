@@ -75,7 +75,18 @@ def router(services: Services) -> APIRouter:
     whole = APIRouter()
     for each in (routes.router, v1_router, v3_routes.router):
         whole.include_router(each)
+    refused = PROTOCOL.refusal(400)
+    place = "/v1/quality-evaluations"
+    whole.post(place, tags=["DeepL"], status_code=400, responses=refused)(quality_evaluations)
     return whole
+
+
+async def quality_evaluations() -> JSONResponse:
+    """Refuse to list the errors of given translations; `quality` of `/v2/translate` tells how good
+    its own translations seem to be.
+    """
+    message = "quality-evaluations: no model here finds errors; /v2/translate has `quality`"
+    return JSONResponse({"message": message}, 400)
 
 
 def _add_lists(routes: Routes, services: Services) -> None:

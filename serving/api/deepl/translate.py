@@ -14,6 +14,7 @@ from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
+from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries import Pair
@@ -74,7 +75,9 @@ class TextsBody(RequestBody):
     term the first counts. tag_handling_version: v1 and v2 are the same. show_billed_characters,
     enable_beta_languages: without effect; billed characters are always returned.
     translation_memory_id: of a memory, whose units are used that are at least
-    translation_memory_threshold percent alike. custom_instructions, style_id: refused.
+    translation_memory_threshold percent alike. quality: an extension; returns how good each
+    translation seems to be, as in LibreTranslate's `/translate`. custom_instructions, style_id:
+    refused.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -114,6 +117,7 @@ class TextsBody(RequestBody):
     enable_beta_languages: bool = False
     translation_memory_id: str | None = None
     translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
+    quality: bool = False
 
     @property
     def num_characters(self) -> int:
@@ -156,6 +160,7 @@ class TextsBody(RequestBody):
             markup=self._markup(),
             protection=True,
             splitting=self._splitting(),
+            returns_quality=self.quality,
         )
 
     def _decoding(self) -> Decoding:
@@ -250,12 +255,12 @@ def _described(
     for text, source, (best, *_) in zip(body.text, sources, translation.renderings, strict=True):
         if call.model.chosen.memory is not None:
             of_all["segments"] = described_segments(best.origins)
-        translated = best.text
         yield {
             "detected_source_language": source_name(source.language),
-            "text": formatted_as(text, translated) if body.preserve_formatting else translated,
+            "text": formatted_as(text, best.text) if body.preserve_formatting else best.text,
             "billed_characters": len(text),
             **of_all,
+            **({"quality": quality_of(best)} if body.quality else {}),
         }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import Request
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
@@ -48,6 +48,8 @@ File = Annotated[
     Any, BeforeValidator(_is_file), WithJsonSchema({"type": "string", "format": "binary"})
 ]
 # How OpenAPI describes an answer that is a translated document.
+# Translations whose expected quality is lower are marked for review.
+QualityThreshold = Annotated[float, Field(ge=0, le=1)]
 RESULT = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     "description": "The translated document.",
@@ -102,11 +104,13 @@ async def queued(
     model: str | None = None,
     glossary_of: GlossaryOf | None = None,
     memory: MemoryUse | None = None,
+    quality_threshold: float | None = None,
 ) -> Handle:
     """Queue a document for translation. Its characters are billed once it is queued.
 
     source: None or "auto" is identified. glossary_of: returns the terms that occur in texts.
     memory: the translation memory that it is translated with.
+    quality_threshold: as in `DocumentData`.
     """
     owner = current_key()
     name = Path(file.filename or "").name
@@ -115,7 +119,9 @@ async def queued(
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.held(owner, document.num_characters):
             return await services.documents.queue(
-                document, owner, guess.language, target, model, glossary, memory
+                *(document, owner, guess.language, target, model, glossary),
+                memory,
+                quality_threshold,
             )
 
 

@@ -7,6 +7,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.api.http.attention import AttentionMapBody
 from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import PlainError, Protocol, plain_error
+from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused
 from serving.language_detection import Guess
 from serving.pipelines.translation.job import SentenceAttention
@@ -52,6 +53,7 @@ class Translated(TypedDict):
     pivot: NotRequired[str | list[str | None]]
     alternatives: NotRequired[list[str] | list[list[str]]]
     scores: NotRequired[list[float] | list[list[float]]]
+    quality: NotRequired[TextQuality | list[TextQuality]]
     finish_reasons: NotRequired[FinishReason | list[FinishReason]]
     alignments: NotRequired[Alignment | list[Alignment]]
     attention: NotRequired[list[OfSentence] | list[list[OfSentence]]]

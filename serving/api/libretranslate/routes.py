@@ -17,7 +17,15 @@ from serving.api.http.bodies import FieldsBody, reads_all
 from serving.api.http.endpoint import Routes, SimpleEndpoint, add_usage
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, described_body
 from serving.api.http.services import Services
-from serving.api.http.uploads import RESULT, File, base_url, file_response, queued, uploaded
+from serving.api.http.uploads import (
+    RESULT,
+    File,
+    QualityThreshold,
+    base_url,
+    file_response,
+    queued,
+    uploaded,
+)
 from serving.api.libretranslate.protocol import (
     PROTOCOL,
     DetectedLanguage,
@@ -54,7 +62,8 @@ class DetectBody(FieldsBody):
 
 class FileBody(FieldsBody):
     """A document to translate. source: `auto` is identified. model: an extension, as in
-    `/translate`.
+    `/translate`. quality_threshold: an extension, from 0 to 1; of .po and XLIFF, translations that
+    seem worse are marked for review, and only these.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,6 +72,7 @@ class FileBody(FieldsBody):
     source: str
     target: str
     model: str | None = None
+    quality_threshold: QualityThreshold | None = None
     api_key: Any = None
     secret: Any = None
 
@@ -125,7 +135,10 @@ def _add_files(routes: Routes, services: Services) -> None:
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a document, and return a link to it that works until it expires."""
         async with uploaded(request, services, PROTOCOL, FileBody) as body:
-            handle = await queued(services, body.file, body.source, body.target, body.model)
+            languages, threshold = (body.source, body.target), body.quality_threshold
+            handle = await queued(
+                services, body.file, *languages, body.model, quality_threshold=threshold
+            )
             await _finished(services, handle)
             name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
             return JSONResponse({"translatedFileUrl": f"{base_url(request)}{_FILES[1:]}/{name}"})

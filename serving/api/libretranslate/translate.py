@@ -25,6 +25,7 @@ from serving.api.http.bodies import DecodingFields, RequestBody, option_field, r
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.openapi import described_events
+from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
@@ -55,6 +56,7 @@ _FLAGS = {
     "pivot",
     "placeholders",
     "protect",
+    "quality",
     "replace_unknown",
     "return_attention",
     "return_scores",
@@ -147,6 +149,9 @@ class TranslateBody(DecodingFields, RequestBody):
     return_scores: bool = False
     """Returns scores of translations: the mean over sentences of the log-probability over the
     number of tokens to `length_penalty`."""
+    quality: bool = False
+    """Returns how good each translation seems to be: the score to be expected of the text and of
+    each sentence, from 0 to 1, and the probability of each word."""
     protect: bool = True
     """Addresses, code, placeholders, numbers and the like stay as they are."""
     pivot: bool = True
@@ -190,6 +195,7 @@ class TranslateBody(DecodingFields, RequestBody):
             returns_alignments=self.alignments,
             returns_attention=self.return_attention is True,
             returns_scores=self.return_scores,
+            returns_quality=self.quality,
             attention_heads=tuple(self.attention_heads),
             attention_queries=queries_of(self.return_attention),
             markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
@@ -360,6 +366,8 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
         answer["scores"] = [[each.score for each in ranked] for ranked in renderings]
     if body.return_scores or body.glossary or body.max_new_tokens is not None:
         answer["finish_reasons"] = [best.reason for best, *_ in renderings]
+    if body.quality:
+        answer["quality"] = [quality_of(best) for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
     if body.memory:

@@ -1,13 +1,14 @@
 """Read and write .po and .pot: messages that are untranslated or fuzzy, also plurals.
 
-Translations are marked as fuzzy, which is gettext's word for unreviewed. Everything else stays as
-it is; the header of a template is completed for the language.
+Translations are marked as fuzzy, which is gettext's word for unreviewed; of those whose quality is
+known only the worse ones. Everything else stays as it is; the header of a template is completed for
+the language.
 """
 
 import gettext
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from babel.messages.plurals import DEFAULT_PLURAL, get_plural
 from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
 from serving.documents.formats.po_messages import Message
-from serving.documents.fragment import Document
+from serving.documents.fragment import Document, Review, lowest
 from serving.documents.spans import Edit, edited
 from serving.errors import RequestError
 
@@ -67,6 +68,7 @@ class PoDocument:
         self._width = width_of(file.text)
         self._header = next((each for each in entries if each.is_header), None)
         self._wanted = [*map(_untranslated_entry, filter(_needs_translation, entries))]
+        self.review: Review | None = None
 
     @property
     def fragments(self) -> Sequence[str]:
@@ -74,17 +76,23 @@ class PoDocument:
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
         done = dict(zip(map(id, self._translated()), translations, strict=True))
+        scores = dict(zip(done, self.review.scores, strict=True)) if self.review else {}
         forms = declared_forms(self._fields().get("Plural-Forms", "")) or forms_of(language)
         edits = [*self._header_edits(language, forms)]
         for wanted in self._wanted:
             texts = [_text(message, done.get(id(message))) for message in wanted.messages]
             edits += _edits(wanted, texts, forms, self._width)
+            edits += _fuzzy_edits(wanted, self._is_fuzzy(wanted, scores))
         file = self._file if self._header else replace(self._file, encoding="utf-8")
         file.write(edited(file.text, edits), target)
 
     def _translated(self) -> Iterator[Message]:
         for wanted in self._wanted:
             yield from (each for each in wanted.messages if each.fragment.has_words)
+
+    def _is_fuzzy(self, wanted: _UntranslatedEntry, scores: Mapping[int, float | None]) -> bool:
+        score = lowest(scores.get(id(message)) for message in wanted.messages)
+        return self.review is None or self.review.needs_review(score)
 
     def _fields(self) -> dict[str, str]:
         header = self._header
@@ -145,7 +153,11 @@ def _edits(
     new = {"msgstr": texts[0]} if len(texts) == 1 else _plural_texts(wanted, texts, forms)
     lines = [statement(name, text, width) for name, text in (new | wanted.keeps).items()]
     yield min(each.start for each in old), max(each.end for each in old), "\n".join(lines)
-    yield from _with_fuzzy(wanted.entry)
+
+
+def _fuzzy_edits(wanted: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
+    if any(message.fragment.has_words for message in wanted.messages):
+        yield from _with_fuzzy(wanted.entry) if is_fuzzy else _without_fuzzy(wanted.entry)
 
 
 def _plural_texts(
@@ -178,8 +190,8 @@ def _with_fuzzy(entry: Entry) -> Iterator[Edit]:
     yield place, place, "#, fuzzy\n"
 
 
-def _without_fuzzy(header: Entry) -> Iterator[Edit]:
-    for place, line in header.comments:
+def _without_fuzzy(entry: Entry) -> Iterator[Edit]:
+    for place, line in entry.comments:
         if line.startswith("#,") and "fuzzy" in line:
             flags = [each for each in line[2:].split(",") if each.strip() != "fuzzy"]
             end = place + len(line) + (0 if flags else 1)

@@ -25,12 +25,14 @@ class Format:
     """A format of documents.
 
     read: takes a path and the language of the text, if it is known; raises RequestError for a file
-    of another format. result: the extension of translations, if it differs.
+    of another format. result: the extension of translations, if it differs. has_review: it reads a
+    `ReviewedDocument`.
     """
 
     media_type: str
     read: Callable[[Path, str | None], Document]
     result: str | None = None
+    has_review: bool = False
 
 
 def _names_its_encoding(read: Callable[[Path], Document]) -> Callable[[Path, str | None], Document]:
@@ -47,10 +49,10 @@ FORMATS = {
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
     "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
     "srt": Format("application/x-subrip", plain_text.read_srt),
-    "po": Format("text/x-gettext-translation", po.read),
-    "pot": Format("text/x-gettext-translation", po.read, result="po"),
-    "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
-    "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
+    "po": Format("text/x-gettext-translation", po.read, has_review=True),
+    "pot": Format("text/x-gettext-translation", po.read, result="po", has_review=True),
+    "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
+    "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
 }
 
 
@@ -61,6 +63,14 @@ def extension_of(name: str) -> str:
         known = ", ".join(f".{each}" for each in FORMATS)
         raise RequestError("file", name, f"is of no known format; there are: {known}")
     return extension
+
+
+def check_review(name: str, threshold: float) -> None:
+    """Raise RequestError if a document of this name cannot say how good its translations are."""
+    if not FORMATS[extension_of(name)].has_review:
+        able = ", ".join(f".{each}" for each, found in FORMATS.items() if found.has_review)
+        message = f"{name} cannot say what needs a review; these formats can: {able}"
+        raise RequestError("quality_threshold", threshold, message)
 
 
 def is_packed(name: str) -> bool:

@@ -7,11 +7,13 @@ and `cp`. `mrk`, `sm` and `em` annotate the text within them.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from serving.documents.encoding import XML_DECLARATION, TextFile, read_text
-from serving.documents.fragment import Document, Fragment
+from serving.documents.fragment import Document, Fragment, Review, lowest
 from serving.documents.spans import Edit, Mark, Role, Span, edited
 from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
 from serving.documents.xml import (
@@ -28,6 +30,8 @@ from serving.errors import RequestError
 
 # Units in these states are not translated yet.
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
+_NEEDS_REVIEW = "attendant:needs-review"
+_ITS = {"xmlns:its": "http://www.w3.org/2005/11/its", "its:version": "2.0"}
 _DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
 
 
@@ -68,6 +72,7 @@ class XliffDocument:
     def __init__(self, file: TextFile, root: XmlElement) -> None:
         self._file, self._root = file, root
         self._units = [*_units(root, file.text)]
+        self.review: Review | None = None
 
     @property
     def fragments(self) -> Sequence[str]:
@@ -75,11 +80,13 @@ class XliffDocument:
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
         waiting = iter(translations)
-        edits = [*_language_edits(self._root, language)]
+        scores = iter(self.review.scores if self.review else ())
+        edits = [*_root_edits(self._root, language, self.review)]
         for unit in self._units:
             made = {each: text.translated(next(waiting)) for each, text in unit.texts.items()}
             inner = _inner_of_target(unit, made, self._file.text)
-            edits += _target_edits(unit, inner, language, self._file.text)
+            score = lowest(islice(scores, len(made)))
+            edits += _target_edits(unit, inner, language, self._file.text, self.review, score)
         self._file.write(edited(self._file.text, edits), target)
 
 
@@ -173,16 +180,28 @@ def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str)
     return edited(document[source.inner_start : source.inner_end], edits)
 
 
-def _target_edits(unit: _Unit, inner: str, language: str, document: str) -> Iterator[Edit]:
+def _target_edits(
+    unit: _Unit,
+    inner: str,
+    language: str,
+    document: str,
+    review: Review | None,
+    score: float | None,
+) -> Iterator[Edit]:
     """Yield the edits of a unit; a new target follows the source, as the schemas demand."""
     element, target = unit.element, unit.element.child("target")
     is_of_2 = element.name == "segment"
+    confidence = _confidence(review, score)
     says: dict[str, str | None] = {}
     if is_of_2:
-        changed = element.with_attributes({"state": "translated", "subState": None})
+        sub_state = _NEEDS_REVIEW if review and review.needs_review(score) else None
+        changed = element.with_attributes({"state": "translated", "subState": sub_state})
         yield element.start, element.inner_start, changed
+        inner = _with_confidence(unit, inner, confidence)
     else:
-        says = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
+        is_good = review is not None and not review.needs_review(score)
+        state = "translated" if is_good else "needs-review-translation"
+        says = {"state": state, "state-qualifier": "mt-suggestion", **confidence}
     if target is not None:
         tag = target.with_attributes(says)
         tag = tag.removesuffix("/>").rstrip() + ">" if target.is_empty else tag
@@ -199,6 +218,25 @@ def _target_edits(unit: _Unit, inner: str, language: str, document: str) -> Iter
     yield place, place, f"{_indent(unit, document)}{tag}>{inner}</{name}>"
 
 
+def _confidence(review: Review | None, score: float | None) -> dict[str, str]:
+    """Return the attributes of ITS 2.0 that say a translation's score and which model gave it."""
+    if review is None or score is None:
+        return {}
+    annotator = f"mt-confidence|attendant:{quote(review.model)}"
+    return {"its:mtConfidence": f"{score:.4f}", "its:annotatorsRef": annotator}
+
+
+def _with_confidence(unit: _Unit, inner: str, confidence: Mapping[str, str]) -> str:
+    """Return the content of a target of 2.0, which has no place for more attributes, in an
+    annotation with them.
+    """
+    if not confidence:
+        return inner
+    said = {"id": f"quality-{unit.element.start}", "type": "its:any", **confidence}
+    written = "".join(f" {name}={quoteattr(value)}" for name, value in said.items())
+    return f"<{unit.source.prefix}mrk{written}>{inner}</{unit.source.prefix}mrk>"
+
+
 def _indent(unit: _Unit, document: str) -> str:
     """Return the white space before a source that begins a line."""
     before = document[unit.element.start : unit.source.start]
@@ -206,13 +244,16 @@ def _indent(unit: _Unit, document: str) -> str:
     return blank if "\n" in blank else ""
 
 
-def _language_edits(root: XmlElement, language: str) -> Iterator[Edit]:
+def _root_edits(root: XmlElement, language: str, review: Review | None) -> Iterator[Edit]:
+    """Yield the edits that declare the language of translations, and ITS if they use it."""
     is_of_2 = root.attributes.get("version", "").startswith("2.")
     files = [each for each in root.children if each.name == "file"]
     name, elements = ("trgLang", [root]) if is_of_2 else ("target-language", files)
-    for element in elements:
-        if not element.attributes.get(name):
-            yield element.start, element.inner_start, element.with_attributes({name: language})
+    changes = {each: {name: language} for each in elements if not each.attributes.get(name)}
+    if review is not None:
+        changes[root] = changes.get(root, {}) | _ITS
+    for element, own in changes.items():
+        yield element.start, element.inner_start, element.with_attributes({**own})
 
 
 _PAIRS = frozenset({"g", "mrk", "pc"})

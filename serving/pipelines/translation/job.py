@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
+from serving.pipelines.translation.quality import SegmentQuality
 from serving.request import AttentionQuery, FinishReason
 from serving.text.alignment import PLACEHOLDER, Link, pharaoh, placeholder_pattern
 from serving.text.markup.tokens import Markup
@@ -54,6 +55,7 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     returns_attention: whether the attention of each sentence is returned.
     attention_queries: attention weights of the best translation of each sentence that are returned.
     returns_scores: whether translations without a beam search get scores; otherwise these are 0.
+    returns_quality: whether the quality of each sentence is estimated.
     attention_heads: the heads whose attention is used; empty for those that the bundle recommends.
     markup: the kind of tags in the texts; None if there are none. XML texts are fragments.
     protection: whether web and e-mail addresses, code, placeholders, numbers and the like are
@@ -76,6 +78,7 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     returns_alignments: bool = False
     returns_attention: bool = False
     returns_scores: bool = False
+    returns_quality: bool = False
     attention_heads: tuple[int, ...] = ()
     attention_queries: tuple[AttentionQuery, ...] = ()
     markup: Markup | None = None
@@ -168,7 +171,7 @@ class Rendering:
     score: mean over its sentences of log-probability / number of tokens ** length penalty.
     reason: the finish reason; of several sentences the most severe.
     alignment: None unless the job asked for it.
-    attention: of each sentence, if the job asked for it.
+    attention, quality: of each sentence, if the job asked for it.
     origins: of each segment, if the job has a translation memory.
     """
 
@@ -178,6 +181,7 @@ class Rendering:
     alignment: AlignedWords | None = None
     attention: tuple[SentenceAttention, ...] = ()
     attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
+    quality: tuple[SegmentQuality, ...] = ()
     origins: tuple[Origin, ...] = ()
 
 

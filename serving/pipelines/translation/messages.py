@@ -98,13 +98,19 @@ class MessageJob:
     def put_together(self, translation: Translation) -> Translation:
         """Return the translation of the texts; all alternatives have the same branches."""
         outer = translation.renderings[: len(self._messages)]
-        inner = (best.text for best, *_ in translation.renderings[len(self._messages) :])
+        inner = (best for best, *_ in translation.renderings[len(self._messages) :])
         renderings = []
         for message, ranked in zip(self._messages, outer, strict=True):
             branches = [next(inner) for _ in message.branch_texts()]
+            quality = tuple(segment for branch in branches for segment in branch.quality)
             renderings.append(
                 tuple(
-                    replace(each, text=message.filled(each.text, iter(branches))) for each in ranked
+                    replace(
+                        each,
+                        text=message.filled(each.text, (branch.text for branch in branches)),
+                        quality=each.quality + quality,
+                    )
+                    for each in ranked
                 )
             )
         return replace(translation, renderings=tuple(renderings))

@@ -36,6 +36,7 @@ from serving.pipelines.translation.job import (
 )
 from serving.pipelines.translation.memory import KnownTexts, Memories, MemoryLookup
 from serving.pipelines.translation.messages import MessageJob
+from serving.pipelines.translation.quality import Calibration
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
 from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
@@ -81,6 +82,7 @@ class TranslationPipeline:
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._manifest = manifest
         self._memory = MemoryLookup(memories, manifest, tokenizers)
+        self._calibration = Calibration.of(manifest.quality)
         self._terms = TermPlacing(engine, manifest, tokenizers)
         self._engine = engine
 
@@ -225,8 +227,8 @@ class TranslationPipeline:
         )
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
-        shapes = self._manifest.attention_shapes
-        return SegmentRenderer(job, plan, self._tokenizers, self._manifest.tokens.unk, shapes)
+        shapes, unknown_id = self._manifest.attention_shapes, self._manifest.tokens.unk
+        return SegmentRenderer(job, plan, self._tokenizers, unknown_id, shapes, self._calibration)
 
 
 async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:

@@ -21,6 +21,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
 )
 from serving.pipelines.translation.memory import memory_text
+from serving.pipelines.translation.quality import Calibration, SegmentQuality, segment_quality
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import (
@@ -63,12 +64,13 @@ class SegmentRenderer:
         tokenizers: TokenizerPair,
         unknown_id: int | None,
         shapes: Shapes,
+        calibration: Calibration,
     ) -> None:
         self._job, self._plan = job, plan
         self._frame, self._tokenizers = plan.frame, tokenizers
         self._unknown_id = unknown_id if job.replaces_unknown else None
         self._placeholders = job.placeholder_pattern
-        self._shapes = shapes
+        self._shapes, self._calibration = shapes, calibration
 
     def renderings(self, ends: Sequence[FinishedEvent]) -> list[list[Rendering]]:
         """Return the translations of each segment of the plan, best first.
@@ -122,7 +124,8 @@ class SegmentRenderer:
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = hypothesis.tokens.ids
         marks = segment.marks
-        if not self._job.needs_attention and (marks is None or marks.is_one_text):
+        needs_pieces = self._job.needs_attention or self._job.returns_quality
+        if not needs_pieces and (marks is None or marks.is_one_text):
             text = self._tokenizers.target.decode(ids).strip()
             if marks is not None:
                 text = text.translate(marks.references)
@@ -133,8 +136,10 @@ class SegmentRenderer:
         target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
         marked = _marked(segment, target, source, attention)
         text = marked.text() if marked else self._text(segment, target, source, attention)
+        quality = tuple(self._quality(hypothesis.tokens, target, marked))
         if attention is None:
-            return Rendering(text, hypothesis.score, hypothesis.reason)
+            text = text if marked else text.strip()
+            return Rendering(text, hypothesis.score, hypothesis.reason, quality=quality)
         sides = marked.words() if marked else (target, source, attention)
         return Rendering(
             text.strip(" "),  # line breaks count
@@ -142,6 +147,7 @@ class SegmentRenderer:
             hypothesis.reason,
             _aligned(*sides) if self._job.returns_alignments else None,
             tuple(self._sentence_attention(source_ids, ids, attention)),
+            quality=quality,
         )
 
     def _pieces(
@@ -165,6 +171,14 @@ class SegmentRenderer:
         if self._placeholders is None or attention is None:
             return target.text
         return replace_placeholders(target, source, attention, self._placeholders)
+
+    def _quality(
+        self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None
+    ) -> Iterator[SegmentQuality]:
+        if self._job.returns_quality:
+            written = marked.written() if marked else target
+            shares = marked.shares() if marked else np.eye(len(tokens))
+            yield segment_quality(self._calibration, tokens.logprobs, written, shares)
 
     def _sentence_attention(
         self, source_ids: TokenIds, target_ids: Sequence[int], attention: Array
@@ -236,9 +250,10 @@ def _joined_rendering(layout: TextLayout, parts: Sequence[Rendering]) -> Renderi
     alignments = [part.alignment for part in parts if part.alignment is not None]
     attention = tuple(sentence for part in parts for sentence in part.attention)
     maps = tuple(sentence for part in parts for sentence in part.attention_maps)
+    quality = tuple(segment for part in parts for segment in part.quality)
     alignment = _joined_alignments(alignments) if alignments else None
     origins = tuple(origin for part in parts for origin in part.origins)
-    return Rendering(text, score, reason, alignment, attention, maps, origins)
+    return Rendering(text, score, reason, alignment, attention, maps, quality, origins)
 
 
 def _joined_alignments(parts: Sequence[AlignedWords]) -> AlignedWords:

@@ -144,7 +144,9 @@ class TranslationRequests:
             "sampling": sampling_with_own_seed(job.decoding.sampling, segment.place),
             "constraint": segment.beginning,
             "max_new_tokens": self._max_new_tokens(job, segment.source_ids),
-            "returns_logprobs": job.returns_scores or len(segment.prefixes) > 1,
+            "returns_logprobs": job.returns_scores
+            or job.returns_quality
+            or len(segment.prefixes) > 1,
             "alignment_heads": job.attention_heads
             if job.needs_attention or needs_attention
             else None,
@@ -152,7 +154,12 @@ class TranslationRequests:
 
     def _only_read(self, job: TranslationJob) -> dict[str, Any]:
         """Return the fields of a request whose translation is given, for its attention."""
-        return {"beam": None, "max_new_tokens": 0, "alignment_heads": job.attention_heads}
+        return {
+            "beam": None,
+            "max_new_tokens": 0,
+            "returns_logprobs": job.returns_quality,
+            "alignment_heads": job.attention_heads,
+        }
 
     def probes(self, job: TranslationJob, plan: TranslationPlan) -> list[GenerationRequest]:
         """Return a request for each text that reports the likeliest tokens after its prefix, and

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from serving.text.alignment import Array, Span, TokenizedText, over_text
+from serving.text.alignment import Array, Span, TokenizedText, over_text, shares_of
 from serving.text.markup.marks import Written, mark_tree, write
 from serving.text.markup.numbers import NUMBER, values
 from serving.text.markup.placing import place
@@ -42,7 +42,7 @@ class MarkedTranslation:
     ) -> None:
         if attention is not None and _lacks_brackets(target.text, segment):
             segment = _with_brackets_as_marks(segment)
-        self._segment = segment
+        self._segment, self._target = segment, target
         self._source_words = source_words(segment.tokens)
         over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
@@ -69,14 +69,25 @@ class MarkedTranslation:
         """Return both sides without tags, in the words that they are written with, and how much of
         the target's came of the source's: [target words, source words].
         """
+        return self.written(), self._source(), self._translated.origins().matrix
+
+    def written(self) -> TokenizedText:
+        """Return the translation without tags, in the words that it is written with."""
         pieces = [(word.gap, word.raw or self._cased(word.text)) for word in self._translated.words]
         spans, end = [], 0
         for gap, piece in pieces:
             spans.append(Span(end + len(gap), end + len(gap) + len(piece)))
             end = spans[-1].end
         text = "".join(gap + piece for gap, piece in pieces)
-        target = TokenizedText(text, tuple(spans))
-        return target, self._source(), self._translated.origins().matrix
+        return TokenizedText(text, tuple(spans))
+
+    def shares(self) -> Array:
+        """Return how much of each of the model's tokens is in each of the written words, [words,
+        tokens]; of no token in words that were copied.
+        """
+        words = self._translated.words
+        own = [Span(0, 0) if word.raw is not None else word.span for word in words]
+        return shares_of(own, self._target.spans)
 
     def _source(self) -> TokenizedText:
         """Return the segment with what it keeps as it is written, and where its words are."""

@@ -12,6 +12,7 @@ from serving.text.markup.placing import Origins
 from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN, Role, Token, placed
 
 _LEAST = 1e-6
+_NOWHERE = Span(0, 0)
 
 
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
@@ -39,12 +40,14 @@ class TargetWord:
     gap: what stands before it.
     origins: how much it came of each of the source's words.
     raw: how it is to be written, where it is not translated.
+    span: where it lies in the model's text; empty for what is not from there.
     """
 
     text: str
     gap: str
     origins: Array
     raw: str | None = None
+    span: Span = _NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class TranslatedWords:
         )
         ends = [0, *(span.end for span in spans)]
         self.words = [
-            TargetWord(text[span.start : span.end], text[end : span.start], row)
+            TargetWord(text[span.start : span.end], text[end : span.start], row, span=span)
             for span, end, row in zip(spans, ends, matrix, strict=False)
         ]
         self._source = source_words

@@ -44,11 +44,13 @@ def write_world(folder: Path, architecture: str) -> Path:
     (folder / "trained" / "README.md").write_text(CARD)
     (folder / "trained" / "curve.png").write_bytes(b"a curve")
     (folder / "trained" / "words.txt").write_text("take\n")
-    more = "held_out = 0.3" if architecture == "llama" else 'test = "test.tsv"'
+    tests = 'dev = "dev.tsv"\ntest = "test.tsv"'
+    more = "held_out = 0.3" if architecture == "llama" else tests
     text = f'name = "mine"\n{RECIPE.format(architecture, more)}'
     (folder / "mine.toml").write_text(text)
     (folder / "train.txt").write_text("\n".join(f"{i} {PROSE}" for i in range(9)))
     (folder / "test.tsv").write_text("web\ta cat\tun chat\nweb\ta dog\tun chien\n" * 100)
+    (folder / "dev.tsv").write_text("web\ta cat\tun chat\nweb\tno dog\tpas un chien\n")
     (folder / "sets" / "made").mkdir(parents=True)
     (folder / "sets/made/numbers.tsv").write_text("numbers\tTake 5,000 mg.\tPrenez 5 000 mg.\n")
     (folder / "sets/everyday.tsv").write_text("greeting\tHello\tBonjour\n")
@@ -85,6 +87,7 @@ def test_translations_of_all_sets_are_in_the_card(shipped: Path) -> None:
         if name in ("scores", "without protection")
     }
     assert kept == {"scores": 100.0, "without protection": 0.0}
+    assert "calibration" not in quality, "a random model's likelier translations are no better"
     assert "everyday" not in quality, "its sentences were known before"
     assert "| kept | BLEU fp32 | difference | BLEU as trained | difference |" in card
     assert "| greeting | Hello |" in card

@@ -68,6 +68,7 @@ OPERATIONS = [
     "DELETE /v3/translation_memories/{translation_memory_id}",
     "GET /v3/translation_memories/{translation_memory_id}/segments",
     "GET /v3/languages",
+    "POST /v1/quality-evaluations",
     "GET /health",
     "GET /ready",
     "GET /metrics",
@@ -86,13 +87,14 @@ TAKING = [
     each
     for each in OPERATIONS
     if each.startswith(("POST", "PUT", "PATCH"))
-    and not each.endswith(("/suggest", "/cancel", "/rephrase", "/correct"))
+    and not each.endswith(("/suggest", "/cancel", "/rephrase", "/correct", "/quality-evaluations"))
     and "translation_memories" not in each  # made of files, which other tests send
 ]
 REFUSED = {
     "POST /suggest": {"403"},
     "POST /v2/write/rephrase": {"400"},
     "POST /v2/write/correct": {"400"},
+    "POST /v1/quality-evaluations": {"400"},
 }
 WITH_MODELS = [each for each in TAKING if "glossaries" not in each]
 FORM, IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"

@@ -11,6 +11,7 @@ from serving.documents.formats.registry import read_document
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.translation.job import Rendering, Translation, TranslationJob
+from serving.pipelines.translation.quality import SegmentQuality
 
 _PIECE = re.compile(r"<k [^>]*>[^<]*</k>|<[^>]*>|&\w+;|[^<&]+")
 
@@ -30,6 +31,13 @@ def shouted_file(path: Path, target: Path) -> list[str]:
     fragments = [*document.fragments]
     document.write([shouted(each) for each in fragments], target, "fr")
     return fragments
+
+
+def _shouting(text: str, job: TranslationJob) -> Rendering:
+    """Texts of dogs are of the best quality, others of the worst."""
+    score = float("dog" in text)
+    quality = (SegmentQuality(score, 1, (), ()),) if job.returns_quality else ()
+    return Rendering(shouted(text), quality=quality)
 
 
 class ShoutingTranslator:
@@ -57,7 +65,7 @@ class ShoutingTranslator:
         self.jobs.append(job)
         if self.gate is not None and len(self.jobs) > self.lets_pass:
             await self.gate.wait()
-        return Translation(tuple((Rendering(shouted(text)),) for text in job.texts), 1, 1)
+        return Translation(tuple((_shouting(text, job),) for text in job.texts), 1, 1)
 
     async def stream(self, job: TranslationJob) -> AsyncGenerator[Any, None]:
         for text in job.texts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import signal
 import subprocess
@@ -267,6 +268,47 @@ async def test_no_model_for_the_languages(tmp_path: Path) -> None:
             await documents.queue(document, "", "de", "fr")
 
     assert [*tmp_path.glob("documents/*")] == []
+
+
+async def marked(documents: Documents, name: str) -> Handle:
+    text = b'msgid ""\nmsgstr ""\n\nmsgid "a dog"\nmsgstr ""\n\nmsgid "a cat"\nmsgstr ""\n'
+    async with documents.received(io.BytesIO(text), name) as document:
+        return await documents.queue(document, "ann", "en", "fr", quality_threshold=0.5)
+
+
+async def test_worse_translations_are_marked_also_by_another_replica(tmp_path: Path) -> None:
+    translator = ShoutingTranslator()
+    documents = documents_of(tmp_path, translator)
+    handle = await marked(documents, "a.po")
+    query = "INSERT INTO results VALUES (?, 0, 0, ?)"
+    stored = (handle.id, json.dumps(["UN CHIEN", 0.4]))  # by a replica that is gone
+    await documents._database.run(lambda database: database.execute(query, stored))
+
+    async with working(documents):
+        await documents.finished(handle, "ann")
+    _, path = await documents.result(handle, "ann")
+
+    assert '#, fuzzy\nmsgid "a dog"\nmsgstr "UN CHIEN"' in path.read_text()
+    assert '#, fuzzy\nmsgid "a cat"\nmsgstr "A CAT"' in path.read_text()
+    assert translator.texts == ["a cat"]
+
+
+async def test_an_older_version_can_read_what_does_not_ask_for_quality(tmp_path: Path) -> None:
+    documents = documents_of(tmp_path, ShoutingTranslator())
+    for handle in (await sent(documents), await marked(documents, "a.po")):
+        asked = (await documents.job(handle, "ann")).data.quality_threshold
+        [stored] = await documents._database.run(
+            lambda database, own=handle.id: database.execute(
+                "SELECT data FROM jobs WHERE id = ?", [own]
+            ).fetchone()
+        )
+        assert json.loads(stored).get("quality_threshold", "nothing") == (asked or "nothing")
+
+
+async def test_a_format_without_a_place_for_quality(tmp_path: Path) -> None:
+    documents = documents_of(tmp_path, ShoutingTranslator())
+    with pytest.raises(RequestError, match=r"quality_threshold: a.txt cannot.*\.po, \.pot, "):
+        await marked(documents, "a.txt")
 
 
 async def test_there_is_room_for_so_much_and_no_more(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
         ("alignments", {"returns_alignments": True}),
         ("return_attention", {"returns_attention": True}),
         ("return_scores", {"returns_scores": True}),
+        ("quality", {"returns_quality": True}),
         ("target_prefix", {"target_prefix": "Un"}),
         ("glossary", {"glossary": (GlossaryEntry("a", ("b",)),)}),
     ],

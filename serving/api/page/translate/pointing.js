@@ -7,6 +7,7 @@ import { clearAttention, rowsAt, showAttention } from "./attention.js";
 import { beginGrid, clearGrid, drawGrid, markRows } from "./grid.js";
 import { beginHeads, clearHeads, showHeads } from "./heads.js";
 import { beginMarks } from "./marks.js";
+import { beginQuality, clearQuality, showQuality } from "./quality.js";
 import { Translation } from "./translation.js";
 import { parts } from "./words.js";
 
@@ -31,6 +32,7 @@ export function beginWords() {
   }));
   beginAlternatives();
   beginMarks();
+  beginQuality(showShownQuality);
   beginGrid(() => drawSentence());
   beginHeads(showSentenceHeads);
 }
@@ -48,6 +50,7 @@ export function hideWords() {
   clearAttention(HELP);
   clearGrid();
   clearHeads();
+  clearQuality();
 }
 
 function draw() {
@@ -60,6 +63,7 @@ function draw() {
   clearAttention(HELP);
   drawSentence();
   showSentenceHeads();
+  showShownQuality();
 }
 
 function wordOf({ text, start }, sentence) {
@@ -94,6 +98,11 @@ async function drawSentence() {
   const map = await showingErrors(byId("grid-status"), () => shown.mapOf(sentence));
   if (!map || sentence !== pointed) return false;
   return drawGrid(map);
+}
+
+function showShownQuality() {
+  const translation = shown;
+  return translation && showQuality(translation, () => translation === shown);
 }
 
 function showSentenceHeads() {

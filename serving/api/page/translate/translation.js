@@ -1,4 +1,4 @@
-// A complete translation; asks the server for its attention, alternatives and scores.
+// A complete translation; asks the server for its attention, alternatives, scores and quality.
 
 import { Refused, post } from "../common/server.js";
 import { queriesOf, weightsOf } from "../attention/maps.js";
@@ -16,6 +16,7 @@ export class Translation {
     this.sentences = targets.map((target) => ({ source: null, start: null, target, map: null, heads: null }));
     if (targets.length === 1) Object.assign(this.sentences[0], { source: request.q, start: 0 });
     this.reading = null;
+    this.estimating = null;
   }
 
   get text() {
@@ -84,6 +85,17 @@ export class Translation {
     return texts
       .filter((text) => spaced(text) !== spaced(target))
       .map((text) => ({ text, shown: prefix && text.startsWith(prefix) ? `…${text.slice(prefix.length).trimEnd()}` : text }));
+  }
+
+  // Asks once how good the translation is, unless the user has changed it.
+  async quality() {
+    if (this.sentences.some(({ isChosen }) => isChosen)) throw new Refused("How good your own words are is not known.");
+    const { request, source } = this;
+    return (await (this.estimating ??= post("translate", { ...request, source, quality: true }))).quality;
+  }
+
+  startOf(number) {
+    return this.sentences.slice(0, number).reduce((total, { target }) => total + target.length, 0);
   }
 
   choose(sentence, text) {

@@ -275,3 +275,22 @@ def check_refusals(client: deepl.DeepLClient) -> None:
     for reason, call in refused.items():
         with pytest.raises(deepl.DeepLException, match=f"message: {reason}: .*models? here"):
             call()
+
+
+async def test_worse_translations_are_marked(desk: World) -> None:
+    for threshold, is_fuzzy in (("0", False), ("1", True)):
+        handle = (await send(desk, "a.po", PO, quality_threshold=threshold)).json()
+        assert (await ended(desk, handle))["status"] == "done"
+        assert (b"#, fuzzy" in (await result(desk, handle)).content) == is_fuzzy
+
+
+PO = b'msgid "a dog"\nmsgstr ""\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("a.po", "1.1"), ("a.po", "nan"), ("a.po", "high"), ("a.txt", "0.5")]
+)
+async def test_wrong_quality_thresholds(desk: World, name: str, value: str) -> None:
+    answer = await send(desk, name, PO, quality_threshold=value)
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith("quality_threshold: ")

@@ -273,8 +273,25 @@ async def test_a_resource_is_named(world: World, query: str) -> None:
     assert refused.status_code == 400 and refused.json()["message"].startswith("resource: must be")
 
 
+async def test_evaluating_given_translations_is_refused_by_its_name(world: World) -> None:
+    refused = await world.client.post("/v1/quality-evaluations", json={"segments": []})
+    assert refused.status_code == 400
+    assert refused.json()["message"].startswith("quality-evaluations: no model here finds errors")
+
+
 async def test_a_full_queue_says_when_to_come_again(world: World) -> None:
     world.translator_engine.refusal = Overloaded(9, 3.0)
     response = await world.client.post("/v2/translate", json=ASKED)
     assert (response.status_code, response.headers["retry-after"]) == (429, "3")
     assert "try again" in response.json()["message"]
+
+
+async def test_quality_is_an_extension(world: World) -> None:
+    plain = await translated(world)
+    estimated = await translated(world, quality=True)
+
+    assert [each.pop("quality")["sentences"][0]["words"] for each in estimated] == [
+        ["A", "DOG"],
+        ["A", "CAT"],
+    ]
+    assert estimated == plain

@@ -200,3 +200,8 @@ async def test_documents_come_after_other_requests(desk: World) -> None:
 
     of_document, of_text = desk.translator_engine.requests
     assert of_document.priority > of_text.priority
+
+
+async def test_worse_translations_are_marked(desk: World) -> None:
+    answer = await send(desk, "a.po", b'msgid "a dog"\nmsgstr ""\n', quality_threshold="0.1")
+    assert b"fuzzy" not in (await desk.client.get(answer.json()["translatedFileUrl"])).content

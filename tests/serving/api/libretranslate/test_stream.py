@@ -22,7 +22,12 @@ async def events(world: World, **fields: Any) -> list[str]:
 
 
 async def test_the_last_event_is_the_whole_answer_to_the_byte(world: World) -> None:
-    fields = {"q": ["Un é. Two!", "", "  Three "], "alternatives": 1, "return_scores": True}
+    fields = {
+        "q": ["Un é. Two!", "", "  Three "],
+        "alternatives": 1,
+        "return_scores": True,
+        "quality": True,
+    }
 
     *pieces, last = await events(world, **fields)
 

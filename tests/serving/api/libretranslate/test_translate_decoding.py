@@ -1,6 +1,7 @@
 """Decoding over `/translate`: alternatives and our own fields, and what is refused of them."""
 
 import json
+from math import exp
 from typing import Any
 
 import httpx
@@ -275,3 +276,16 @@ async def test_what_is_refused(
     assert response.json()["error"].startswith(f"{field}: ")
     assert value in response.json()["error"]
     assert world.translator_engine.requests == []
+
+
+async def test_quality(world: World) -> None:
+    one = (await translate(world, q="a b", quality=True)).json()["quality"]
+    many = (await translate(world, q=["One. Two", ""], quality="true", alternatives=1)).json()
+
+    score, p = round(0.04 + 0.79 * exp(-0.5), 4), round(exp(-0.5), 4)
+    sentence = {"score": score, "words": ["A", "B"], "word_probabilities": [p, p]}
+    assert one == {"score": score, "sentences": [sentence]}
+    assert [each["words"] for each in many["quality"][0]["sentences"]] == [["ONE."], ["TWO"]]
+    assert many["quality"][1] == {"score": None, "sentences": []}
+    refused = await translate(world, quality=2)
+    assert refused.status_code == 400 and refused.json()["error"].startswith("quality: ")

@@ -47,6 +47,22 @@ def test_words_are_worked_on_by_the_keyboard_alone(page: Page) -> None:
     assert page.focused().text == "chien"
 
 
+def test_words_are_coloured_by_their_probabilities(page: Page, server_url: str) -> None:
+    asked = {"q": SENTENCES, "source": "en", "target": "fr", "quality": True}
+    quality = httpx.post(f"{server_url}/translate", json=asked, timeout=SECONDS).json()["quality"]
+    page.translate(SENTENCES)
+
+    page.at("show-quality").click()
+    page.until(lambda: page.at("words-help").text.startswith("Score "))
+    [first, *_] = page.all("#translation .word")
+    surprise = 1 - quality["sentences"][0]["word_probabilities"][0]
+    assert page.at("words-help").text.startswith(f"Score {round(100 * quality['score'])} %.")
+    assert float(page.style_of(first, "--surprise")) == pytest.approx(surprise, abs=0.001)
+
+    page.at("show-quality").click()
+    assert not page.style_of(first, "--surprise")
+
+
 def test_the_attention_of_all_words_is_a_table(page: Page) -> None:
     page.translate(SENTENCES)
     page.all("#grid-details summary")[0].send_keys(Keys.ENTER)

@@ -9,6 +9,7 @@ import pytest
 
 from serving.documents.formats.po import forms_of
 from serving.documents.formats.registry import read_document
+from serving.documents.fragment import Review, ReviewedDocument
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 
@@ -370,3 +371,18 @@ def test_broken_files(tmp_path: Path, text: str, reason: str) -> None:
 
     with pytest.raises(RequestError, match=reason):
         read_document(path, path.name)
+
+
+def test_only_the_worse_translations_are_fuzzy(tmp_path: Path) -> None:
+    plural = 'msgid "{n} dog"\nmsgid_plural "{n} dogs"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+    texts = [message("a dog"), message("a cow", "fuzzy, c-format", "x"), plural]
+    path = tmp_path / "a.po"
+    path.write_text("\n".join(texts))
+    document = read_document(path, path.name)
+    assert isinstance(document, ReviewedDocument)
+    document.review = Review([0.4, 0.5, 0.9, 0.1], 0.5, "m")
+
+    document.write([*document.fragments], path, "fr")
+
+    found = {entry.msgid: entry.flags for entry in polib.pofile(str(path))}
+    assert found == {"a dog": ["fuzzy"], "a cow": ["c-format"], "{n} dog": ["fuzzy"]}

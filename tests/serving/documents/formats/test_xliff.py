@@ -7,6 +7,7 @@ import pytest
 from lxml import etree
 
 from serving.documents.formats.registry import read_document
+from serving.documents.fragment import Review, ReviewedDocument
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 
@@ -277,3 +278,50 @@ def test_codes_that_are_words(tmp_path: Path, source: str, fragment: str) -> Non
     path.write_text(f'{HEAD_1}<trans-unit id="1"><source>{source}</source></trans-unit>{TAIL_1}')
 
     assert [*read_document(path, path.name).fragments] == [fragment]
+
+
+ITS = "{http://www.w3.org/2005/11/its}"
+
+
+def reviewed(tmp_path: Path, text: str, *scores: float | None) -> etree._Element:
+    path, target = tmp_path / "a.xlf", tmp_path / "b.xlf"
+    path.write_bytes(text.encode())
+    document = read_document(path, path.name)
+    assert isinstance(document, ReviewedDocument)
+    document.review = Review(scores, 0.5, "my model")
+    document.write([shouted(each) for each in document.fragments], target, "fr")
+    return etree.parse(str(target)).getroot()
+
+
+def test_targets_of_1_2_say_their_quality(tmp_path: Path) -> None:
+    unit = '<trans-unit id="1"><source>a dog</source></trans-unit>'
+    parted = f'<trans-unit id="4"><source>a dog. a cat.</source>{PARTED}</trans-unit>'
+
+    root = reviewed(tmp_path, HEAD_1 + unit * 3 + parted + TAIL_1, 0.49, 0.5, None, 0.9, 0.2)
+
+    bad, good, unknown, parts = root.iter("{*}target")
+    assert root.get(f"{ITS}version") == "2.0"
+    assert dict(bad.items()) == {
+        "state": "needs-review-translation",
+        "state-qualifier": "mt-suggestion",
+        f"{ITS}mtConfidence": "0.4900",
+        f"{ITS}annotatorsRef": "mt-confidence|attendant:my%20model",
+    }
+    assert (good.get("state"), good.get(f"{ITS}mtConfidence")) == ("translated", "0.5000")
+    assert (unknown.get("state"), unknown.get(f"{ITS}mtConfidence")) == ("translated", None)
+    assert parts.get(f"{ITS}mtConfidence") == "0.2000", "it is as good as its worst part"
+
+
+def test_targets_of_2_0_say_their_quality(tmp_path: Path) -> None:
+    segment = '<segment><source>a <pc id="1">dog</pc></source></segment>'
+
+    root = reviewed(tmp_path, HEAD_2 + segment * 2 + TAIL_2, 0.1, 0.8)
+
+    states = [dict(each.items()) for each in root.iter("{*}segment")]
+    translated = {"state": "translated"}
+    assert states == [translated | {"subState": "attendant:needs-review"}, translated]
+    marks = [*root.iter("{*}mrk")]
+    assert [mark.get(f"{ITS}mtConfidence") for mark in marks] == ["0.1000", "0.8000"]
+    assert len({mark.get("id") for mark in marks}) == 2
+    assert ["".join(map(str, mark.itertext())) for mark in marks] == ["A DOG", "A DOG"]
+    assert read_document(tmp_path / "b.xlf", "b.xlf").fragments == []

@@ -43,6 +43,7 @@ def joined(deltas: list[TranslationDelta], text: int) -> str:
         {"target_prefix": "Un", "alternatives_at_prefix": True, "num_alternatives": 2},
         {"decoding": Decoding(max_new_tokens=2)},
         {"returns_scores": True},
+        {"returns_quality": True, "protection": True},
         {"markup": Markup(MarkupKind.HTML)},
         {"protection": True},
     ],

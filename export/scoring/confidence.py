@@ -1,0 +1,202 @@
+"""How well a translator's own evidence tells its good translations from its bad ones, and the
+calibration of the evidence that is served.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics import CHRF
+from tqdm import tqdm
+
+from export.scoring.scorers import job_of
+from models.data.corpus import Pair
+from serving.engine.config import EngineConfig
+from serving.pipelines.decoding import successful
+from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
+from serving.pipelines.streams import in_order
+from serving.pipelines.translation.quality import Calibration
+from serving.pipelines.translation.rendering import SegmentRenderer, text_renderings
+from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.segmenting import TextSegmenter
+from serving.request import MAX_LOGPROBS, Hypothesis, TokenLogprob
+
+SERVED = "mean probability"
+_JUMP, _LEAST_JUMP = 0.3, 0.005  # the published values of boosted probabilities
+_LEAST_COVERAGE = 0.05
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A translated text: its features, the larger the better, and its chrF, from 0 to 1."""
+
+    features: Mapping[str, float]
+    chrf: float
+
+
+def confidence_report(
+    bundle: Path, dev: Sequence[Pair], test: Sequence[Pair], num_beams: int | None = None
+) -> str:
+    """Return in Markdown how features go with chrF on `test`, and the line that fits `dev`.
+
+    Raises BundleError, and ValueError for a model that does not translate or cannot be calibrated.
+    """
+    fitting, held_out = (asyncio.run(_examples(bundle, pairs, num_beams)) for pairs in (dev, test))
+    if (line := fitted(fitting)) is None:
+        raise ValueError(f"likelier translations are no better: no calibration of {bundle}")
+    chrf = np.array([each.chrf for each in held_out])
+    weights = np.linalg.lstsq(_matrix(fitting), [each.chrf for each in fitting], rcond=None)[0]
+    columns = dict(zip(held_out[0].features, _matrix(held_out).T[1:], strict=True))
+    columns["all, by least squares"] = _matrix(held_out) @ weights
+    rows = ["| feature | Pearson | Spearman |", "|---|---:|---:|"]
+    for name, values in columns.items():
+        spearman = correlation(ranks(values), ranks(chrf))
+        rows.append(f"| {name} | {correlation(values, chrf):.3f} | {spearman:.3f} |")
+    fits = [_fit(each, columns[SERVED], chrf) for each in (line, Calibration())]
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"chrF = {line.intercept} + {line.slope} * {SERVED}",
+            f"on {len(chrf)} texts: {fits[0]}; default: {fits[1]}; of {chrf.std():.3f}",
+        ]
+    )
+
+
+def calibration_of(bundle: Path, pairs: Sequence[Pair]) -> Calibration | None:
+    """Return the calibration of a bundle by these pairs, as `fitted` does. Raises BundleError."""
+    return fitted(asyncio.run(_examples(bundle, pairs, None)))
+
+
+def fitted(examples: Sequence[Example]) -> Calibration | None:
+    """Return the line of least squares; None if it falls."""
+    probabilities = [each.features[SERVED] for each in examples]
+    slope, intercept = np.polyfit(probabilities, [each.chrf for each in examples], 1).tolist()
+    return Calibration(round(intercept, 3), round(slope, 3)) if slope > 0 else None
+
+
+def correlation(one: Numbers, other: Numbers) -> float:
+    return float(np.corrcoef(one, other)[0, 1]) if one.std() and other.std() else 0.0
+
+
+def ranks(values: Numbers) -> Numbers:
+    """Return the rank of each value; equal values share the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    means: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return means
+
+
+def _fit(calibration: Calibration, probabilities: Numbers, chrf: Numbers) -> str:
+    differences = np.array([calibration.score(each) for each in probabilities]) - chrf
+    return f"error {np.sqrt(np.mean(differences**2)):.3f}, bias {differences.mean():+.3f}"
+
+
+def _matrix(examples: Sequence[Example]) -> Numbers:
+    """Return [examples, 1 + features]; the first column is 1."""
+    return np.array([[1.0, *each.features.values()] for each in examples])
+
+
+async def _examples(bundle: Path, pairs: Sequence[Pair], num_beams: int | None) -> list[Example]:
+    """Translate the sources as services do. Texts without a translated word are left out."""
+    with tqdm(total=len(pairs), desc="decoding", unit="text", leave=False, disable=None) as bar:
+        found = []
+        async for example in _translated(bundle, pairs, num_beams):
+            found += [example] if example else []
+            bar.update()
+    return found
+
+
+async def _translated(
+    folder: Path, pairs: Sequence[Pair], num_beams: int | None
+) -> AsyncIterator[Example | None]:
+    parts, loaded = ModelParts.open(folder), load_model(folder, _CONFIG)
+    manifest, tokenizers = parts.bundle.manifest, parts.tokenizers
+    chrf = CHRF()
+    asked = replace(
+        job_of(folder, num_beams),
+        protection=True,
+        returns_alignments=manifest.num_attention_heads > 0,
+    )
+    asked = replace(asked, decoding=replace(asked.decoding, logprobs=MAX_LOGPROBS))
+    segmenter = TextSegmenter(
+        manifest.limits, manifest.tokens, tokenizers, known_words=parts.known_words
+    )
+    builder = TranslationRequests(manifest, tokenizers, parts.shortlist)
+
+    async def work(numbered: tuple[int, Pair]) -> Example | None:
+        number, pair = numbered
+        job = replace(asked, request_id=str(number), texts=(pair.source,))
+        plan = segmenter.plan(job)
+        ends = [*map(successful, await loaded.engine.run(builder.translations(job, plan)))]
+        if not any(end.best.tokens.ids for end in ends):
+            return None
+        shapes, unknown_id = manifest.attention_shapes, manifest.tokens.unk
+        renderer = SegmentRenderer(job, plan, tokenizers, unknown_id, shapes, Calibration())
+        [[best]] = text_renderings(plan.layouts, renderer.renderings(ends), 1)
+        lengths = [len(segment.source_ids) for segment in plan.segments]
+        score = chrf.sentence_score(best.text, [pair.target]).score / 100
+        return Example(features(lengths, [end.best for end in ends]), score)
+
+    try:
+        async for example in in_order(work, enumerate(pairs), FILE_SLOTS * 2):
+            yield example
+    finally:
+        await loaded.engine.shutdown()
+
+
+_CONFIG = EngineConfig(slots=FILE_SLOTS, max_waiting=None)
+
+
+def features(source_lengths: Sequence[int], best: Sequence[Hypothesis]) -> dict[str, float]:
+    """Return the features of a text's translation, the larger the better.
+
+    source_lengths: the tokens of its segments' sources. best: their translations, with the
+        likeliest tokens at each place.
+    """
+    tokens = [token for each in best for token in each.tokens.described()]
+    logprobs = np.array([logprob for _, logprob, _ in tokens])
+    length = np.log((len(tokens) + 1) / (sum(source_lengths) + 1))
+    return {
+        SERVED: float(np.exp(logprobs).mean()),
+        "mean log-probability": float(logprobs.mean()),
+        "least log-probability": float(logprobs.min()),
+        "boosted probability": float(np.mean([boosted(*token) for token in tokens])),
+        "negative entropy": -float(np.mean([entropy(top) for _, _, top in tokens])),
+        "coverage": float(np.mean([*_coverages(best)] or [0.0])),
+        "like length": -abs(float(length)),
+    }
+
+
+def boosted(token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> float:
+    """Return the probability of a token, or, if it is a dominant one, that of all dominant ones:
+    those before the last jump in the sorted distribution (Dinh and Niehues 2025, Are Generative
+    Models Underconfident?).
+    """
+    probabilities = np.exp([each.logprob for each in top])
+    jumps = probabilities[:-1] - probabilities[1:]
+    ends = np.flatnonzero((jumps > _JUMP * probabilities[:-1]) & (jumps > _LEAST_JUMP))
+    dominant = [each.token_id for each in top[: ends[-1] + 1]] if len(ends) else []
+    if token_id not in dominant:
+        return float(np.exp(logprob))
+    return float(probabilities[: len(dominant)].sum())
+
+
+def entropy(top: Sequence[TokenLogprob]) -> float:
+    """Return the entropy of a distribution whose less likely tokens count as one, in nats."""
+    logprobs = np.array([each.logprob for each in top])
+    rest = max(1 - float(np.exp(logprobs).sum()), 1e-9)
+    return -float((np.exp(logprobs) * logprobs).sum()) - rest * float(np.log(rest))
+
+
+def _coverages(best: Sequence[Hypothesis]) -> Iterator[float]:
+    """Yield how well the tokens of each source are attended to (Wu et al. 2016, equation 14, the
+    mean over the source).
+    """
+    for each in best:
+        if each.tokens.alignments:
+            attended = np.minimum(np.sum(each.tokens.alignments, axis=0), 1)
+            yield float(np.log(np.maximum(attended, _LEAST_COVERAGE)).mean())

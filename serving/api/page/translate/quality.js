@@ -1,0 +1,44 @@
+// Colours the words of a translation by their probabilities, and tells how good it seems to be.
+
+import { byId } from "../common/elements.js";
+import { percent } from "./attention.js";
+import { places } from "./words.js";
+
+const HELP = "Click a word for others.";
+
+export function beginQuality(changed) {
+  byId("show-quality").addEventListener("change", changed);
+}
+
+// isShown: tells whether the translation is still the one that is shown.
+export async function showQuality(translation, isShown) {
+  clearQuality();
+  if (!byId("show-quality").checked) return;
+  try {
+    const { score, sentences } = await translation.quality();
+    if (!isShown() || !byId("show-quality").checked) return;
+    colour(translation, sentences);
+    byId("words-help").textContent = score === null ? HELP : `Score ${percent(score)}. Darker words were less likely.`;
+  } catch (error) {
+    if (isShown()) byId("words-help").textContent = error.message;
+  }
+}
+
+export function clearQuality() {
+  byId("words-help").textContent = HELP;
+  for (const word of wordsShown()) word.style.removeProperty("--surprise");
+}
+
+// A word that was copied has no probability, and no colour.
+function colour(translation, sentences) {
+  const probabilities = sentences.flatMap((each) => each.word_probabilities);
+  const found = places(sentences.flatMap((each) => each.words), translation.text);
+  for (const word of wordsShown()) {
+    const from = translation.startOf(Number(word.dataset.sentence));
+    const [start, end] = [from + Number(word.dataset.start), from + Number(word.dataset.end)];
+    const own = probabilities.filter((value, number) => value !== null && found[number]?.[0] < end && start < found[number]?.[1]);
+    if (own.length) word.style.setProperty("--surprise", (1 - Math.min(...own)).toFixed(3));
+  }
+}
+
+const wordsShown = () => byId("translation").querySelectorAll(".word");
