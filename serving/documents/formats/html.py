@@ -31,8 +31,8 @@ _SHOWN_OF = {
 _NAMES_OF_STYLES = names("link style")  # their titles are names
 _BUTTONS = names("button reset submit")
 _META = names(
-    "description og:description og:image:alt og:title twitter:description twitter:image:alt"
-    " twitter:title"
+    "description keywords og:description og:image:alt og:title twitter:description"
+    " twitter:image:alt twitter:title"
 )
 _LINE_ENDS = re.compile(r"(?<![ \t])[ \t]*\r?\n\s*")  # tries a run of spaces only once
 _SPACES = " \t\n\r\f"

@@ -28,10 +28,12 @@ CASES = {
     ),
     "what is said of the page": (
         '<head><meta charset="utf-8"><meta name="description" content="a page of dogs"><meta'
+        ' name="keywords" content="dog, big cat"><meta'
         ' content="dogs" property="og:title"><meta property="og:type" content="article"><meta'
         ' name="viewport" content="width=device-width"><title>dogs</title><link rel="stylesheet"'
         ' title="main" href="a.css"></head>',
         '<head><meta charset="utf-8"><meta name="description" content="A PAGE OF DOGS"><meta'
+        ' name="keywords" content="DOG, BIG CAT"><meta'
         ' content="DOGS" property="og:title"><meta property="og:type" content="article"><meta'
         ' name="viewport" content="width=device-width"><title>DOGS</title><link rel="stylesheet"'
         ' title="main" href="a.css"></head>',
