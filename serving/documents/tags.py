@@ -173,5 +173,5 @@ def tag_mark(raw: str) -> Mark:
     if not raw.lstrip("</")[:1].isalpha() or raw.endswith("/>"):
         return Mark(raw)
     role = Role.CLOSES if raw.startswith("</") else Role.OPENS
-    name = re.split(r"[\s>]", raw.lstrip("</"), maxsplit=1)[0]
+    name = re.split(r"[\s>.]", raw.lstrip("</"), maxsplit=1)[0]  # <c.red>, of WebVTT, ends in </c>
     return Mark(raw, role, name.lower())

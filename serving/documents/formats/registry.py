@@ -11,6 +11,7 @@ from serving.documents.formats import (
     office,
     plain_text,
     po,
+    subtitles,
     xliff,
     xlsx,
 )
@@ -48,7 +49,8 @@ FORMATS = {
     "pptx": Format(_OFFICE + office.PPTX_TYPE, _names_its_encoding(office.read_pptx)),
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
     "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
-    "srt": Format("application/x-subrip", plain_text.read_srt),
+    "srt": Format("application/x-subrip", subtitles.read_srt),
+    "vtt": Format("text/vtt", subtitles.read_vtt),
     "po": Format("text/x-gettext-translation", po.read, has_review=True),
     "pot": Format("text/x-gettext-translation", po.read, result="po", has_review=True),
     "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),

@@ -7,8 +7,8 @@ import polib
 import pytest
 from lxml import etree
 
-from serving.documents.formats.plain_text import CueLines
 from serving.documents.formats.po import forms_of
+from serving.documents.formats.subtitles import CueLines
 from tests.serving.documents.shouting import shouted_file
 
 
