@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr, unescape
 
 from lxml import etree
 
+from serving.documents.encoding import XML_DECLARATION, TextFile, read_text
 from serving.errors import RequestError
 
 _TOKEN = re.compile(
@@ -21,6 +23,8 @@ _TOKEN = re.compile(
 _ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _MARKUP = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
+_DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
+_DOCTYPE = re.compile(r"<!DOCTYPE\s(?:[^<>\[\]\"']|\"[^\"]*\"|'[^']*')*>")  # it has no entities
 _CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 
@@ -160,6 +164,22 @@ def parse_xml(data: bytes, name: str) -> etree._ElementTree:
         message = "must not have a document type: entities and external references are refused"
         raise RequestError("file", name, message)
     return tree
+
+
+def read_xml(path: Path) -> tuple[TextFile, XmlElement]:
+    """Return the text of an XML file, and its root element. Raises RequestError.
+
+    The file may name its document type, which is not loaded.
+    """
+    file = read_text(path, None, XML_DECLARATION).with_line_feeds()
+    text = without_doctype(file.text)
+    parse_xml(_DECLARATION.sub("", text).encode(), path.name)
+    return file, root_of(text)
+
+
+def without_doctype(text: str) -> str:
+    """Return XML with spaces in place of the name of its document type."""
+    return _DOCTYPE.sub(lambda found: " " * len(found.group()), text, count=1)
 
 
 def xml_bytes(tree: etree._ElementTree) -> bytes:

@@ -55,6 +55,7 @@ FORMATS = {
     "pot": Format("text/x-gettext-translation", po.read, result="po", has_review=True),
     "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
+    "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
 }
 
 

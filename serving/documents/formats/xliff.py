@@ -1,58 +1,31 @@
-"""Read and write XLIFF 1.2 and 2.0: sources without a translation get one. Everything else stays.
+"""Read and write XLIFF 1.2 and 2.x: sources without a translation get one. Everything else stays.
 
-Codes of 1.2 are `g`, `x`, `bx`, `ex`, `bpt`, `ept`, `ph` and `it`; of 2.0 `pc`, `sc`, `ec`, `ph`
-and `cp`. `mrk`, `sm` and `em` annotate the text within them.
+SDLXLIFF is XLIFF 1.2 in which Trados says more of each `mrk` of a source: whether it is locked, how
+far it is, and where its translation is from.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from serving.documents.encoding import XML_DECLARATION, TextFile, read_text
-from serving.documents.fragment import Document, Fragment, Review, lowest
-from serving.documents.spans import Edit, Mark, Role, Span, edited
-from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
-from serving.documents.xml import (
-    XmlElement,
-    cdata_of,
-    escape_text,
-    is_cdata,
-    parse_xml,
-    root_of,
-    text_within,
-    unescape_text,
-)
+from serving.documents.encoding import TextFile
+from serving.documents.formats.inline_codes import CodedText
+from serving.documents.fragment import Document, Review, lowest
+from serving.documents.spans import Edit, edited
+from serving.documents.xml import XmlElement, read_xml, text_within
 from serving.errors import RequestError
 
 # Units in these states are not translated yet.
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 _NEEDS_REVIEW = "attendant:needs-review"
 _ITS = {"xmlns:its": "http://www.w3.org/2005/11/its", "its:version": "2.0"}
-_DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
-
-
-class XliffText:
-    """A text to translate."""
-
-    def __init__(self, element: XmlElement, document: str) -> None:
-        inner = document[element.inner_start : element.inner_end]
-        self._is_cdata = is_cdata(inner)
-        if self._is_cdata:
-            pieces: Iterable[str | Mark] = message_pieces(unescape_text(inner))
-            self._span = Span(0, 0, [*pieces])
-        else:
-            pieces = _pieces([*_parts(element, document)], element, escape_text)
-            self._span = Span(0, 0, [*pieces], escape_text)
-        self.fragment: Fragment = self._span.fragment
-
-    def translated(self, translation: str) -> str:
-        """Return a translation as XML."""
-        text = self._span.translated(translation)
-        return cdata_of(text) if self._is_cdata else text
+# What a segment of Trados says after it was translated by a model.
+_FROM_A_MODEL: dict[str, str | None] = {"conf": "Draft", "origin": "mt"} | dict.fromkeys(
+    ("origin-system", "percent", "struct-match", "text-match")
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +38,7 @@ class _Unit:
 
     element: XmlElement
     source: XmlElement
-    texts: Mapping[XmlElement, XliffText]
+    texts: Mapping[XmlElement, CodedText]
 
 
 class XliffDocument:
@@ -87,15 +60,13 @@ class XliffDocument:
             inner = _inner_of_target(unit, made, self._file.text)
             score = lowest(islice(scores, len(made)))
             edits += _target_edits(unit, inner, language, self._file.text, self.review, score)
+            edits += _trados_edits(unit.element, made)
         self._file.write(edited(self._file.text, edits), target)
 
 
 def read(path: Path) -> Document:
     """Read an XLIFF file. Raises RequestError."""
-    parse_xml(path.read_bytes(), path.name)
-    file = read_text(path, None, XML_DECLARATION).with_line_feeds()
-    parse_xml(_DECLARATION.sub("", file.text).encode(), path.name)  # it may be in another encoding
-    root = root_of(file.text)
+    file, root = read_xml(path)
     if root.name != "xliff" or not root.attributes.get("version", "").startswith(("1.", "2.")):
         raise RequestError("file", path.name, "is not what its name says: no XLIFF 1 or 2")
     return XliffDocument(file, root)
@@ -113,7 +84,7 @@ def _units(root: XmlElement, document: str) -> Iterator[_Unit]:
             source, wanted = parted, _untranslated_marks(element, parted, document)
         else:
             wanted = [] if _is_translated(element, document) else [source]
-        found = {each: XliffText(each, document) for each in wanted}
+        found = {each: CodedText(each, document) for each in wanted}
         with_words = {each: text for each, text in found.items() if text.fragment.has_words}
         if with_words:
             yield _Unit(element, source, with_words)
@@ -147,10 +118,31 @@ def _marks(element: XmlElement) -> list[XmlElement]:
 
 
 def _untranslated_marks(unit: XmlElement, parted: XmlElement, document: str) -> list[XmlElement]:
-    if not _is_translated(unit, document):
-        return _marks(parted)
     done = _translated_marks(unit, document)
-    return [each for each in _marks(parted) if done and each.attributes.get("mid") not in done]
+    if not done and _is_translated(unit, document):
+        return []
+    kept = {*done, *_locked(unit)}
+    return [each for each in _marks(parted) if each.attributes.get("mid") not in kept]
+
+
+def _trados_segments(unit: XmlElement) -> dict[str, XmlElement]:
+    """Return what Trados says of the `mrk` of a unit, by their `mid`."""
+    definitions = (each for each in unit.children if each.name == "seg-defs")
+    segments = (each for definition in definitions for each in definition.children)
+    return {each.attributes.get("id", ""): each for each in segments if each.name == "seg"}
+
+
+def _locked(unit: XmlElement) -> set[str]:
+    segments = _trados_segments(unit).items()
+    return {mid for mid, each in segments if each.attributes.get("locked") == "true"}
+
+
+def _trados_edits(unit: XmlElement, made: Iterable[XmlElement]) -> Iterator[Edit]:
+    translated = {each.attributes.get("mid") for each in made}
+    for mid, segment in _trados_segments(unit).items():
+        if mid in translated:
+            changed = segment.with_attributes(_FROM_A_MODEL)
+            yield segment.start, segment.inner_start, changed
 
 
 def _translated_marks(unit: XmlElement, document: str) -> dict[str, str]:
@@ -170,10 +162,10 @@ def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str)
     source = unit.source
     if source in made:
         return made[source]
-    done = _translated_marks(unit.element, document)
+    done = dict.fromkeys(_locked(unit.element), "") | _translated_marks(unit.element, document)
     edits: list[Edit] = []
     for mark in _marks(source):
-        new = made.get(mark) or done.get(mark.attributes.get("mid", ""))
+        new = made.get(mark) or done.get(mark.attributes.get("mid", ""))  # "" of a locked one
         if new is not None:
             start = source.inner_start
             edits.append((mark.inner_start - start, mark.inner_end - start, new))
@@ -198,7 +190,7 @@ def _target_edits(
         changed = element.with_attributes({"state": "translated", "subState": sub_state})
         yield element.start, element.inner_start, changed
         inner = _with_confidence(unit, inner, confidence)
-    else:
+    elif not _trados_segments(element):
         is_good = review is not None and not review.needs_review(score)
         state = "translated" if is_good else "needs-review-translation"
         says = {"state": state, "state-qualifier": "mt-suggestion", **confidence}
@@ -254,96 +246,3 @@ def _root_edits(root: XmlElement, language: str, review: Review | None) -> Itera
         changes[root] = changes.get(root, {}) | _ITS
     for element, own in changes.items():
         yield element.start, element.inner_start, element.with_attributes({**own})
-
-
-_PAIRS = frozenset({"g", "mrk", "pc"})
-_ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), Role.OPENS) | dict.fromkeys(
-    ("ept", "ex", "ec", "em"), Role.CLOSES
-)
-# Angular has only `x` codes: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
-_NAMED_ROLE = re.compile(r"(START|CLOSE)_([A-Z_]+?)(?:_\d+)?\Z")
-_BLANK_LINES = re.compile(r"\A\s*\n\s*|(?<!\s)\s*\n\s*\Z")
-_WRAPPED = re.compile(r"(?<![ \t])[ \t]*\n[ \t]+")  # tries a run of spaces only once
-_ELEMENT = "element "  # begins the names of marks for tags of elements
-
-
-def _pieces(
-    parts: list[str | Mark], element: XmlElement, written: Callable[[str], str]
-) -> Iterator[str | Mark]:
-    """Yield text and marks; opening marks are closed within the same element."""
-    codes = [part for part in parts if isinstance(part, Mark)]
-    known = {*map(id, codes)}
-    text = "".join(CODE if isinstance(part, Mark) else part.replace(CODE, " ") for part in parts)
-    if element.inherited("xml:space") != "preserve":
-        text = _WRAPPED.sub(" ", _BLANK_LINES.sub("", text))
-    within: list[str] = [""]
-    for piece in message_pieces(text, codes=codes):
-        if isinstance(piece, str):
-            yield piece
-            continue
-        raw = piece.raw if id(piece) in known else written(piece.raw)
-        if piece.name.startswith(_ELEMENT):
-            yield piece
-            if piece.role is Role.OPENS:
-                within.append(piece.name)
-            else:
-                within.pop()
-        else:
-            yield replace(piece, raw=raw, name=f"{piece.name} in {within[-1]}")
-
-
-def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
-    """Yield the content of an element: unescaped text, and codes as they are."""
-    place = element.inner_start
-    for child in element.children:
-        if child.start < place:  # in protected content
-            continue
-        yield unescape_text(document[place : child.start])
-        protected_end = _protected_end(child, element)
-        place = protected_end or child.end
-        if protected_end:
-            raw = document[child.start : place]
-            yield word_mark(raw, text_within(raw).strip())
-        elif child.name in _PAIRS and not child.is_empty:
-            name = f"{_ELEMENT}{child.start}"
-            yield Mark(child.tag, Role.OPENS, name)
-            yield from _parts(child, document)
-            yield Mark(child.end_tag, Role.CLOSES, name)
-        else:
-            raw = document[child.start : place]
-            yield Mark(raw, *_role_of(child), shown=_placeholder(child, raw))
-    yield unescape_text(document[place : element.inner_end])
-
-
-def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
-    """Return the end of content that a child protects from translation; None if it does not."""
-    said = child.attributes
-    is_protected = said.get("translate") == "no" or said.get("its:translate") == "no"
-    if child.name == "sm" and is_protected:
-        ends = (each for each in parent.children if each.name == "em" and each.start > child.start)
-        return next((each.end for each in ends if _key(each) == _key(child)), None)
-    if child.name == "mrk" and (is_protected or said.get("mtype") == "protected"):
-        return child.end
-    return None
-
-
-def _role_of(code: XmlElement) -> tuple[Role, str]:
-    if code.name in _ROLES:
-        kind = "annotation" if code.name in ("sm", "em") else "code"
-        return _ROLES[code.name], f"{kind} {_key(code)}"
-    if code.name == "x" and (found := _NAMED_ROLE.match(code.attributes.get("id", ""))):
-        return Role.OPENS if found[1] == "START" else Role.CLOSES, found[2]
-    return Role.STANDS, ""
-
-
-def _placeholder(code: XmlElement, raw: str) -> str:
-    """Return the placeholder that a code declares; else an empty text."""
-    said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
-    shown = next((each.strip() for each in (text_within(raw), *said) if each.strip()), "")
-    return shown if is_placeholder(shown) else ""
-
-
-def _key(code: XmlElement) -> str | None:
-    """Return the key that both ends of a range share."""
-    said = code.attributes
-    return said.get("startRef") or said.get("rid") or said.get("id")

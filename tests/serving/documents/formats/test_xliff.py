@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2.0: targets are added, all else stays to the character."""
+"""XLIFF 1.2 and 2.x: targets are added, all else stays to the character."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +122,22 @@ def test_codes_of_2(tmp_path: Path, source: str, target: str) -> None:
 
     expected = text.replace(' subState="x:y"', ' state="translated"')
     assert written == expected.replace("</source>", f"</source><target>{target}</target>")
+
+
+def test_segments_of_2_1(tmp_path: Path) -> None:
+    unit = (
+        '<notes><note>a note</note></notes><originalData><data id="d">&lt;b></data></originalData>'
+        '<segment id="1"%s><source>a <sc id="1" dataRef="d" isolated="yes"/>dog <ph id="2" equiv='
+        '"%%s"/></source>%s</segment><ignorable><source> so </source></ignorable>'
+        '<segment id="2" state="final"><source>a cat</source><target>un chat</target></segment>'
+        '</unit><unit id="v" translate="no"><segment><source>kept</source></segment>'
+    )
+    text = HEAD_2.replace('version="2.0"', 'version="2.1"') + unit + TAIL_2
+
+    written = translate(tmp_path, text % (' state="initial"', "<target/>"))
+
+    target = '<target>A <sc id="1" dataRef="d" isolated="yes"/>DOG <ph id="2" equiv="%s"/></target>'
+    assert written == text % (' state="translated"', target)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +268,7 @@ def test_codes_that_a_translation_has_elsewhere(tmp_path: Path) -> None:
         "<a></b>",
         "<xliff version='1.2'>&nbsp;</xliff>",
         "<xliff version='1.2'>\x01</xliff>",
-        "<!DOCTYPE xliff><xliff version='1.2'/>",
+        "<!DOCTYPE xliff [<!ENTITY a 'b'>]><xliff version='1.2'/>",
         "<?xml version='1.0' encoding='no-such'?><xliff version='3.2'/>",
     ],
 )

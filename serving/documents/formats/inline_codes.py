@@ -1,0 +1,134 @@
+"""Read texts with the inline codes of XLIFF and TMX.
+
+Codes of XLIFF 1.2 are `g`, `x`, `bx`, `ex`, `bpt`, `ept`, `ph` and `it`; of 2.x `pc`, `sc`, `ec`,
+`ph` and `cp`; of TMX `bpt`, `ept`, `ph`, `it`, `ut` and `hi`. `mrk`, `sm` and `em` annotate the
+text within them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from serving.documents.fragment import Fragment
+from serving.documents.spans import Mark, Role, Span
+from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
+from serving.documents.xml import (
+    XmlElement,
+    cdata_of,
+    escape_text,
+    is_cdata,
+    text_within,
+    unescape_text,
+)
+
+_PAIRS = frozenset({"g", "hi", "mrk", "pc"})
+_ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), Role.OPENS) | dict.fromkeys(
+    ("ept", "ex", "ec", "em"), Role.CLOSES
+)
+# Angular has only `x` codes: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
+_NAMED_ROLE = re.compile(r"(START|CLOSE)_([A-Z_]+?)(?:_\d+)?\Z")
+_BLANK_LINES = re.compile(r"\A\s*\n\s*|(?<!\s)\s*\n\s*\Z")
+_WRAPPED = re.compile(r"(?<![ \t])[ \t]*\n[ \t]+")  # tries a run of spaces only once
+_ELEMENT = "element "  # begins the names of marks for tags of elements
+
+
+class CodedText:
+    """The content of an element: a text to translate, with inline codes."""
+
+    def __init__(self, element: XmlElement, document: str) -> None:
+        inner = document[element.inner_start : element.inner_end]
+        self._is_cdata = is_cdata(inner)
+        if self._is_cdata:
+            pieces: Iterable[str | Mark] = message_pieces(unescape_text(inner))
+            self._span = Span(0, 0, [*pieces])
+        else:
+            pieces = _pieces([*_parts(element, document)], element, escape_text)
+            self._span = Span(0, 0, [*pieces], escape_text)
+        self.fragment: Fragment = self._span.fragment
+
+    def translated(self, translation: str) -> str:
+        """Return a translation as XML."""
+        text = self._span.translated(translation)
+        return cdata_of(text) if self._is_cdata else text
+
+
+def _pieces(
+    parts: list[str | Mark], element: XmlElement, written: Callable[[str], str]
+) -> Iterator[str | Mark]:
+    """Yield text and marks; opening marks are closed within the same element."""
+    codes = [part for part in parts if isinstance(part, Mark)]
+    known = {*map(id, codes)}
+    text = "".join(CODE if isinstance(part, Mark) else part.replace(CODE, " ") for part in parts)
+    if element.inherited("xml:space") != "preserve":
+        text = _WRAPPED.sub(" ", _BLANK_LINES.sub("", text))
+    within: list[str] = [""]
+    for piece in message_pieces(text, codes=codes):
+        if isinstance(piece, str):
+            yield piece
+            continue
+        raw = piece.raw if id(piece) in known else written(piece.raw)
+        if piece.name.startswith(_ELEMENT):
+            yield piece
+            if piece.role is Role.OPENS:
+                within.append(piece.name)
+            else:
+                within.pop()
+        else:
+            yield replace(piece, raw=raw, name=f"{piece.name} in {within[-1]}")
+
+
+def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
+    """Yield the content of an element: unescaped text, and codes as they are."""
+    place = element.inner_start
+    for child in element.children:
+        if child.start < place:  # in protected content
+            continue
+        yield unescape_text(document[place : child.start])
+        protected_end = _protected_end(child, element)
+        place = protected_end or child.end
+        if protected_end:
+            raw = document[child.start : place]
+            yield word_mark(raw, text_within(raw).strip())
+        elif child.name in _PAIRS and not child.is_empty:
+            name = f"{_ELEMENT}{child.start}"
+            yield Mark(child.tag, Role.OPENS, name)
+            yield from _parts(child, document)
+            yield Mark(child.end_tag, Role.CLOSES, name)
+        else:
+            raw = document[child.start : place]
+            yield Mark(raw, *_role_of(child), shown=_placeholder(child, raw))
+    yield unescape_text(document[place : element.inner_end])
+
+
+def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
+    """Return the end of content that a child protects from translation; None if it does not."""
+    said = child.attributes
+    is_protected = said.get("translate") == "no" or said.get("its:translate") == "no"
+    if child.name == "sm" and is_protected:
+        ends = (each for each in parent.children if each.name == "em" and each.start > child.start)
+        return next((each.end for each in ends if _key(each) == _key(child)), None)
+    if child.name == "mrk" and (is_protected or said.get("mtype") == "protected"):
+        return child.end
+    return None
+
+
+def _role_of(code: XmlElement) -> tuple[Role, str]:
+    if code.name in _ROLES:
+        kind = "annotation" if code.name in ("sm", "em") else "code"
+        return _ROLES[code.name], f"{kind} {_key(code)}"
+    if code.name == "x" and (found := _NAMED_ROLE.match(code.attributes.get("id", ""))):
+        return Role.OPENS if found[1] == "START" else Role.CLOSES, found[2]
+    return Role.STANDS, ""
+
+
+def _placeholder(code: XmlElement, raw: str) -> str:
+    """Return the placeholder that a code declares; else an empty text."""
+    said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
+    shown = next((each.strip() for each in (text_within(raw), *said) if each.strip()), "")
+    return shown if is_placeholder(shown) else ""
+
+
+def _key(code: XmlElement) -> str | None:
+    """Return the key that both ends of a range share."""
+    said = code.attributes
+    return said.get("startRef") or said.get("rid") or said.get("id") or said.get("i")
