@@ -103,7 +103,8 @@ def translate(
       attendant translate --model nllb-200 --source en --target pt in.txt
 
     \b
-    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .srt .vtt .po .pot .xliff .sdlxliff):
+    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .srt .vtt .po .pot .xliff
+    .sdlxliff .tmx):
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """
@@ -220,7 +221,7 @@ async def translate_documents(
     card = ModelCard.from_manifest(open_manifest(model))
     source, target = languages_of(card, options["source"], options["target"])
     reading = tqdm(files, desc="reading", unit=" files", leave=False, disable=None)
-    documents = [read_document(path, path.name, source) for path in reading]
+    documents = [read_document(path, path.name, source, target) for path in reading]
     async with opened(model, config) as catalog:
         translator = await catalog.translator(card.name, "", "")
         total = sum(len(document.fragments) for document in documents)

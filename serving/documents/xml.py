@@ -112,6 +112,14 @@ def root_of(text: str) -> XmlElement:
     return root
 
 
+def blank_before(element: XmlElement, document: str) -> str:
+    """Return the white space before an element that begins a line."""
+    start = element.parent.inner_start if element.parent else 0
+    before = document[start : element.start]
+    blank = before[len(before.rstrip()) :]
+    return blank if "\n" in blank else ""
+
+
 def unescape_text(written: str) -> str:
     """Return the unescaped text of content without elements, or of an attribute."""
     if "<" not in written:

@@ -131,17 +131,17 @@ class Documents:
 
     @asynccontextmanager
     async def received(
-        self, file: BinaryIO, name: str, language: str | None = None
+        self, file: BinaryIO, name: str, source: str | None = None, target: str | None = None
     ) -> AsyncIterator[ReceivedDocument]:
         """Store a file. It is removed at the end of the block unless it was queued.
 
-        language: of its text, if it is known.
+        source, target: the languages of its text and of its translation, if they are known.
         Raises RequestError for a file that is no document, TooLarge, and DocumentsFull.
         """
         extension_of(name)
         document = ReceivedDocument(name)
         try:
-            document.texts = await asyncio.to_thread(self._store, document, file, language)
+            document.texts = await asyncio.to_thread(self._store, document, file, source, target)
             yield document
         finally:
             if not document.is_queued:
@@ -248,7 +248,8 @@ class Documents:
         data = job.data
         translator, translation_job = await self._translation_job(data, job.owner)
         source = self._source(job.id, data.name)
-        document = await asyncio.to_thread(read_document, source, data.name, data.source)
+        languages = data.source, data.target
+        document = await asyncio.to_thread(read_document, source, data.name, *languages)
         done = await self._database.run(table.results, job.id)
         left = {n: text for n, text in enumerate(document.fragments) if n not in done}
         work = translated(translator, translation_job, batches(left), f"document-{job.id}")
@@ -299,7 +300,7 @@ class Documents:
         return translator, job
 
     def _store(
-        self, document: ReceivedDocument, file: BinaryIO, language: str | None
+        self, document: ReceivedDocument, file: BinaryIO, source: str | None, target: str | None
     ) -> Sequence[str]:
         """Copy a file and return the texts of its fragments."""
         if self.folder.num_bytes() > self._limits.disk_mib * 2**20:
@@ -307,7 +308,7 @@ class Documents:
         name, path = document.name, self._source(document.id, document.name)
         self.folder.copy(file, path)
         try:
-            fragments = read_document(path, name, language).fragments
+            fragments = read_document(path, name, source, target).fragments
         except RequestError as error:  # the client knows the file by its own name
             raise error.with_value(name) if error.value == path.name else error from None
         texts = [unescape(_TAG.sub("", fragment)) for fragment in fragments]

@@ -26,7 +26,7 @@ from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
-from serving.language_detection import source_of
+from serving.language_detection import is_told, source_of
 from serving.pipelines.translation.job import MemoryUse
 from serving.usage import current_key
 
@@ -114,7 +114,8 @@ async def queued(
     """
     owner = current_key()
     name = Path(file.filename or "").name
-    async with services.documents.received(file.file, name, source) as document:
+    languages = source if is_told(source) else None, target
+    async with services.documents.received(file.file, name, *languages) as document:
         guess = await source_of(services, document.texts, source, target)
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.held(owner, document.num_characters):

@@ -12,6 +12,7 @@ from serving.documents.formats import (
     plain_text,
     po,
     subtitles,
+    tmx,
     xliff,
     xlsx,
 )
@@ -19,43 +20,51 @@ from serving.documents.fragment import Document
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
+Read = Callable[[Path, str | None, str | None], Document]
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of documents.
 
-    read: takes a path and the language of the text, if it is known; raises RequestError for a file
-    of another format. result: the extension of translations, if it differs. has_review: it reads a
-    `ReviewedDocument`.
+    read: takes a path and the languages of the text and of its translation, if they are known;
+    raises RequestError for a file of another format. result: the extension of translations, if it
+    differs. has_review: it reads a `ReviewedDocument`.
     """
 
     media_type: str
-    read: Callable[[Path, str | None], Document]
+    read: Read
     result: str | None = None
     has_review: bool = False
 
 
-def _names_its_encoding(read: Callable[[Path], Document]) -> Callable[[Path, str | None], Document]:
-    return lambda path, language: read(path)
+def _guesses_its_encoding(read: Callable[[Path, str | None], Document]) -> Read:
+    return lambda path, source, target: read(path, source)
+
+
+def _names_its_encoding(read: Callable[[Path], Document]) -> Read:
+    return lambda path, source, target: read(path)
 
 
 FORMATS = {
-    "txt": Format("text/plain", plain_text.read_txt),
-    "html": Format("text/html", html.read),
-    "htm": Format("text/html", html.read),
-    "md": Format("text/markdown", markdown.read),
+    "txt": Format("text/plain", _guesses_its_encoding(plain_text.read_txt)),
+    "html": Format("text/html", _guesses_its_encoding(html.read)),
+    "htm": Format("text/html", _guesses_its_encoding(html.read)),
+    "md": Format("text/markdown", _guesses_its_encoding(markdown.read)),
     "docx": Format(_OFFICE + office.DOCX_TYPE, _names_its_encoding(office.read_docx)),
     "pptx": Format(_OFFICE + office.PPTX_TYPE, _names_its_encoding(office.read_pptx)),
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
     "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
-    "srt": Format("application/x-subrip", subtitles.read_srt),
-    "vtt": Format("text/vtt", subtitles.read_vtt),
-    "po": Format("text/x-gettext-translation", po.read, has_review=True),
-    "pot": Format("text/x-gettext-translation", po.read, result="po", has_review=True),
+    "srt": Format("application/x-subrip", _guesses_its_encoding(subtitles.read_srt)),
+    "vtt": Format("text/vtt", _guesses_its_encoding(subtitles.read_vtt)),
+    "po": Format("text/x-gettext-translation", _guesses_its_encoding(po.read), has_review=True),
+    "pot": Format(
+        "text/x-gettext-translation", _guesses_its_encoding(po.read), result="po", has_review=True
+    ),
     "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
+    "tmx": Format("application/x-tmx+xml", tmx.read),
 }
 
 
@@ -89,9 +98,11 @@ def result_name(name: str) -> str:
     return name[: -len(extension)] + result
 
 
-def read_document(path: Path, name: str, language: str | None = None) -> Document:
+def read_document(
+    path: Path, name: str, source: str | None = None, target: str | None = None
+) -> Document:
     """Read a file in the format of its name. Raises RequestError.
 
-    language: of the text, if it is known.
+    source, target: the languages of the text and of its translation, if they are known.
     """
-    return FORMATS[extension_of(name)].read(path, language)
+    return FORMATS[extension_of(name)].read(path, source, target)

@@ -15,7 +15,7 @@ from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document, Review, lowest
 from serving.documents.spans import Edit, edited
-from serving.documents.xml import XmlElement, read_xml, text_within
+from serving.documents.xml import XmlElement, blank_before, read_xml, text_within
 from serving.errors import RequestError
 
 # Units in these states are not translated yet.
@@ -207,7 +207,7 @@ def _target_edits(
         [f"<{name}", *(f" {key}={quoteattr(value or '')}" for key, value in says.items())]
     )
     place = unit.source.end
-    yield place, place, f"{_indent(unit, document)}{tag}>{inner}</{name}>"
+    yield place, place, f"{blank_before(unit.source, document)}{tag}>{inner}</{name}>"
 
 
 def _confidence(review: Review | None, score: float | None) -> dict[str, str]:
@@ -227,13 +227,6 @@ def _with_confidence(unit: _Unit, inner: str, confidence: Mapping[str, str]) -> 
     said = {"id": f"quality-{unit.element.start}", "type": "its:any", **confidence}
     written = "".join(f" {name}={quoteattr(value)}" for name, value in said.items())
     return f"<{unit.source.prefix}mrk{written}>{inner}</{unit.source.prefix}mrk>"
-
-
-def _indent(unit: _Unit, document: str) -> str:
-    """Return the white space before a source that begins a line."""
-    before = document[unit.element.start : unit.source.start]
-    blank = before[len(before.rstrip()) :]
-    return blank if "\n" in blank else ""
 
 
 def _root_edits(root: XmlElement, language: str, review: Review | None) -> Iterator[Edit]:
