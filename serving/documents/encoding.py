@@ -70,18 +70,20 @@ class TextFile:
         return replace(self, text=self.text.replace("\r\n", "\n"), line_end="\r\n")
 
     def write(self, text: str, target: Path) -> None:
-        """Write a text in the same encoding. If that has not all characters, write and declare
+        target.write_bytes(self.encoded(text))
+
+    def encoded(self, text: str) -> bytes:
+        """Return a text in the same encoding. If that has not all characters, use and declare
         UTF-8.
         """
         text = text.replace("\n", self.line_end)
         try:
             data = text.encode(self.encoding)
         except UnicodeEncodeError:
-            target.write_bytes(_redeclared(text, self.declaration).encode())
-            return
+            return _redeclared(text, self.declaration).encode()
         if self.encoding == "utf-8":
             data = _redeclared(text, self.declaration).encode()
-        target.write_bytes(self.mark + data)
+        return self.mark + data
 
 
 def read_text(
@@ -92,19 +94,28 @@ def read_text(
     language: of the text, if it is known. declaration: matches where the text names its encoding,
     in the group `charset` or `xml`.
     """
-    data = path.read_bytes()
+    return decoded(path.read_bytes(), path.name, language, declaration)
+
+
+def decoded(
+    data: bytes,
+    name: str,
+    language: str | None = None,
+    declaration: re.Pattern[str] | None = None,
+) -> TextFile:
+    """Return the text of a file as `read_text` does. name: of the file, for errors."""
     mark, encoding = _by_mark(data)
     data = data.removeprefix(mark)
     encoding = encoding or _declared(data, declaration) or _guessed(data, language)
     if encoding is None:
-        raise RequestError("file", path.name, "is not text in any encoding known here")
+        raise RequestError("file", name, "is not text in any encoding known here")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
         message = f"is not text in {encoding}: {error.reason}"
-        raise RequestError("file", path.name, message) from None
+        raise RequestError("file", name, message) from None
     if "\0" in text:
-        raise RequestError("file", path.name, "is not text: it has NUL characters")
+        raise RequestError("file", name, "is not text: it has NUL characters")
     return TextFile(text, encoding, mark=mark, declaration=declaration)
 
 

@@ -181,11 +181,15 @@ class LayeredDocument:
         ]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
+        target.write_bytes(self.written(translations, language))
+
+    def written(self, translations: Sequence[str], language: str) -> bytes:
+        """Return the content of the file with translations."""
         text, waiting = self._file.text, iter(translations)
         for layer in self._layers:
             spans = _with_words(layer(text))
             text = replaced(text, spans, [*islice(waiting, len(spans))])
-        self._file.write(self._in_language(text, language), target)
+        return self._file.encoded(self._in_language(text, language))
 
 
 def _with_words(spans: Iterable[Span]) -> list[Span]:

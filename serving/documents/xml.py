@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr, unescape
 
 from lxml import etree
 
-from serving.documents.encoding import XML_DECLARATION, TextFile, read_text
+from serving.documents.encoding import XML_DECLARATION, TextFile, decoded
 from serving.errors import RequestError
 
 _TOKEN = re.compile(
@@ -174,18 +173,18 @@ def parse_xml(data: bytes, name: str) -> etree._ElementTree:
     return tree
 
 
-def read_xml(path: Path) -> tuple[TextFile, XmlElement]:
-    """Return the text of an XML file, and its root element. Raises RequestError.
+def read_xml(data: bytes, name: str) -> tuple[TextFile, XmlElement]:
+    """Return the text of an XML file, and its root element. Raises RequestError with its name.
 
     The file may name its document type, which is not loaded.
     """
-    file = read_text(path, None, XML_DECLARATION).with_line_feeds()
-    text = without_doctype(file.text)
-    parse_xml(_DECLARATION.sub("", text).encode(), path.name)
+    file = decoded(data, name, declaration=XML_DECLARATION).with_line_feeds()
+    text = _without_doctype(file.text)
+    parse_xml(_DECLARATION.sub("", text).encode(), name)
     return file, root_of(text)
 
 
-def without_doctype(text: str) -> str:
+def _without_doctype(text: str) -> str:
     """Return XML with spaces in place of the name of its document type."""
     return _DOCTYPE.sub(lambda found: " " * len(found.group()), text, count=1)
 

@@ -11,7 +11,7 @@ from functools import partial
 from html import escape, unescape
 from pathlib import Path
 
-from serving.documents.encoding import HTML_DECLARATION, read_text
+from serving.documents.encoding import HTML_DECLARATION, TextFile, read_text
 from serving.documents.formats.html_tokens import INLINE, VOID, Kind, Page, State, Token, names
 from serving.documents.fragment import ZERO_WIDTH_SPACE, Document
 from serving.documents.spans import SHIFT_TAGS, LayeredDocument, Mark, Role, Span
@@ -47,7 +47,10 @@ _REFERENCE = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z]\w*);")
 
 def read(path: Path, language: str | None = None) -> Document:
     """Read an HTML page. Raises RequestError."""
-    file = read_text(path, language, HTML_DECLARATION)
+    return page_of(read_text(path, language, HTML_DECLARATION))
+
+
+def page_of(file: TextFile) -> LayeredDocument:
     layers = (partial(attribute_spans, file.encoding), partial(text_spans, file.encoding))
     return LayeredDocument(file, layers, _in_language)
 

@@ -18,13 +18,14 @@ from serving.documents.formats.office import (
     Paragraph,
     is_remote,
     read_parts,
+    refuse_macros,
 )
 from serving.documents.formats.ranges import find_ranges
 from serving.documents.fragment import Document, Fragment, fragment_of
 from serving.documents.xml import parse_xml
 from serving.errors import RequestError
 
-_MEDIA_TYPE = b"application/vnd.oasis.opendocument.text"
+MEDIA_TYPE = "application/vnd.oasis.opendocument.text"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -79,8 +80,8 @@ _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plu
 def read(path: Path) -> Document:
     """Read a text document. Raises RequestError."""
     package = Package(path)
-    if "mimetype" not in package.names or package.read("mimetype").strip() != _MEDIA_TYPE:
-        raise RequestError("file", path.name, "is not what its name says: no OpenDocument text")
+    refuse_macros(package)
+    package.check_mimetype(MEDIA_TYPE, "OpenDocument text")
     parts = [name for name in _PARTS if name in package.names]
     for name in parts:
         _check_links(parse_xml(package.read(name), name).getroot(), name)

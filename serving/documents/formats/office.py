@@ -59,6 +59,7 @@ _PPTX_GRAMMAR = Grammar(
     marks_space=False,
 )
 _CONTENT_TYPES = "[Content_Types].xml"
+_MIMETYPE = "mimetype"
 _HARMLESS_LINKS = ("hyperlink", "video", "audio", "media")
 MAX_ENTRIES = 10_000
 MAX_UNPACKED_BYTES = 256 * 2**20
@@ -166,6 +167,7 @@ def open_package(path: Path, main_type: str) -> "tuple[Package, Mapping[str, str
     for references that a reader would load from other machines.
     """
     package = Package(path)
+    refuse_macros(package)
     types = _content_types(package)
     if any("macroEnabled" in each for each in types.values()):
         raise RequestError("file", path.name, "has macros; documents with macros are refused")
@@ -176,6 +178,12 @@ def open_package(path: Path, main_type: str) -> "tuple[Package, Mapping[str, str
         if name.endswith(".rels"):
             _check_links(parse_xml(package.read(name), name).getroot(), name)
     return package, types
+
+
+def refuse_macros(package: "Package") -> None:
+    for name in package.names:
+        if _MACROS.search(name):
+            raise RequestError("file", name, "is a macro; documents with macros are refused")
 
 
 def parts_of(types: Mapping[str, str], *ends: str) -> list[str]:
@@ -217,7 +225,7 @@ class Package:
     """A checked ZIP archive, written with some of its parts replaced and all others as they are.
 
     An archive is refused before any part is read if it would unpack to more than the limits above,
-    is damaged, or has encrypted entries, macros or names that leave the archive.
+    is damaged, or has encrypted entries or names that leave the archive.
     """
 
     def __init__(self, path: Path) -> None:
@@ -235,6 +243,11 @@ class Package:
     def names(self) -> list[str]:
         return list(self._entries)
 
+    def check_mimetype(self, media_type: str, meant: str) -> None:
+        """Raise RequestError unless the archive says that it is of this type."""
+        if _MIMETYPE not in self._entries or self.read(_MIMETYPE).strip() != media_type.encode():
+            raise RequestError("file", self._path.name, f"is not what its name says: no {meant}")
+
     def read(self, name: str) -> bytes:
         if name not in self._entries:
             message = f"is damaged, or not what its name says: {name} is missing in it"
@@ -243,11 +256,16 @@ class Package:
             return archive.read(name)
 
     def write(self, target: Path, changed: Mapping[str, bytes]) -> None:
-        """Write all parts in their order, with new content for the changed ones."""
+        """Write all parts in their order, with new content for the changed ones.
+
+        A `mimetype` is the first and not compressed, as OpenDocument, EPUB and IDML demand.
+        """
+        entries = sorted(self._entries.values(), key=lambda entry: entry.filename != _MIMETYPE)
         with zipfile.ZipFile(self._path) as source, zipfile.ZipFile(target, "w") as result:
-            for entry in self._entries.values():
+            for entry in entries:
                 own = zipfile.ZipInfo(entry.filename, entry.date_time)
-                own.compress_type = entry.compress_type
+                is_packed = entry.filename != _MIMETYPE
+                own.compress_type = entry.compress_type if is_packed else zipfile.ZIP_STORED
                 own.external_attr = entry.external_attr
                 if entry.filename in changed:
                     result.writestr(own, changed[entry.filename])
@@ -286,8 +304,6 @@ def _check_name(name: str, names: Counter[str]) -> None:
         raise RequestError("file", name, "leads out of the archive")
     if names[name] > 1:
         raise RequestError("file", name, "is in the archive more than once")
-    if _MACROS.search(name):
-        raise RequestError("file", name, "is a macro; documents with macros are refused")
 
 
 def _check_content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from serving.documents.formats import (
+    epub,
     html,
     markdown,
     odt,
@@ -54,7 +55,7 @@ FORMATS = {
     "docx": Format(_OFFICE + office.DOCX_TYPE, _names_its_encoding(office.read_docx)),
     "pptx": Format(_OFFICE + office.PPTX_TYPE, _names_its_encoding(office.read_pptx)),
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
-    "odt": Format("application/vnd.oasis.opendocument.text", _names_its_encoding(odt.read)),
+    "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read)),
     "srt": Format("application/x-subrip", _guesses_its_encoding(subtitles.read_srt)),
     "vtt": Format("text/vtt", _guesses_its_encoding(subtitles.read_vtt)),
     "po": Format("text/x-gettext-translation", _guesses_its_encoding(po.read), has_review=True),
@@ -64,6 +65,7 @@ FORMATS = {
     "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
+    "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read)),
     "tmx": Format("application/x-tmx+xml", tmx.read),
 }
 
@@ -87,7 +89,7 @@ def check_review(name: str, threshold: float) -> None:
 
 def is_packed(name: str) -> bool:
     """Return whether a file of this name is a document that is not text: an archive."""
-    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt")
+    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt", ".epub")
 
 
 def result_name(name: str) -> str:

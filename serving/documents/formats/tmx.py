@@ -53,7 +53,7 @@ def read(path: Path, source: str | None = None, target: str | None = None) -> Do
     source, target: languages. Without a source it is what the file says; without a target only
     units in one language have fragments.
     """
-    file, root = read_xml(path)
+    file, root = read_xml(path.read_bytes(), path.name)
     if root.name != "tmx" or root.child("body") is None:
         raise RequestError("file", path.name, "is not what its name says: no TMX")
     return TmxDocument(file, [*_units(root, source, target, file.text)])

@@ -66,7 +66,7 @@ class XliffDocument:
 
 def read(path: Path) -> Document:
     """Read an XLIFF file. Raises RequestError."""
-    file, root = read_xml(path)
+    file, root = read_xml(path.read_bytes(), path.name)
     if root.name != "xliff" or not root.attributes.get("version", "").startswith(("1.", "2.")):
         raise RequestError("file", path.name, "is not what its name says: no XLIFF 1 or 2")
     return XliffDocument(file, root)
