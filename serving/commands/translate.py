@@ -103,8 +103,8 @@ def translate(
       attendant translate --model nllb-200 --source en --target pt in.txt
 
     \b
-    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .epub .srt .vtt .po .pot
-    .xliff .sdlxliff .tmx):
+    Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .epub .idml .srt .vtt .po
+    .pot .xliff .sdlxliff .tmx):
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """

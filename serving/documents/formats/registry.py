@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from serving.documents.formats import (
     epub,
     html,
+    idml,
     markdown,
     odt,
     office,
@@ -66,6 +67,7 @@ FORMATS = {
     "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
     "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
     "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read)),
+    "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read)),
     "tmx": Format("application/x-tmx+xml", tmx.read),
 }
 
@@ -89,7 +91,7 @@ def check_review(name: str, threshold: float) -> None:
 
 def is_packed(name: str) -> bool:
     """Return whether a file of this name is a document that is not text: an archive."""
-    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt", ".epub")
+    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt", ".epub", ".idml")
 
 
 def result_name(name: str) -> str:

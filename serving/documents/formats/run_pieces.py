@@ -19,8 +19,11 @@ from serving.documents.formats.ranges import (
 from serving.documents.fragment import NO_BREAK_HYPHEN, SOFT_HYPHEN
 
 Element = etree._Element
-# Invisible properties: the language, and marks of spell checking.
-_UNSEEN_ATTRIBUTES = ("lang", "altLang", "dirty", "err", "smtClean", "noProof")
+# Invisible properties: the language, marks of spell checking, and distances between letters.
+_UNSEEN_ATTRIBUTES = (
+    *("lang", "altLang", "dirty", "err", "smtClean", "noProof"),
+    *("AppliedLanguage", "KerningValue", "Tracking"),
+)
 _UNSEEN_ELEMENTS = ("lang", "noProof")
 _TABS = re.compile("(\t+)")
 _DEEPEST_RANGE = 20
@@ -37,6 +40,7 @@ class Grammar:
     dropped: are generated again by programs.
     characters: elements that mean a character within a word.
     marks_space: text needs `xml:space` to keep spaces at its ends.
+    has_attributes: properties are attributes of a run, too; they are kept as a run without text.
     """
 
     leading: frozenset[str]
@@ -50,6 +54,7 @@ class Grammar:
     dropped: frozenset[str] = frozenset()
     characters: Mapping[str, str] = field(default_factory=dict)
     marks_space: bool = True
+    has_attributes: bool = False
     run: str = "r"
     properties: str = "rPr"
     text: str = "t"
@@ -60,6 +65,20 @@ class Grammar:
         if name is None:
             return container
         return next((each for each in container if local_name(each) == name), None)
+
+    def properties_of(self, run: Element) -> Element | None:
+        own = next((each for each in run if local_name(each) == self.properties), None)
+        return shell_of(run, own) if self.has_attributes else own
+
+
+def shell_of(element: Element, child: Element | None) -> Element:
+    """Return a copy of an element with a copy of one of its children alone."""
+    shell = etree.Element(element.tag)
+    for name, value in element.items():
+        shell.set(name, value)
+    if child is not None:
+        shell.append(deepcopy(child))
+    return shell
 
 
 WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
@@ -178,7 +197,7 @@ class PieceReader:
     def _piece(self, leaf: Leaf, depth: int) -> Iterator[Piece]:
         grammar, name = self._grammar, leaf.name
         if leaf.run is not None and name in {grammar.text, *grammar.characters}:
-            properties = _properties(leaf.run, grammar)
+            properties = grammar.properties_of(leaf.run)
             text = grammar.characters.get(name) or leaf.element.text or ""
             yield from _with_tabs(text, _look(properties), properties)
         elif (inside := self._inside(leaf)) is not None:
@@ -231,10 +250,6 @@ def _with_tabs(text: str, look: str, properties: Element | None) -> Iterator[Pie
 def _instruction(element: Element) -> str:
     values = (value for name, value in element.attrib.items() if str(name).endswith("}instr"))
     return str(next(values, ""))
-
-
-def _properties(run: Element, grammar: Grammar) -> Element | None:
-    return next((each for each in run if local_name(each) == grammar.properties), None)
 
 
 def _look(properties: Element | None) -> str:

@@ -37,7 +37,8 @@ class RunParagraph:
 
     def __init__(self, element: Element, grammar: Grammar, fields: Fields = NO_FIELDS) -> None:
         self._element, self._grammar = element, grammar
-        self._namespace = f"{{{etree.QName(element).namespace}}}"
+        namespace = etree.QName(element).namespace
+        self._namespace = f"{{{namespace}}}" if namespace else ""
         pieces = PieceReader(grammar, fields).pieces(element)
         self._base = _commonest(pieces)
         self._codes: dict[int, Piece] = {}
@@ -134,10 +135,12 @@ class RunParagraph:
         return inside
 
     def _run_like(self, place: Element, run: Element) -> Element:
-        properties = next((e for e in run if local_name(e) == self._grammar.properties), None)
-        return self._new_run(place, properties)
+        return self._new_run(place, self._grammar.properties_of(run))
 
     def _new_run(self, place: Element, properties: Element | None) -> Element:
+        if properties is not None and self._grammar.has_attributes:
+            place.append(run := deepcopy(properties))
+            return run
         run = etree.SubElement(place, self._namespace + self._grammar.run)
         if properties is not None:
             run.append(deepcopy(properties))
@@ -159,6 +162,8 @@ def _shift(properties: Element | None) -> Shift | None:
     for child in properties:
         if local_name(child) == "vertAlign":
             return next((_SHIFTS[v] for v in map(str, child.attrib.values()) if v in _SHIFTS), None)
+    if position := properties.get("Position"):
+        return _SHIFTS.get(position.lower())
     baseline = str(properties.get("baseline", "0"))
     if baseline.startswith("-"):
         return Shift.SUBSCRIPT
