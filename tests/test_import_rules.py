@@ -57,6 +57,7 @@ ONLY_IN = {
     "uvicorn": ("serving.deployments.patches",),
     "jinja2": ("serving.text.chat_renderer",),
     "mcp": ("serving.commands.mcp_server",),
+    "pdfminer": ("serving.documents.formats.pdf_reader",),
     "llguidance": ("serving.text.grammar_compiler", "serving.text.grammars"),
     "opentelemetry": ("serving.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),

@@ -104,7 +104,7 @@ def translate(
 
     \b
     Documents keep their layout (.txt .html .md .docx .pptx .xlsx .odt .epub .idml .srt .vtt .po
-    .pot .xliff .sdlxliff .tmx):
+    .pot .xliff .sdlxliff .tmx); of a .pdf the text is translated, to a .txt:
       attendant translate document.docx -o out.docx --model build/bundles/transformer-en-fr-int8
       attendant translate *.docx *.srt -o translated/ --model build/bundles/transformer-en-fr-int8
     """

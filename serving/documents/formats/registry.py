@@ -11,6 +11,7 @@ from serving.documents.formats import (
     markdown,
     odt,
     office,
+    pdf,
     plain_text,
     po,
     subtitles,
@@ -68,8 +69,12 @@ FORMATS = {
     "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
     "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read)),
     "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read)),
+    "pdf": Format("application/pdf", _guesses_its_encoding(pdf.read), result="txt"),
     "tmx": Format("application/x-tmx+xml", tmx.read),
 }
+
+
+_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
 def extension_of(name: str) -> str:
@@ -90,8 +95,8 @@ def check_review(name: str, threshold: float) -> None:
 
 
 def is_packed(name: str) -> bool:
-    """Return whether a file of this name is a document that is not text: an archive."""
-    return PurePath(name).suffix.lower() in (".docx", ".pptx", ".xlsx", ".odt", ".epub", ".idml")
+    """Return whether a file of this name is a document that is not text."""
+    return PurePath(name).suffix.lower().removeprefix(".") in _PACKED
 
 
 def result_name(name: str) -> str:

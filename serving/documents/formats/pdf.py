@@ -1,0 +1,30 @@
+"""Read the text of a .pdf. Its translation is plain text: a PDF keeps no paragraphs to write in."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from serving.documents.encoding import TextFile
+from serving.documents.formats.plain_text import document_of
+from serving.documents.fragment import Document
+from serving.errors import RequestError
+
+_PROGRAM = Path(__file__).with_name("pdf_reader.py")
+
+
+def read(path: Path, language: str | None = None) -> Document:
+    """Read the paragraphs of a PDF. Raises RequestError, also for one without text."""
+    process = subprocess.run(
+        [sys.executable, "-P", str(_PROGRAM), str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=False,
+    )
+    killed = {"error": "takes too much time or memory to read"}
+    answer = json.loads(process.stdout) if process.returncode == 0 else killed
+    if "error" in answer:
+        raise RequestError("file", path.name, answer["error"])
+    return document_of(TextFile(answer["text"], "utf-8"), language)
