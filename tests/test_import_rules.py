@@ -84,6 +84,7 @@ RANK = {
     "language_detection": 6,
     "glossaries": 6,
     "translation_memory": 6,
+    "glossary_entries": 5,
     "metrics": 6,
     "tracing": 6,
     "engine_metrics": 7,

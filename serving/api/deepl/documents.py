@@ -36,7 +36,7 @@ from serving.api.http.uploads import (
 )
 from serving.documents.formats.registry import extension_of, result_name
 from serving.errors import RequestError
-from serving.glossaries import Pair
+from serving.glossary_entries import Pair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
 from serving.jobs.table import State
 from serving.usage import current_key

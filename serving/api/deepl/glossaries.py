@@ -27,12 +27,11 @@ from serving.api.http.endpoint import Routes, query_parameters
 from serving.api.http.openapi import described_body, described_text
 from serving.api.http.services import Services
 from serving.errors import GlossaryNotFound, RequestError, WrongMediaType
-from serving.glossaries import (
+from serving.glossaries import Dictionary, Glossary
+from serving.glossary_entries import (
     MAX_BYTES,
-    Dictionary,
     Entries,
     EntriesFormat,
-    Glossary,
     Pair,
     as_tsv,
     parse_entries,
@@ -64,7 +63,7 @@ Result = TypeVar("Result")
 
 
 class DictionaryFields(BaseModel):
-    """The entries of one pair of languages. entries: TSV or CSV, as the format says."""
+    """The entries of one pair of languages. entries: TSV, CSV or TBX, as the format says."""
 
     model_config = ConfigDict(extra="forbid")
 

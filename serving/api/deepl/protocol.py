@@ -11,7 +11,7 @@ from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import Protocol, message_of
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
-from serving.glossaries import Pair
+from serving.glossary_entries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import UNDETERMINED, language_name, matching, primary_language

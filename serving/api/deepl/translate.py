@@ -17,7 +17,7 @@ from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, mem
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.glossaries import Pair
+from serving.glossary_entries import Pair
 from serving.language_detection import Chosen, chosen_translator
 from serving.parameters import NUM_BEAMS
 from serving.pipelines.cards import ModelCard

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import serving.storage
-from serving.glossaries import GlossaryStore, Pair
+from serving.glossaries import GlossaryStore
+from serving.glossary_entries import Pair
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports

@@ -139,6 +139,18 @@ async def test_csv_with_quotes_and_languages(own: World) -> None:
     assert found.text == 'first\tpremier\nsource"Entry\ttarget,Entry'
 
 
+async def test_a_term_base(own: World) -> None:
+    terms = "".join(
+        f"<langSec xml:lang='{language}'><termSec><term>{term}</term></termSec></langSec>"
+        for language, term in (("en", "dog"), ("fr", "chien"))
+    )
+    tbx = f"<tbx><text><body><conceptEntry>{terms}</conceptEntry></body></text></tbx>"
+    dictionary = {**PAIR, "entries": tbx, "entries_format": "tbx"}
+    identity = await made(own, "/v3/glossaries", dictionaries=[dictionary])
+
+    assert await entries(own, f"/v3/glossaries/{identity}") == "dog\tchien"
+
+
 @pytest.mark.parametrize(
     ("entries_format", "text"), [("tsv", "\ufeffdog\tchien"), ("csv", '\ufeff"dog","chien"')]
 )
