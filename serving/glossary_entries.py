@@ -213,19 +213,20 @@ def _tbx_terms(concept: etree._Element) -> Iterator[_Term]:
 def _tbx_term(section: etree._Element, language: str) -> _Term:
     text, rank = "", _Rank.ADMITTED
     for each in section.iter(etree.Element):
-        content = " ".join("".join(map(str, each.itertext())).split())
-        if _local_name(each) == "term":
-            text = content
-        elif _STATUSES & {_local_name(each), each.get("type", "")}:
-            rank = _rank_of(content)
+        name = _local_name(each)
+        if name == "term":
+            text = " ".join("".join(map(str, each.itertext())).split())
+        elif name in _STATUSES or each.get("type") in _STATUSES:
+            rank = _rank_of(each.text or "")
     return _Term(language, text, rank)
 
 
 def _rank_of(status: str) -> _Rank:
+    status = status.strip()
     if status.startswith("preferred"):
         return _Rank.PREFERRED
     return _Rank.FORBIDDEN if status.startswith(_FORBIDDEN) else _Rank.ADMITTED
 
 
 def _local_name(element: etree._Element) -> str:
-    return etree.QName(element).localname
+    return str(element.tag).rpartition("}")[2]
