@@ -30,9 +30,7 @@ def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = next((code for cls, code in _CODES_OF if isinstance(error, cls)), _CODES.get(status))
     param = error.field if isinstance(error, RequestError) else None
-    return {
-        "error": {"message": message_of(error), "type": kind, "param": param, "code": code},
-    }
+    return {"error": {"message": message_of(error), "type": kind, "param": param, "code": code}}
 
 
 class OpenAIErrorBody(TypedDict):
