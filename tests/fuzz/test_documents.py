@@ -12,15 +12,9 @@ from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
 from serving.glossary_entries import EntriesFormat, Pair, parse_entries
 from tests.fuzz.inputs import damaged, fuzz
-from tests.serving.documents.formats import (
-    test_epub,
-    test_idml,
-    test_pdf,
-    test_sdlxliff,
-    test_tmx,
-    test_webvtt,
-)
-from tests.serving.documents.formats.test_office import make_docx, make_odt, make_xlsx
+from tests.serving.documents.formats import test_pdf, test_sdlxliff, test_tmx, test_webvtt
+from tests.serving.documents.packages import test_epub, test_idml
+from tests.serving.documents.packages.test_office import make_docx, make_odt, make_xlsx
 from tests.serving.documents.shouting import shouted
 from tests.serving.test_glossary_entries import MARTIF
 

@@ -4,22 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from serving.documents.formats import (
-    epub,
-    html,
-    idml,
-    markdown,
-    odt,
-    office,
-    pdf,
-    plain_text,
-    po,
-    subtitles,
-    tmx,
-    xliff,
-    xlsx,
-)
+from serving.documents.formats import html, markdown, pdf, plain_text, po, subtitles, tmx, xliff
 from serving.documents.fragment import Document
+from serving.documents.packages import epub, idml, odt, office, xlsx
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."

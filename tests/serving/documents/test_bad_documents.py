@@ -9,10 +9,10 @@ from pathlib import Path
 import docx
 import pytest
 
-from serving.documents.formats import office
 from serving.documents.formats.registry import FORMATS, read_document
+from serving.documents.packages import office
 from serving.errors import RequestError, TooLarge
-from tests.serving.documents.formats.test_office import make_docx, make_odt, make_xlsx, parts
+from tests.serving.documents.packages.test_office import make_docx, make_odt, make_xlsx, parts
 
 ENTITY = b'<!DOCTYPE a [<!ENTITY b "boom"><!ENTITY c SYSTEM "file:///etc/passwd">]>'
 BOMB = (

@@ -12,8 +12,9 @@ from copy import deepcopy
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
-from serving.documents.formats.ranges import NO_FIELDS, Fields, local_name
-from serving.documents.formats.run_pieces import (
+from serving.documents.fragment import Fragment, fragment_of
+from serving.documents.packages.ranges import NO_FIELDS, Fields, local_name
+from serving.documents.packages.run_pieces import (
     Container,
     Grammar,
     Leaf,
@@ -25,7 +26,6 @@ from serving.documents.formats.run_pieces import (
     Text,
     texts_in,
 )
-from serving.documents.fragment import Fragment, fragment_of
 from serving.documents.xml import set_text
 
 Element = etree._Element

@@ -12,7 +12,8 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single
-from serving.documents.formats.office import (
+from serving.documents.fragment import Document, Fragment, fragment_of
+from serving.documents.packages.office import (
     OfficeDocument,
     Package,
     Paragraph,
@@ -20,8 +21,7 @@ from serving.documents.formats.office import (
     read_parts,
     refuse_macros,
 )
-from serving.documents.formats.ranges import find_ranges
-from serving.documents.fragment import Document, Fragment, fragment_of
+from serving.documents.packages.ranges import find_ranges
 from serving.documents.xml import parse_xml
 from serving.errors import RequestError
 

@@ -15,7 +15,8 @@ from posixpath import dirname, join, normpath
 
 from lxml import etree
 
-from serving.documents.formats.office import (
+from serving.documents.fragment import Document, Fragment
+from serving.documents.packages.office import (
     OfficeDocument,
     Package,
     Paragraph,
@@ -25,9 +26,8 @@ from serving.documents.formats.office import (
     read_parts,
     with_words,
 )
-from serving.documents.formats.run_pieces import Grammar
-from serving.documents.formats.runs import RunParagraph
-from serving.documents.fragment import Document, Fragment
+from serving.documents.packages.run_pieces import Grammar
+from serving.documents.packages.runs import RunParagraph
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import message_pieces
 from serving.documents.xml import parse_xml, set_text

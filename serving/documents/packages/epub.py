@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from serving.documents.encoding import HTML_DECLARATION, TextFile, decoded
 from serving.documents.formats.html import page_of
-from serving.documents.formats.office import Package
 from serving.documents.fragment import Document
+from serving.documents.packages.office import Package
 from serving.documents.spans import Edit, Span, edited
 from serving.documents.xml import XmlElement, escape_text, read_xml, unescape_text
 from serving.errors import RequestError

@@ -7,7 +7,7 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.formats.test_office import parts
+from tests.serving.documents.packages.test_office import parts
 from tests.serving.documents.shouting import shouted_file
 
 CONTAINER = (

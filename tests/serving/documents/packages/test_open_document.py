@@ -7,7 +7,7 @@ import pytest
 from lxml import etree
 from odf import opendocument, text
 
-from tests.serving.documents.formats.test_word_paragraphs import drawn
+from tests.serving.documents.packages.test_word_paragraphs import drawn
 from tests.serving.documents.shouting import shouted_file
 
 NAMESPACES = " ".join(

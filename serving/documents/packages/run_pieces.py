@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from lxml import etree
 
-from serving.documents.formats.ranges import (
+from serving.documents.fragment import NO_BREAK_HYPHEN, SOFT_HYPHEN
+from serving.documents.packages.ranges import (
     Fields,
     RangeSpan,
     find_ranges,
     local_name,
     shows_language,
 )
-from serving.documents.fragment import NO_BREAK_HYPHEN, SOFT_HYPHEN
 
 Element = etree._Element
 # Invisible properties: the language, marks of spell checking, and distances between letters.

@@ -19,10 +19,10 @@ from zlib import error as ZlibError
 
 from lxml import etree
 
-from serving.documents.formats.ranges import fields_of
-from serving.documents.formats.run_pieces import WORD_CHARACTERS, Grammar
-from serving.documents.formats.runs import RunParagraph
 from serving.documents.fragment import Document, Fragment
+from serving.documents.packages.ranges import fields_of
+from serving.documents.packages.run_pieces import WORD_CHARACTERS, Grammar
+from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.formats.office import OfficeDocument, Package, Paragraph, read_parts
-from serving.documents.formats.run_pieces import Grammar, shell_of
-from serving.documents.formats.runs import RunParagraph
 from serving.documents.fragment import Document
+from serving.documents.packages.office import OfficeDocument, Package, Paragraph, read_parts
+from serving.documents.packages.run_pieces import Grammar, shell_of
+from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml import parse_xml
 from serving.errors import RequestError
 

@@ -11,7 +11,7 @@ import xlsxwriter
 
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.formats.test_office import parts, same_but
+from tests.serving.documents.packages.test_office import parts, same_but
 from tests.serving.documents.shouting import shouted_file
 
 COLUMNS = [

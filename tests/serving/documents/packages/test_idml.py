@@ -8,7 +8,7 @@ from lxml import etree
 
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from tests.serving.documents.formats.test_office import parts
+from tests.serving.documents.packages.test_office import parts
 from tests.serving.documents.shouting import shouted_file
 
 PACKAGE = 'xmlns:idPkg="http://ns.adobe.com/AdobeInDesign/idml/1.0/packaging"'
