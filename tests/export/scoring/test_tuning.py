@@ -11,6 +11,7 @@ from export.scoring.tuning import Split, tune
 from models.data.corpus import Pair
 from serving.bundle.opening import open_bundle
 from serving.translation_memory.tmx import Segment, Unit, written
+from tests.export.readers.hugging_face.translators import FAMILIES, save
 
 CHECKPOINT = "models/checkpoints/transformer-en-fr"
 
@@ -43,6 +44,18 @@ def test_a_translator_is_tuned(tmp_path: Path) -> None:
     assert "## Tuned" in bundle.card_text and "| domain, held out | 15 |" in bundle.card_text
     assert "chrF" not in json.dumps(bundle.manifest.quality)  # those of the model before
     assert [each.name for each in tmp_path.iterdir() if each.name != "team.tmx"] == ["own"]
+
+
+@pytest.mark.parametrize(("family", "target"), [("marian", "fr"), ("nllb", "fra_Latn")])
+def test_models_of_hugging_face_are_tuned(tmp_path: Path, family: str, target: str) -> None:
+    save(FAMILIES[family], tmp_path / "model")
+    data = tmp_path / "pairs.tsv"
+    data.write_text("".join(f"w{n} w{n % 70}\tw{n % 31}\n" for n in range(150)))
+    languages = ("--source-language", "en", "--target-language", "fr")
+    limits = ("--minutes", "0.01", "--precision", "fp32")
+    result = tuned(str(tmp_path / "model"), data, tmp_path / "own", *limits, *languages)
+    assert result.exit_code == 0, result.output
+    assert target in open_bundle(tmp_path / "own").manifest.target_languages
 
 
 @pytest.mark.parametrize(
