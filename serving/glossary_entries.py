@@ -163,12 +163,11 @@ def _tbx_rows(text: str, pair: Pair) -> Iterator[_Row]:
         terms = [*_tbx_terms(concept)]
         wanted = [term for term in terms if term.language == pair.target]
         best = min(wanted, key=lambda term: term.rank, default=None)
-        if best is None or best.rank is _Rank.FORBIDDEN:
-            continue
-        for term in terms:
-            if term.language == pair.source and term.text not in found:
-                found.add(term.text)
-                yield _Row(f"concept of line {concept.sourceline}", (term.text, best.text))
+        own = dict.fromkeys(term.text for term in terms if term.language == pair.source)
+        if best is not None and best.rank is not _Rank.FORBIDDEN:
+            for term in (each for each in own if each not in found):
+                yield _Row(f"concept of line {concept.sourceline}", (term, best.text))
+            found.update(own)
 
 
 def _tbx_concepts(text: str) -> Iterator[etree._Element]:
@@ -202,12 +201,12 @@ def _check_tbx(root: etree._Element) -> None:
 
 
 def _tbx_terms(concept: etree._Element) -> Iterator[_Term]:
-    for section in concept.iter(etree.Element):
-        if _local_name(section) in _LANGUAGES:
-            language = primary_language(section.get(_XML_LANGUAGE, ""))
-            for each in section.iter(etree.Element):
-                if _local_name(each) in _TERMS:
-                    yield _tbx_term(each, language)
+    language = ""
+    for each in concept.iter(etree.Element):
+        if _local_name(each) in _LANGUAGES:
+            language = primary_language(each.get(_XML_LANGUAGE, ""))
+        elif _local_name(each) in _TERMS:
+            yield _tbx_term(each, language)
 
 
 def _tbx_term(section: etree._Element, language: str) -> _Term:

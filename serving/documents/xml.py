@@ -87,10 +87,10 @@ class XmlElement:
 
 
 def root_of(text: str) -> XmlElement:
-    """Return the root element of a well-formed document without a DTD."""
+    """Return the root element of a well-formed document, which may only name its type."""
     document = XmlElement("", "", "", 0, 0, None)
     current = document
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(_without_doctype(text)):
         if token["other"]:
             continue
         if token["ends"]:
@@ -180,8 +180,10 @@ def read_xml(data: bytes, name: str) -> tuple[TextFile, XmlElement]:
     """
     file = decoded(data, name, declaration=XML_DECLARATION).with_line_feeds()
     text = _without_doctype(file.text)
+    if text == file.text:
+        parse_xml(data, name)  # checks its encoding, too
     parse_xml(_DECLARATION.sub("", text).encode(), name)
-    return file, root_of(text)
+    return file, root_of(file.text)
 
 
 def _without_doctype(text: str) -> str:

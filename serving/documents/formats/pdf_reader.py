@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from unicodedata import normalize
 
 from pdfminer.high_level import extract_pages
 from pdfminer.layout import LAParams, LTFigure, LTTextBox, LTTextLine
@@ -23,9 +24,7 @@ MAX_MEMORY_BYTES = 2**30
 MAX_SECONDS = 60  # of processor time; a page takes about 0.05
 _HEAD_BYTES = 1024  # within which a PDF begins
 _UNKNOWN = re.compile(r"\(cid:\d+\)")  # characters of fonts that do not say what they mean
-_LIGATURES = str.maketrans(
-    {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"}
-)
+_LIGATURES = {ord(each): normalize("NFKC", each) for each in "ﬀﬁﬂﬃﬄﬅﬆ"}
 _SPACES = re.compile(r"\s+")
 _LEADERS = re.compile(r"(?:\.\s?){4,}")  # of a table of contents
 _MAX_HEIGHT_CHANGE = 0.1

@@ -102,14 +102,7 @@ def _new_variant(unit: _Unit, text: str, language: str, document: str) -> str:
     """Return a variant that is laid out as the source is."""
     variant, segment = unit.variant, unit.segment
     name = next((each for each in _LANGUAGE_NAMES if each in variant.attributes), "xml:lang")
-    after = document[segment.end : variant.inner_end]
-    return "".join(
-        [
-            blank_before(variant, document),
-            f"<{variant.prefix}tuv {name}={quoteattr(language)}>",
-            blank_before(segment, document),
-            segment.tag + text + segment.end_tag,
-            "" if after.strip() else after,
-            variant.end_tag,
-        ]
-    )
+    tag = f"<{variant.prefix}tuv {name}={quoteattr(language)}>"
+    inner = blank_before(segment, document) + segment.tag + text + segment.end_tag
+    before, after = blank_before(variant, document), document[segment.end : variant.inner_end]
+    return before + tag + inner + after * after.isspace() + variant.end_tag

@@ -5,19 +5,18 @@ Pages are XHTML, which is read as HTML. Other labels are the texts of elements i
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from posixpath import dirname, join, normpath
-from typing import Protocol
 from urllib.parse import unquote
 
-from serving.documents.encoding import HTML_DECLARATION, TextFile, decoded
+from serving.documents.encoding import HTML_DECLARATION, decoded
 from serving.documents.formats.html import page_of
 from serving.documents.fragment import Document
 from serving.documents.packages.office import Package
-from serving.documents.spans import Edit, Span, edited
-from serving.documents.xml import XmlElement, escape_text, read_xml, unescape_text
+from serving.documents.spans import LayeredDocument, Span, edited
+from serving.documents.xml import XmlElement, escape_text, read_xml, root_of, unescape_text
 from serving.errors import RequestError
 
 MEDIA_TYPE = "application/epub+zip"
@@ -30,15 +29,8 @@ _LABELS = frozenset({"docTitle", "navLabel"})  # of a table of contents in EPUB 
 _EMPTY = re.compile(r"<(iframe|script|style|textarea|title)\b([^<>]*)/>")
 
 
-class BookPart(Protocol):
-    @property
-    def fragments(self) -> Sequence[str]: ...
-
-    def written(self, translations: Sequence[str], language: str) -> bytes: ...
-
-
 class EpubDocument:
-    def __init__(self, package: Package, parts: Iterable[tuple[str, BookPart]]) -> None:
+    def __init__(self, package: Package, parts: Iterable[tuple[str, LayeredDocument]]) -> None:
         self._package, self._parts = package, dict(parts)
 
     @property
@@ -52,41 +44,6 @@ class EpubDocument:
             for name, part in self._parts.items()
         }
         self._package.write(target, changed)
-
-
-class _Labels:
-    """Elements of an XML file with texts, and the first that names the language."""
-
-    def __init__(self, file: TextFile, root: XmlElement, elements: Iterable[XmlElement]) -> None:
-        self._file, self._root = file, root
-        spans = (_span(each, file.text) for each in elements)
-        self._spans = [span for span in spans if span.fragment.has_words]
-
-    @property
-    def fragments(self) -> Sequence[str]:
-        return [span.fragment.xml for span in self._spans]
-
-    def written(self, translations: Sequence[str], language: str) -> bytes:
-        edits: list[Edit] = [
-            (span.start, span.end, span.translated(translation))
-            for span, translation in zip(self._spans, translations, strict=True)
-        ]
-        if "xml:lang" in self._root.attributes:
-            tag = self._root.with_attributes({"xml:lang": language})
-            edits.append((self._root.start, self._root.inner_start, tag))
-        named = next(_named(self._root, "language"), None)
-        if named and not named.is_empty:
-            edits.append((named.inner_start, named.inner_end, language))
-        return self._file.encoded(edited(self._file.text, edits))
-
-
-@dataclass(frozen=True)
-class _Item:
-    """A file of a book. properties: `nav` is of a table of contents."""
-
-    name: str
-    media_type: str
-    place: int  # in the order of reading
 
 
 def read(path: Path) -> Document:
@@ -110,40 +67,47 @@ def _refuse_encrypted(package: Package, file_name: str) -> None:
             raise RequestError("file", file_name, "is encrypted: its copies are protected (DRM)")
 
 
-def _parts(package: Package, name: str) -> Iterator[tuple[str, BookPart]]:
+def _parts(package: Package, name: str) -> Iterator[tuple[str, LayeredDocument]]:
     """Yield the parts of a book with text, in the order of reading. name: of its package file."""
     file, root = read_xml(package.read(name), name)
-    yield name, _Labels(file, root, _named(root, "title"))
-    for item in sorted(_items(root, dirname(name)), key=lambda item: item.place):
-        if item.name not in package.names:
-            continue
-        data = package.read(item.name)
-        if item.media_type == _PAGE:
-            page = decoded(data, item.name, declaration=HTML_DECLARATION)
-            yield item.name, page_of(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
-        elif item.media_type == _NCX:
-            file, ncx = read_xml(data, item.name)
-            yield item.name, _Labels(file, ncx, _labels(ncx))
-
-
-def _items(root: XmlElement, folder: str) -> Iterator[_Item]:
+    yield name, LayeredDocument(file, [_titles], _in_language)
     order = [each.attributes.get("idref") for each in _named(root, "itemref")]
     places = {identity: place for place, identity in enumerate(order)}
-    for each in _named(root, "item"):
-        said = each.attributes
-        name = normpath(join(folder, unquote(said.get("href", ""))))
-        place = places.get(said.get("id"), len(order))
-        yield _Item(name, said.get("media-type", ""), place)
+    items = [each.attributes for each in _named(root, "item")]
+    for item in sorted(items, key=lambda item: places.get(item.get("id"), len(order))):
+        own = normpath(join(dirname(name), unquote(item.get("href", ""))))
+        kind = item.get("media-type")
+        if kind == _PAGE and own in package.names:
+            page = decoded(package.read(own), own, declaration=HTML_DECLARATION)
+            yield own, page_of(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
+        elif kind == _NCX and own in package.names:
+            file, _ = read_xml(package.read(own), own)
+            yield own, LayeredDocument(file, [_labels], _in_language)
 
 
-def _labels(root: XmlElement) -> Iterator[XmlElement]:
-    return (each for each in _named(root, "text") if each.parent and each.parent.name in _LABELS)
+def _titles(text: str) -> Iterator[Span]:
+    return (_span(each, text) for each in _named(root_of(text), "title"))
 
 
-def _named(root: XmlElement, name: str) -> Iterator[XmlElement]:
-    return (each for each in root.walk() if each.name == name)
+def _labels(text: str) -> Iterator[Span]:
+    holders = (each for each in root_of(text).walk() if each.name in _LABELS)
+    return (_span(each, text) for holder in holders for each in _named(holder, "text"))
 
 
 def _span(element: XmlElement, document: str) -> Span:
     start, end = element.inner_start, element.inner_end
     return Span(start, end, [unescape_text(document[start:end])], escape_text)
+
+
+def _in_language(text: str, language: str) -> str:
+    """Declare the language of an XML file where it declares one."""
+    root = root_of(text)
+    own = [each for each in _named(root, "language") if not each.is_empty]
+    edits = [(each.inner_start, each.inner_end, language) for each in own[:1]]
+    if "xml:lang" in root.attributes:
+        edits.append((root.start, root.inner_start, root.with_attributes({"xml:lang": language})))
+    return edited(text, edits)
+
+
+def _named(root: XmlElement, name: str) -> Iterator[XmlElement]:
+    return (each for each in root.walk() if each.name == name)

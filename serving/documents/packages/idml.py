@@ -5,6 +5,7 @@ ranges of characters of one style, which are its runs. Processing instructions s
 such as a page number.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,19 +140,14 @@ class _RangeReader:
             yield from self._lines(text)
 
     def _lines(self, text: str) -> Iterator[Element]:
-        for number, line in enumerate(text.split(_LINE_SEPARATOR)):
-            if number:
-                yield (separator := _text_element(_LINE_SEPARATOR))
-                self._rename(separator, _LINE_BREAK)
-            if line:
-                yield _text_element(line)
+        for part in re.split(f"({_LINE_SEPARATOR})", text):
+            element = etree.Element(_TEXT)
+            element.text = part
+            if part == _LINE_SEPARATOR:
+                self._rename(element, _LINE_BREAK)
+            if part:
+                yield element
 
     def _rename(self, element: Element, name: str) -> None:
         self.renamed.append((element, str(element.tag)))
         element.tag = name
-
-
-def _text_element(text: str) -> Element:
-    element = etree.Element(_TEXT)
-    element.text = text
-    return element

@@ -52,7 +52,7 @@ def test_one_document_and_several(translator: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["a.pdf", "-o", "out"], "is of no known format; there are: .txt"),
+        (["a.rtf", "-o", "out"], "is of no known format; there are: .txt"),
         (["a.docx", "-o", "out"], "is no whole ZIP archive"),
         (["a.txt", "-o", "b.docx"], "must end with .txt"),
         (["a.txt", "-o", "."], "would be written over"),
@@ -76,7 +76,7 @@ def test_mistakes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
-    for name in ("a.txt", "a.pdf", "a.docx", "sub/a.txt"):
+    for name in ("a.txt", "a.rtf", "a.docx", "sub/a.txt"):
         (tmp_path / name).write_text("A dog.")
 
     result = translate(translator, *words)

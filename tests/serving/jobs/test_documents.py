@@ -244,7 +244,7 @@ async def test_what_has_expired_is_gone(tmp_path: Path) -> None:
     [
         ("a.txt", b"many words", TooLarge, "more than 5 characters"),
         ("a.txt", b" \n12\n", RequestError, "has no text to translate"),
-        ("a.pdf", b"words", RequestError, r"no known format; there are: \.txt, .*\.docx"),
+        ("a.rtf", b"words", RequestError, r"no known format; there are: \.txt, .*\.docx"),
         ("a", b"words", RequestError, "no known format"),
         ("a.docm", b"words", RequestError, "no known format"),
     ],

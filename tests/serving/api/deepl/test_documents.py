@@ -144,7 +144,7 @@ async def test_a_document_is_cancelled(desk: World) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "fields", "status"),
     [
-        ("a.pdf", b"x", {}, 400),
+        ("a.rtf", b"x", {}, 400),
         ("a.docx", b"PK", {}, 400),
         ("a.txt", b"ab " * 400, {}, 413),
         ("a.txt", b"a", {"target_lang": "XX"}, 400),
@@ -263,7 +263,7 @@ def translate_with_client(client: deepl.DeepLClient, folder: Path) -> None:
 
 def check_refusals(client: deepl.DeepLClient) -> None:
     with pytest.raises(deepl.DeepLException, match=r"there are: \.txt, "):
-        client.translate_document_upload(b"x", target_lang="FR", filename="a.pdf")
+        client.translate_document_upload(b"x", target_lang="FR", filename="a.rtf")
     asked: Any = {"text": "a", "target_lang": "FR"}
     refused: dict[str, Callable[[], Any]] = {
         "style_id": lambda: client.translate_text(**asked, style_rule="x"),

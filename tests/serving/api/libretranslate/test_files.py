@@ -139,7 +139,7 @@ def bomb() -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "fields", "status", "message"),
     [
-        ("a.pdf", b"x", {}, 400, "file: is of no known format; there are: .txt, .html"),
+        ("a.rtf", b"x", {}, 400, "file: is of no known format; there are: .txt, .html"),
         ("a.docm", b"x", {}, 400, "file: is of no known format"),
         ("a.docx", b"PK", {}, 400, NO_ARCHIVE + "docx"),
         ("a.docx", bomb(), {}, 413, "file: unpacks to more than 200 times"),

@@ -270,6 +270,7 @@ def test_codes_that_a_translation_has_elsewhere(tmp_path: Path) -> None:
         "<xliff version='1.2'>\x01</xliff>",
         "<!DOCTYPE xliff [<!ENTITY a 'b'>]><xliff version='1.2'/>",
         "<?xml version='1.0' encoding='no-such'?><xliff version='3.2'/>",
+        "<?xml version='1.0' encoding='ascii'?><xliff version='1.2'>é</xliff>",
     ],
 )
 def test_broken_files(tmp_path: Path, text: str) -> None:

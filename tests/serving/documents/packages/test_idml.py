@@ -11,95 +11,76 @@ from serving.errors import RequestError
 from tests.serving.documents.packages.test_office import parts
 from tests.serving.documents.shouting import shouted_file
 
-PACKAGE = 'xmlns:idPkg="http://ns.adobe.com/AdobeInDesign/idml/1.0/packaging"'
-MAP = (
-    f'<?xml version="1.0" encoding="UTF-8"?><?aid style="50"?><Document {PACKAGE}>'
-    '<idPkg:Spread src="Spreads/Spread_a.xml"/><idPkg:Story src="Stories/Story_b.xml"/></Document>'
-)
-PLAIN, BOLD = 'FontStyle="Regular"', 'FontStyle="Bold"'
+PACKAGE = 'xmlns:p="http://ns.adobe.com/AdobeInDesign/idml/1.0/packaging"'
+STORY = "Stories/Story_b.xml"
 
 
-def run(content: str, style: str = PLAIN) -> str:
-    own = "<Properties><AppliedFont>Minion</AppliedFont></Properties>"
-    return f"<CharacterStyleRange {style}>{own}{content}</CharacterStyleRange>"
+def run(*words: str, style: str = "") -> str:
+    """Characters of one style. words: text, or elements."""
+    content = (each if each.startswith("<") else f"<Content>{each}</Content>" for each in words)
+    inner = f"<Properties><Font>Minion</Font></Properties>{''.join(content)}"
+    return f"<CharacterStyleRange{style}>{inner}</CharacterStyleRange>"
 
 
-def text(words: str) -> str:
-    return f"<Content>{words}</Content>"
-
-
-def paragraphs(*runs: str) -> str:
+def paragraph(*runs: str) -> str:
     return f'<ParagraphStyleRange Style="Body">{"".join(runs)}</ParagraphStyleRange>'
 
 
-def document(path: Path, *ranges: str, kind: str = "idml") -> Path:
-    story = f'<idPkg:Story {PACKAGE}><Story Self="u1">{"".join(ranges)}</Story></idPkg:Story>'
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def document(path: Path, text: str, kind: str = "idml") -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", f"application/vnd.adobe.indesign-{kind}-package")
-        archive.writestr("designmap.xml", MAP)
-        archive.writestr("Stories/Story_b.xml", story)
-        archive.writestr("Spreads/Spread_a.xml", "<idPkg/>")
+        archive.writestr(
+            "designmap.xml", f'<Document {PACKAGE}><p:Story src="{STORY}"/></Document>'
+        )
+        archive.writestr(STORY, f"<p:Story {PACKAGE}><Story>{text}</Story></p:Story>")
     return path
 
 
 def ranges_of(path: Path) -> list[str]:
-    [story] = etree.fromstring(parts(path)["Stories/Story_b.xml"])
+    [story] = etree.fromstring(parts(path)[STORY])
     return [etree.tostring(each, encoding="unicode").replace(f" {PACKAGE}", "") for each in story]
 
 
-TABLE = f"<Table><Cell>{paragraphs(run(text('in a cell')))}</Cell></Table>"
-LINK = '<HyperlinkTextSource Self="h"><Properties><Label/></Properties>{}</HyperlinkTextSource>'
+BOLD, END, PAGE = ' FontStyle="Bold"', "<Br/>", "<Content><?ACE 18?></Content>"
+TABLE = f"<Table><Cell>{paragraph(run('in a cell'))}</Cell></Table>"
+LINK = "<HyperlinkTextSource><Properties><Label/></Properties>{}</HyperlinkTextSource>"
 DELETED = '<Change ChangeType="DeletedText"><Content>gone</Content></Change>'
+LOW = ' Position="Subscript"'
 CASES = [
     (
-        [run(text("a dog")), run(text("runs") + "<Br/>", BOLD), run(text("it barks") + "<Br/>")],
+        [run("a dog"), run("runs", END, style=BOLD), run("it barks", END)],
         ['a dog<g id="1">runs</g>', "it barks"],
         [
-            paragraphs(run(text("A DOG")), run(text("RUNS"), BOLD), run("<Br/>", BOLD)),
-            paragraphs(run(text("IT BARKS")), run("<Br/>")),
+            paragraph(run("A DOG"), run("RUNS", style=BOLD), run(END, style=BOLD)),
+            paragraph(run("IT BARKS"), run(END)),
         ],
     ),
-    (  # a character, and the number of a page
-        [run("<Content>a dog on page <?ACE 18?> runs\u2028quickly</Content>")],
-        ['a dog on page <x id="1"/> runs<br id="2"/>quickly'],
-        [
-            paragraphs(
-                run(text("A DOG ON PAGE ")),
-                run("<Content><?ACE 18?></Content>"),
-                run(text(" RUNS")),
-                run(text("\u2028")),
-                run(text("QUICKLY")),
-            )
-        ],
+    (  # the number of a page, and a line break
+        [run("<Content>a dog on page <?ACE 18?> runs\u2028on</Content>")],
+        ['a dog on page <x id="1"/> runs <x id="2"/> on'],
+        [paragraph(run("A DOG ON PAGE "), run(PAGE), run(" RUNS"), run("\u2028"), run("ON"))],
     ),
     (
-        [run(text("see ") + LINK.format(text("this dog")) + text(" now"))],
-        ['see <g id="1">this dog</g> now'],
-        [paragraphs(run(text("SEE ")), LINK.format(run(text("THIS DOG"))), run(text(" NOW")))],
+        [run("see ", LINK.format("<Content>it</Content>"), " now")],
+        ['see <g id="1">it</g> now'],
+        [paragraph(run("SEE "), LINK.format(run("IT")), run(" NOW"))],
     ),
-    (  # kerning and deleted text
-        [run(text("a d")), run(text("og"), f'{PLAIN} KerningValue="-20"'), run(DELETED)],
+    (
+        [run("a d"), run("og", style=' KerningValue="-20"'), run(DELETED)],
         ["a dog"],
-        [paragraphs(run(text("A DOG")), run(DELETED))],
+        [paragraph(run("A DOG"), run(DELETED))],
     ),
     (
-        [run(text("H")), run(text("2"), f'{PLAIN} Position="Subscript"'), run(text("O runs"))],
+        [run("H"), run("2", style=LOW), run("O runs")],
         ['<k id="1">H2O</k> runs'],
-        [
-            paragraphs(
-                run(text("H")),
-                run(text("2"), f'{PLAIN} Position="Subscript"'),
-                run(text("O")),
-                run(text(" RUNS")),
-            )
-        ],
+        [paragraph(run("H"), run("2", style=LOW), run("O"), run(" RUNS"))],
     ),
     (
-        [run(text("a table:") + "<Br/>" + TABLE + "<Br/>")],
+        [run("a table:", END, TABLE, END)],
         ["a table:", "in a cell"],
         [
-            paragraphs(run(text("A TABLE:")), run("<Br/>")),
-            paragraphs(run(TABLE.replace("in a cell", "IN A CELL") + "<Br/>")),
+            paragraph(run("A TABLE:"), run(END)),
+            paragraph(run(TABLE.replace("in a cell", "IN A CELL"), END)),
         ],
     ),
 ]
@@ -111,24 +92,19 @@ def test_paragraphs(
 ) -> None:
     target = tmp_path / "b.idml"
 
-    found = shouted_file(document(tmp_path / "a.idml", paragraphs(*runs)), target)
-
-    assert found == fragments
+    assert shouted_file(document(tmp_path / "a.idml", paragraph(*runs)), target) == fragments
     assert ranges_of(target) == ranges
 
 
-def test_a_code_that_comes_first_in_the_translation(tmp_path: Path) -> None:
-    link = run("<Content>a dog and </Content>" + LINK.format(text("a cat")))
-    path, target = document(tmp_path / "a.idml", paragraphs(link)), tmp_path / "b.idml"
+def test_a_link_that_comes_first_in_the_translation(tmp_path: Path) -> None:
+    text = paragraph(run("a dog and ", LINK.format("<Content>a cat</Content>")))
+    path, target = document(tmp_path / "a.idml", text), tmp_path / "b.idml"
 
     read_document(path, path.name).write(['<g id="1">un chat</g> et un chien'], target, "fr")
 
-    expected = paragraphs(LINK.format(run(text("un chat"))), run(text(" et un chien")))
-    assert ranges_of(target) == [expected]
+    assert ranges_of(target) == [paragraph(LINK.format(run("un chat")), run(" et un chien"))]
 
 
 def test_what_is_no_idml(tmp_path: Path) -> None:
-    path = document(tmp_path / "a.idml", kind="icml")
-
     with pytest.raises(RequestError, match="no IDML"):
-        read_document(path, path.name)
+        read_document(document(tmp_path / "a.idml", "", kind="icml"), "a.idml")
