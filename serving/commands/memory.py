@@ -13,6 +13,7 @@ from serving.commands.administration import ask, opened
 from serving.commands.options import fail
 
 _POLL_SECONDS = 0.5
+_PATIENCE_SECONDS = 120.0
 _CHUNK_BYTES = 2**20
 _MEMORIES = "/v3/translation_memories"
 
@@ -125,12 +126,20 @@ def _upload(file: Path, size: int, address: str) -> None:
 
 
 def _finished(url: str, api_key: str, job: str) -> dict[str, Any]:
-    """Wait until a job has ended, and return its result."""
+    """Wait until a job has ended, and return its result. A server that is away for a moment goes on
+    with the job when it is back.
+    """
+    address, key = f"{url.rstrip('/')}{_MEMORIES}/jobs/{job}", f"DeepL-Auth-Key {api_key}"
+    answered = time.monotonic()
     while True:
-        answer = _answer("GET", url, f"{_MEMORIES}/jobs/{job}", api_key)
-        result: dict[str, Any] = answer["results"][0]
-        if result["status"] not in ("awaiting_input", "processing"):
-            return result
+        try:
+            result: dict[str, Any] = ask("GET", address, key)["results"][0]
+            answered = time.monotonic()
+            if result["status"] not in ("awaiting_input", "processing"):
+                return result
+        except ValueError as error:
+            if time.monotonic() - answered > _PATIENCE_SECONDS:
+                fail(str(error))
         time.sleep(_POLL_SECONDS)
 
 
