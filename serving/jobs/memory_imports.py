@@ -86,15 +86,20 @@ class MemoryImports:
         except StorageError:
             raise
         except AttendantError as error:
-            await self._memories.discard(job.id)
-            await self._end(lease, job.entering(State.FAILED, time.time(), error=str(error)))
+            # The job first: begun again after a kill, it would miss the memory.
+            failed = job.entering(State.FAILED, time.time(), error=str(error))
+            if await self._end(lease, failed):
+                await self._memories.discard(job.id)
         else:
             done = job.entering(State.COMPLETED, time.time(), num_skipped=num_skipped)
             await self._end(lease, done)
 
-    async def _end(self, lease: Lease, job: MemoryImport) -> None:
-        if await lease.update(job):
+    async def _end(self, lease: Lease, job: MemoryImport) -> bool:
+        """Store how a job ended; return False if another worker has it now."""
+        is_stored = await lease.update(job)
+        if is_stored:
             await asyncio.to_thread(self.folder.remove, job.id)
+        return is_stored
 
     async def _import(self, identity: str) -> int:
         """Read the file of an import into its memory; return how many units were skipped."""

@@ -158,8 +158,8 @@ class TranslationMemories:
         await self._database.run(complete, job, source)
 
     async def discard(self, job: str) -> None:
-        """Delete the memory of an import that failed."""
-        await self._database.run(mark_removed, (await self.of_import(None, job)).number)
+        """Delete the memory of an import that failed, unless it is complete or gone."""
+        await self._database.run(mark_failed, job)
         self._start_removal()
 
     def _start_removal(self) -> None:
@@ -234,6 +234,11 @@ def all_of(database: sqlite3.Connection, owner: str) -> list[TranslationMemory]:
 
 def mark_removed(database: sqlite3.Connection, number: int) -> None:
     database.execute("UPDATE memories SET state = ? WHERE number = ?", (State.REMOVED, number))
+
+
+def mark_failed(database: sqlite3.Connection, job: str) -> None:
+    query = "UPDATE memories SET state = ? WHERE import_job = ? AND state = ?"
+    database.execute(query, (State.REMOVED, job, State.IMPORTING))
 
 
 def marked(database: sqlite3.Connection) -> list[int]:

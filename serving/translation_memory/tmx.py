@@ -210,16 +210,25 @@ _HEADER = """<?xml version="1.0" encoding="UTF-8"?>
 adminlang="en" srclang={source} datatype="plaintext"/>
 <body>
 """
-_END = "</body>\n</tmx>\n"
+END = "</body>\n</tmx>\n"
 
 
 def written(source_language: str, units: Iterable[Unit]) -> Iterator[str]:
     """Yield a TMX file in pieces."""
-    yield _HEADER.format(source=quoteattr(source_language))
+    yield begun(source_language)
     for unit in units:
-        variants = {source_language: unit.source, **unit.targets}
-        yield f"<tu>{''.join(_variant(*each) for each in variants.items())}</tu>\n"
-    yield _END
+        yield written_unit(source_language, unit)
+    yield END
+
+
+def begun(source_language: str) -> str:
+    """Return what stands before the units of a file; after them stands `END`."""
+    return _HEADER.format(source=quoteattr(source_language))
+
+
+def written_unit(source_language: str, unit: Unit) -> str:
+    variants = {source_language: unit.source, **unit.targets}
+    return f"<tu>{''.join(_variant(*each) for each in variants.items())}</tu>\n"
 
 
 def _variant(language: str, segment: Segment) -> str:

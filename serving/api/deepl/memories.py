@@ -32,7 +32,7 @@ from serving.translation_memory.store import (
     StoredUnit,
     TranslationMemory,
 )
-from serving.translation_memory.tmx import written
+from serving.translation_memory.tmx import END, begun, written_unit
 from serving.usage import current_key
 
 _MEMORIES = "/translation_memories"
@@ -117,6 +117,23 @@ class SegmentPage(TypedDict):
     next_page_cursor: NotRequired[str]
 
 
+def _query(**parameters: str) -> dict[str, Any]:
+    """Describe optional parameters of the query, for OpenAPI."""
+    schema = {"in": "query", "schema": {"type": "string"}}
+    return {
+        "parameters": [
+            {"name": name, "description": text, **schema} for name, text in parameters.items()
+        ]
+    }
+
+
+_OF_A_FILE: dict[str, Any] = {
+    "statuses": (404, *OF_A_BODY),
+    "needs_key": False,
+    "extra": _query(secret="as in the address"),
+}
+
+
 def add_memories(routes: Routes, services: Services) -> None:
     """Add `/v3/translation_memories`."""
     memories = services.memories
@@ -162,14 +179,15 @@ def add_memories(routes: Routes, services: Services) -> None:
         filter_case_sensitive="true or false",
     )
     routes.add("GET", _MEMORIES, listed, TranslationMemoryList, (400, *OF_ANY_KEY), extra=listing)
-    _add_jobs(routes, services)
+    _add_imports(routes, services)
+    _add_exports(routes, services)
     routes.add("GET", _MEMORY, get, TranslationMemoryInfo, _OF_A_MEMORY)
     routes.add("DELETE", _MEMORY, delete, None, _OF_A_MEMORY, status=204)
     statuses = (400, *_OF_A_MEMORY)
     routes.add("GET", _MEMORY + "/segments", segments, SegmentPage, statuses, extra=paging)
 
 
-def _add_jobs(routes: Routes, services: Services) -> None:
+def _add_imports(routes: Routes, services: Services) -> None:
     memories, imports = services.memories, services.memory_imports
     max_bytes = services.document_limits.memory_mib * 2**20
 
@@ -202,19 +220,6 @@ def _add_jobs(routes: Routes, services: Services) -> None:
         await imports.receive(memory, chunks)
         return Response(status_code=200)
 
-    async def download(request: Request, file_id: str) -> Response:
-        """Return a translation memory as TMX. The address is secret, no key is needed."""
-        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
-        if file_id != memory.id or memory.state is not State.COMPLETE:
-            raise TranslationMemoryNotFound(file_id)
-        return StreamingResponse(_tmx(services, memory), media_type="application/xml")
-
-    async def export(translation_memory_id: str) -> JSONResponse:
-        """Export a translation memory; its job is done at once."""
-        memory = await memories.get(current_key(), translation_memory_id)
-        made = {"job_id": memory.id, "parameters": {"translation_memory_id": memory.id}}
-        return JSONResponse(made, 202)
-
     async def job_status(request: Request, job_id: str) -> JSONResponse:
         """Return the state of an import or an export."""
         job = await imports.find(job_id)
@@ -228,19 +233,31 @@ def _add_jobs(routes: Routes, services: Services) -> None:
 
     example = {"source_file": {"file_name": "team.tmx", "content_length": 1024}}
     body = described_body(ImportBody, *READS_JSON.media_types, example=example)
-    tmx = {"content": {"application/xml": {}}, "description": "A TMX file."}
-    secret: dict[str, Any] = {
-        "statuses": (404, *OF_A_BODY),
-        "needs_key": False,
-        "extra": _query(secret="as in the address"),
-    }
-    routes.add(
-        *("POST", _MEMORIES + "/import", announce, ImportJob, OF_A_BODY), status=202, extra=body
-    )
-    routes.add("PUT", _FILE, upload, None, **secret)
-    routes.add("GET", _FILE, download, None, content=tmx, response_class=Response, **secret)
-    routes.add("POST", _MEMORY + "/export", export, ExportJob, _OF_A_MEMORY, status=202)
+    place = _MEMORIES + "/import"
+    routes.add("POST", place, announce, ImportJob, OF_A_BODY, status=202, extra=body)
+    routes.add("PUT", _FILE, upload, None, **_OF_A_FILE)
     routes.add("GET", _MEMORIES + "/jobs/{job_id}", job_status, JobStatus, _OF_A_MEMORY)
+
+
+def _add_exports(routes: Routes, services: Services) -> None:
+    memories = services.memories
+
+    async def download(request: Request, file_id: str) -> Response:
+        """Return a translation memory as TMX. The address is secret, no key is needed."""
+        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
+        if file_id != memory.id or memory.state is not State.COMPLETE:
+            raise TranslationMemoryNotFound(file_id)
+        return StreamingResponse(_tmx(services, memory), media_type="application/xml")
+
+    async def export(translation_memory_id: str) -> JSONResponse:
+        """Export a translation memory; its job is done at once."""
+        memory = await memories.get(current_key(), translation_memory_id)
+        made = {"job_id": memory.id, "parameters": {"translation_memory_id": memory.id}}
+        return JSONResponse(made, 202)
+
+    tmx = {"content": {"application/xml": {}}, "description": "A TMX file."}
+    routes.add("GET", _FILE, download, None, content=tmx, response_class=Response, **_OF_A_FILE)
+    routes.add("POST", _MEMORY + "/export", export, ExportJob, _OF_A_MEMORY, status=202)
 
 
 def _number(request: Request, name: str, low: int, high: int, default: int) -> int:
@@ -253,33 +270,21 @@ def _number(request: Request, name: str, low: int, high: int, default: int) -> i
     return int(given)
 
 
-def _query(**parameters: str) -> dict[str, Any]:
-    """Describe optional parameters of the query, for OpenAPI."""
-    schema = {"in": "query", "schema": {"type": "string"}}
-    return {
-        "parameters": [
-            {"name": name, "description": text, **schema} for name, text in parameters.items()
-        ]
-    }
-
-
 def _file_url(request: Request, file_id: str, secret: str) -> str:
     return f"{base_url(request)}v3{_FILE.format(file_id=file_id)}?secret={secret}"
 
 
 async def _tmx(services: Services, memory: TranslationMemory) -> AsyncGenerator[bytes, None]:
     """Yield a memory as TMX, page by page."""
-    head, *_, end = written(memory.source, ())
-    yield head.encode()
+    yield begun(memory.source).encode()
     after = 0
     while units := await services.memories.page(memory.number, after):
         after = units[-1].number
-        pieces = written(memory.source, (each.unit for each in units))
-        text = "".join([*await asyncio.to_thread(list, pieces)][1:-1])
-        yield text.encode()
+        lines = (written_unit(memory.source, each.unit) for each in units)
+        yield "".join(await asyncio.to_thread(list, lines)).encode()
         if len(units) < PAGE_UNITS:
             break
-    yield end.encode()
+    yield END.encode()
 
 
 def _described(memory: TranslationMemory) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """DeepL's translation memories: sent as TMX, used, paged, exported, deleted, and nobody else's."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from serving.jobs.memory_imports import MemoryImportData
+from serving.jobs.table import Job, State
 from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
@@ -215,3 +218,20 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
         fields = ASKED | {"translation_memory_id": result["translation_memory_id"]}
         refused = await world.client.post("/v2/translate", json=fields, headers=bob)
         assert refused.status_code == 404
+
+
+async def test_an_import_whose_memory_is_gone_fails_once(own: World) -> None:
+    """So it is found after a kill, and where a file waited for more than a day."""
+    job = await announced(own, TEAM)
+    await own.services.memories.discard(job["job_id"])
+    memories = own.services.memories
+    async with asyncio.timeout(20):
+        while memories._removal is None or not memories._removal.done():
+            await asyncio.sleep(0.02)
+    gone = await own.client.get(f"{MEMORIES}/jobs/{job['job_id']}")
+    assert gone.status_code == 404
+    now = time.time()
+    await own.services.jobs.add(Job(job["job_id"], "", MemoryImportData(1), now, now + 60))
+    async with asyncio.timeout(20):
+        while (await own.services.memory_imports.find(job["job_id"])).state is not State.FAILED:  # type: ignore[union-attr]
+            await asyncio.sleep(0.02)
