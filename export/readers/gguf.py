@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
-from export.readers.common.language_models import FAMILIES
+from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options, unused_notes
 from export.readers.common.pieces import (
     Kind,

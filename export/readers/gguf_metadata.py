@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.llama import QUERY_KEY_VALUE
+from export.readers.common.decoders.family import QUERY_KEY_VALUE
 from export.readers.common.options import Options
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.weights import Change, Held, Names

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
-from export.readers.common.llama import LanguageFamily
+from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
-from export.readers.common.language_models import FAMILIES
+from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
 from models.architectures.registry import parse_config
 from tests.export.readers.hugging_face.language_models import SIZES

@@ -8,7 +8,7 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from export.readers.common.language_models import FAMILIES
+from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
 from export.readers.common.rope import read_rotary, rope_section, shorten
 from models.architectures.registry import parse_config

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
-from export.readers.common.language_models import FAMILIES as LANGUAGE_MODELS
+from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.hugging_face.families import read
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle

@@ -7,86 +7,21 @@ which every fourth layer does not rotate; Phi-3, Phi-3.5 and Phi-4 (Abdin et al.
 projections are written side by side.
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from export.readers.common.options import MOST_LAYERS, Options, joined
+from export.readers.common.decoders.family import (
+    NEEDLESS,
+    QUERY_KEY_VALUE,
+    LanguageFamily,
+    head_size,
+    num_layers,
+    special_ids,
+)
+from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
-from export.readers.common.shapes import (
-    read_activation,
-    shapes_of,
-)
-from export.readers.common.weights import (
-    Change,
-    Held,
-    Names,
-    Table,
-    Tensors,
-    WeightReader,
-    read_weights,
-    times,
-)
+from export.readers.common.shapes import read_activation
+from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
-from models.safetensors import Array
-
-QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
-
-
-class LanguageFamily(NamedTuple):
-    """configure: returns the values of our configuration from `config.json`.
-    table: returns which tensor of the file is which weight, from `config.json` and our
-        configuration.
-    context_length: the default length for models that read texts of any length; None: the file says
-        it.
-    """
-
-    configure: Callable[[Options], dict[str, Any]]
-    table: Callable[[Options, Any], Table]
-    context_length: int | None = None
-
-    def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
-        """Return whether the output layer has a table of its own, with other numbers than the
-        embedding.
-        """
-        table = self.table(options, config)
-        tensors.prefix = table.prefix
-        return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
-
-    def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
-        """Return readers of all weights. Problems are collected."""
-        table = self.table(options, config)
-        if config.tied_embeddings:  # under either name
-            embedding, output = _vocabulary(table)
-            names = {**table.names, "embedding": Held((embedding, output, embedding))}
-            table = replace(table, names=names)
-        return read_weights(shapes_of(config), table, tensors)
-
-
-def _vocabulary(table: Table) -> tuple[str, str]:
-    """Return the names of the tensors of the embedding and the output layer."""
-    return str(table.names["embedding"]), str(table.names["output"])
-
-
-def num_layers(config: Options, name: str = "num_hidden_layers") -> int:
-    """Read the number of layers, within a sane limit."""
-    return config.integer(name, at_most=MOST_LAYERS)
-
-
-def special_ids(config: Options) -> dict[str, int]:
-    """Return the ids of our special tokens. A token that a model does not have gets the id of its
-    end token.
-    """
-    known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
-    known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
-    (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
-    return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}
-
-
-NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
 
 
 def configure_llama(config: Options) -> dict[str, Any]:
@@ -118,11 +53,6 @@ def sizes(config: Options, *, is_tied: bool = False, act: str = "hidden_act") ->
         "tied_embeddings": config.flag("tie_word_embeddings", is_tied),
         **special_ids(config),
     }
-
-
-def head_size(config: Options) -> int:
-    whole = config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
-    return config.integer("head_dim", whole)
 
 
 def rotary(
@@ -180,15 +110,11 @@ NAMES = {
     "layers.*.feed_forward.up": "model.layers.*.mlp.up_proj",
     "layers.*.feed_forward.down": "model.layers.*.mlp.down_proj",
 }
-LLAMA = LanguageFamily(configure_llama, table)
 
 
 def configure_mistral(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
     return joined(sizes(config), rotary(config), windows(config))
-
-
-MISTRAL = LanguageFamily(configure_mistral, table)
 
 
 def configure_qwen2(config: Options) -> dict[str, Any]:
@@ -210,10 +136,6 @@ def _qwen_sizes(config: Options) -> dict[str, Any]:
         without_windows(config)
         return found
     return joined(found, windows(config, config.integer("max_window_layers", 28)))
-
-
-QWEN2 = LanguageFamily(configure_qwen2, table)
-QWEN3 = LanguageFamily(configure_qwen3, table)
 
 
 def configure_smollm3(config: Options) -> dict[str, Any]:
@@ -247,9 +169,6 @@ def _rotating(config: Options) -> tuple[int, ...]:
     return flags
 
 
-SMOLLM3 = LanguageFamily(configure_smollm3, table)
-
-
 def configure_phi3(config: Options) -> dict[str, Any]:
     """Return our options of Phi-3, whose early files call LongRoPE "su" or "yarn"."""
     config.default_to(rms_norm_eps=1e-5)
@@ -272,93 +191,11 @@ def phi3_table(options: Options, config: LlamaConfig) -> Table:
     return Table(PHI3_NAMES, needless=NEEDLESS, prefix="model.")
 
 
-PHI3 = LanguageFamily(configure_phi3, phi3_table)
-
-
-SANDWICH = {
-    "layers.*.attention_norm": "model.layers.*.input_layernorm",
-    "layers.*.attention_output_norm": "model.layers.*.post_attention_layernorm",
-    "layers.*.feed_forward_norm": "model.layers.*.pre_feedforward_layernorm",
-    "layers.*.feed_forward_output_norm": "model.layers.*.post_feedforward_layernorm",
+FAMILIES = {
+    "llama": LanguageFamily(configure_llama, table),
+    "mistral": LanguageFamily(configure_mistral, table),
+    "phi3": LanguageFamily(configure_phi3, phi3_table),
+    "qwen2": LanguageFamily(configure_qwen2, table),
+    "qwen3": LanguageFamily(configure_qwen3, table),
+    "smollm3": LanguageFamily(configure_smollm3, table),
 }
-
-
-def configure_gemma(config: Options) -> dict[str, Any]:
-    """Its first files say "gelu" and mean the tanh approximation."""
-    config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
-    return joined(_sizes(config), rotary(config), {"activation": "gelu_tanh"})
-
-
-def configure_gemma2(config: Options) -> dict[str, Any]:
-    config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
-    return joined(_sandwich(config, pattern=2), rotary(config))
-
-
-def configure_gemma3(config: Options) -> dict[str, Any]:
-    pattern = max(config.integer("sliding_window_pattern", 6), 1)
-    config.only("attn_logit_softcapping")  # it has none in transformers, whatever stands there
-    sizes = _sandwich(config, pattern)
-    full, local = _ropes(config)
-    size = head_size(config)
-    imported = {
-        "window_frequencies": read_rotary(config, local, size).frequencies,
-        "qk_norm": True,
-    }
-    rotary = read_rotary(config, full, size, theta=1_000_000.0)
-    return joined(sizes, rotary.options, {"imported": imported})
-
-
-def _ropes(config: Options) -> tuple[Options, Options]:
-    """Return the rotary embeddings of layers with full attention, and of layers with a window."""
-    if "rope_parameters" in config:
-        both = config.section("rope_parameters")
-        return both.section("full_attention"), both.section("sliding_attention")
-    theta = config.number("rope_local_base_freq", 10000.0)
-    local = Options(config.file, {"rope_theta": theta}, config.problems)
-    return config.section("rope_scaling"), local
-
-
-def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
-    config.only("use_bidirectional_attention", False)
-    config.default_to(head_dim=256)
-    has_bias = config.flag("attention_bias", False)
-    imported = {
-        "attention_bias": "all" if has_bias else "none",
-        "embedding_scale": math.sqrt(config.integer("hidden_size")),
-    }
-    return joined(sizes(config, is_tied=True, act=act), {"imported": imported})
-
-
-def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
-    """Every `pattern`th layer sees everything."""
-    config.default_to(hidden_activation="gelu_pytorch_tanh", sliding_window=4096)
-    layers = range(num_layers(config))
-    kinds = ("full_attention", "sliding_attention")
-    config.default_to(layer_types=[kinds[(i + 1) % pattern > 0] for i in layers])
-    config.positive("query_pre_attn_scalar", 256)
-    caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
-    limits = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
-    sizes = _sizes(config, act="hidden_activation")
-    return joined(sizes, windows(config), {"imported": {**limits, "sandwich_norms": True}})
-
-
-def gemma_table(options: Options, config: LlamaConfig) -> Table:
-    norms = SANDWICH if config.imported.sandwich_norms else NORMS
-    scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
-    changes: dict[str, Change] = dict.fromkeys(scaled, _plus_one)
-    if config.imported.sandwich_norms:
-        scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
-        if config.imported.qk_norm:
-            changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
-        else:
-            changes["layers.*.attention.query"] = scale
-    return Table(NAMES | norms, changes, NEEDLESS, prefix="model.")
-
-
-def _plus_one(weight: Array) -> Array:
-    return weight + np.float32(1)
-
-
-GEMMA = LanguageFamily(configure_gemma, gemma_table)
-GEMMA2 = LanguageFamily(configure_gemma2, gemma_table)
-GEMMA3 = LanguageFamily(configure_gemma3, gemma_table)

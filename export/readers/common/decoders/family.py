@@ -1,0 +1,71 @@
+"""What a family of language models says of itself, and what all read alike.
+
+A family is two functions: `configure` makes our options of those in `config.json`, `table` says
+which tensor of the file is which weight.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from export.readers.common.options import MOST_LAYERS, Options
+from export.readers.common.shapes import shapes_of
+from export.readers.common.weights import Held, Table, Tensors, WeightReader, read_weights
+
+QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
+NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
+
+
+class LanguageFamily(NamedTuple):
+    """configure: returns the values of our configuration from `config.json`.
+    table: returns which tensor of the file is which weight, from `config.json` and our
+        configuration.
+    context_length: the default length for models that read texts of any length; None: the file says
+        it.
+    """
+
+    configure: Callable[[Options], dict[str, Any]]
+    table: Callable[[Options, Any], Table]
+    context_length: int | None = None
+
+    def has_own_output(self, options: Options, config: Any, tensors: Tensors) -> bool:
+        """Return whether the output layer has a table of its own, with other numbers than the
+        embedding.
+        """
+        table = self.table(options, config)
+        tensors.prefix = table.prefix
+        return tensors.differ(*(f"{name}.weight" for name in _vocabulary(table)))
+
+    def weights(self, options: Options, config: Any, tensors: Tensors) -> dict[str, WeightReader]:
+        """Return readers of all weights. Problems are collected."""
+        table = self.table(options, config)
+        if config.tied_embeddings:  # under either name
+            embedding, output = _vocabulary(table)
+            names = {**table.names, "embedding": Held((embedding, output, embedding))}
+            table = replace(table, names=names)
+        return read_weights(shapes_of(config), table, tensors)
+
+
+def _vocabulary(table: Table) -> tuple[str, str]:
+    """Return the names of the tensors of the embedding and the output layer."""
+    return str(table.names["embedding"]), str(table.names["output"])
+
+
+def num_layers(config: Options, name: str = "num_hidden_layers") -> int:
+    """Read the number of layers, within a sane limit."""
+    return config.integer(name, at_most=MOST_LAYERS)
+
+
+def special_ids(config: Options) -> dict[str, int]:
+    """Return the ids of our special tokens. A token that a model does not have gets the id of its
+    end token.
+    """
+    known = {name: config.ids(f"{name}_token_id") for name in ("eos", "bos", "pad")}
+    known = {name: tuple(i for i in ids if i >= 0) for name, ids in known.items()}
+    (end, *_) = (*known["eos"], *known["bos"], *known["pad"], 0)
+    return {f"{name}_id": next(iter(ids), end) for name, ids in known.items()}
+
+
+def head_size(config: Options) -> int:
+    whole = config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
+    return config.integer("head_dim", whole)
