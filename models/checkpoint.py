@@ -6,7 +6,9 @@ shape can be averaged (model soups, Wortsman et al. 2022): runs that continue fr
 lie close together, and their average is mostly better than each.
 """
 
+import gzip
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.conventions import Conventions, own_conventions
-from models.files import read_file, read_json
+from models.files import MOST_BYTES, read_file, read_json
 from models.safetensors import Array, Quantised, Storage, read_weights, write_weights
 
 CONFIG_FILE = "config.json"
@@ -28,6 +30,7 @@ QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
 CURVE_FILE = "curve.png"
 WORDS_FILE = "words.txt"  # that it knows of the languages it reads, a line each
+STORED_WORDS_FILE = "words.txt.gz"
 # Names of files and folders that many models have, and hashes of commits.
 _SAYS_NOTHING = re.compile(r"(models?|pytorch_model|checkpoints?|snapshots?|hf|onnx|[0-9a-f]{40})?")
 _TIMESTAMP = re.compile(r"(?<=[a-z])-\d{9,}$")  # of a release, as Bergamot's folders have them
@@ -121,6 +124,8 @@ def load_checkpoint(folder: str | Path) -> Checkpoint:
     weights = read_weights(folder / WEIGHTS_FILE, problems)
     paths = [folder / name for name in OTHER_FILES]
     files = {path.name: read_file(path) for path in paths if path.is_file()}
+    if (folder / STORED_WORDS_FILE).is_file():
+        files[WORDS_FILE] = _read_words(folder / STORED_WORDS_FILE, problems)
     if TOKENIZER_FILE not in files:
         problems.append(f"{TOKENIZER_FILE} is missing")
     if problems or config is None:
@@ -141,6 +146,23 @@ def save_checkpoint(
     (folder / CONFIG_FILE).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
     (folder / TOKENIZER_FILE).write_text(tokenizer_json, encoding="utf-8")
     write_weights(folder / WEIGHTS_FILE, weights, storage)
+
+
+def write_words(folder: Path, words: bytes) -> None:
+    """Write the words that a checkpoint knows. The bytes are the same for the same words."""
+    (folder / STORED_WORDS_FILE).write_bytes(gzip.compress(words, mtime=0))
+
+
+def _read_words(path: Path, problems: list[str]) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            words = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        problems.append(f"{path.name} cannot be read: {error}")
+        return b""
+    if len(words) > MOST_BYTES:
+        problems.append(f"{path.name} holds more than {MOST_BYTES >> 20} MiB")
+    return words
 
 
 def _read_config(path: Path, problems: list[str]) -> AnyConfig | None:
@@ -202,5 +224,7 @@ def _shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
 
 def _save(output: Path, last: Checkpoint, weights: dict[str, Array]) -> None:
     save_checkpoint(output, last.config, weights, last.tokenizer)
-    for name in last.files.keys() - {QUALITY_FILE}:
+    if WORDS_FILE in last.files:
+        write_words(output, last.files[WORDS_FILE])
+    for name in last.files.keys() - {QUALITY_FILE, WORDS_FILE}:
         (output / name).write_bytes(last.files[name])

@@ -28,6 +28,7 @@ from models.checkpoint import (
     WORDS_FILE,
     load_checkpoint,
     save_checkpoint,
+    write_words,
 )
 from models.data import corpus
 from models.data.corpus import Pair, read_pairs
@@ -177,7 +178,7 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
         raise ValueError(f"{source} only encodes: shipped are models that translate or write")
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
     if WORDS_FILE in trained.files:
-        (output / WORDS_FILE).write_bytes(trained.files[WORDS_FILE])
+        write_words(output, trained.files[WORDS_FILE])
     with _exported(source, output) as bundles:
         found = SCORERS[trained.config.task](bundles, sources)
         for name, draw in found.pictures.items():

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
-from models.checkpoint import WORDS_FILE, Checkpoint, save_checkpoint
+from models.checkpoint import Checkpoint, save_checkpoint, write_words
 from models.data.batching import Dataset
 from models.data.corpus import read_pairs
 from models.loading import build, put_weights
@@ -251,7 +251,7 @@ class Trainer:
         )
         if self.data.words:
             words = "".join(f"{word}\n" for word in self.data.words)
-            (self.files.checkpoint / WORDS_FILE).write_text(words, encoding="utf-8")
+            write_words(self.files.checkpoint, words.encode())
         write_card(self.config, self.data, self.test, self.files, self.arithmetic)
 
     def _show(self, bar: tqdm, tokens_per_second: float) -> None:

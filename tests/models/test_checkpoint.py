@@ -1,10 +1,11 @@
-"""What a checkpoint is called."""
+"""What a checkpoint is called; words that cannot be read."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from models.checkpoint import CheckpointError, load_checkpoint, write_words
 from tests.tiny import tiny_checkpoint
 
 
@@ -32,3 +33,13 @@ def test_the_name_is_that_of_the_first_place_that_says_something(
         path.mkdir(parents=True)
     checkpoint = tiny_checkpoint("luong", tmp_path / "luong")
     assert replace(checkpoint, folder=path).name == name
+
+
+def test_words_that_cannot_be_decompressed_are_a_problem(tmp_path: Path) -> None:
+    folder = tiny_checkpoint("transformer", tmp_path).folder
+    write_words(folder, b"one\n" * 1000)
+    whole = (folder / "words.txt.gz").read_bytes()
+    for broken in (whole[:-9], b"no gzip", whole[:12] + b"\xff" + whole[13:]):
+        (folder / "words.txt.gz").write_bytes(broken)
+        with pytest.raises(CheckpointError, match=r"words\.txt\.gz cannot be read"):
+            load_checkpoint(folder)

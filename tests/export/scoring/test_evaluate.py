@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from export.bundling.writer import export_checkpoint
 from export.scoring.commands import evaluate
 from export.scoring.scorers import translator
-from models.checkpoint import load_checkpoint
+from models.checkpoint import load_checkpoint, write_words
 from serving.bundle.manifest import Precision
 from serving.commands.translate import translate
 from tests.serving.imported import imported_bundle
@@ -86,7 +86,7 @@ def test_addresses_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
 def test_names_that_a_model_does_not_know_reach_its_translations(tmp_path: Path) -> None:
     """From the words beside a checkpoint to what its bundle says."""
     checkpoint = tiny_checkpoint("bahdanau", tmp_path / "checkpoint", seed=3).folder
-    (checkpoint / "words.txt").write_text("i\nmet\nann\n")
+    write_words(checkpoint, b"i\nmet\nann\n")
     bundle = tmp_path / "bundle"
     export_checkpoint(load_checkpoint(checkpoint), bundle, Precision.FP32)
     [said] = translator(bundle, protects=True)(["I met Ann Okafor."])

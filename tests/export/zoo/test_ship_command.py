@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from export.bundling.writer import export_checkpoint
 from export.zoo.commands import ship
 from export.zoo.shipping import completed
-from models.checkpoint import load_checkpoint, save_checkpoint
+from models.checkpoint import load_checkpoint, save_checkpoint, write_words
 from models.safetensors import Storage
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
@@ -43,7 +43,7 @@ def write_world(folder: Path, architecture: str) -> Path:
     tiny_checkpoint(architecture, folder / "trained", seed=4, **longer)
     (folder / "trained" / "README.md").write_text(CARD)
     (folder / "trained" / "curve.png").write_bytes(b"a curve")
-    (folder / "trained" / "words.txt").write_text("take\n")
+    write_words(folder / "trained", b"take\n")
     tests = 'dev = "dev.tsv"\ntest = "test.tsv"'
     more = "held_out = 0.3" if architecture == "llama" else tests
     text = f'name = "mine"\n{RECIPE.format(architecture, more)}'
@@ -102,7 +102,7 @@ def test_the_rest_of_the_card_and_the_curve_are_kept(shipped: Path) -> None:
     for section in ("## Data\n\nBooks.\n", "## Licence\n\nFree.\n"):
         assert section in card
     assert (shipped / "curve.png").read_bytes() == b"a curve"
-    assert (shipped / "words.txt").read_text() == "take\n"
+    assert load_checkpoint(shipped).files["words.txt"] == b"take\n"
 
 
 def test_quality_by_length_and_an_alignment_are_drawn(shipped: Path) -> None:

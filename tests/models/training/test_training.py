@@ -70,7 +70,7 @@ def test_the_command_leaves_a_checkpoint_with_card_curve_and_quality(data) -> No
     assert "| toy | 6 |" in card
     assert "nrefs:1" in card
     assert json.loads((folder / "quality.json").read_text())["scores"][0]["sentences"] == 6
-    assert (folder / "words.txt").read_text() == "cat\ndog\none\nthree\ntwo\n"
+    assert load_checkpoint(folder).files["words.txt"] == b"cat\ndog\none\nthree\ntwo\n"
     assert load_module(load_checkpoint(folder)).config.architecture == "bahdanau"
 
 
