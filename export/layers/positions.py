@@ -11,6 +11,7 @@ from export.graph.writer import Array, Value
 from export.layers.attention import positions_from_one
 from export.layers.basic import PAIRS, Layers
 from models.configs.transformer import (
+    Affine,
     BaseTransformerConfig,
     Learned,
     Linear,
@@ -100,6 +101,10 @@ def positions_of(
             return RelativePositions(layers, name, weight[buckets].T, capacity)
         case Learned():
             return AddedPositions(layers, name, take(name, capacity, dim))
+        case Affine():
+            slope, offset = take(name, 2, dim)
+            fractions = np.arange(capacity, dtype=np.float32) / np.float32(capacity)
+            return AddedPositions(layers, name, np.outer(fractions, slope) + offset)
         case Sinusoidal():
             return AddedPositions(layers, name, sinusoids(capacity, dim))
         case Linear():

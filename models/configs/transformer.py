@@ -56,6 +56,14 @@ class Learned(Section):
     kind: Literal["learned"] = "learned"
 
 
+class Affine(Section):
+    """A learned linear function of the position, a * position + b, is added: two vectors in place
+    of one for each position. Positions are fractions of the longest length.
+    """
+
+    kind: Literal["affine"] = "affine"
+
+
 class Relative(Section):
     """A learned bias is added to scores, by the distance of two positions (Raffel et al. 2020).
 
@@ -90,11 +98,11 @@ class NoPositions(Section):
     kind: Literal["none"] = "none"
 
 
-Added = Annotated[Sinusoidal | Learned | NoPositions, Field(discriminator="kind")]
+Added = Annotated[Sinusoidal | Learned | Affine | NoPositions, Field(discriminator="kind")]
 
 
 Positions = Annotated[
-    Sinusoidal | Learned | Relative | Linear | NoPositions, Field(discriminator="kind")
+    Sinusoidal | Learned | Affine | Relative | Linear | NoPositions, Field(discriminator="kind")
 ]
 
 

@@ -1,9 +1,9 @@
 """How stacks of attention layers know the order of tokens.
 
-Vectors may be added to the input: sinusoids (Vaswani et al. 2017, 3.5) or learned vectors (Gehring
-et al. 2017). A bias may be added to the scores: learned by distance (Shaw et al. 2018; here that of
-T5, Raffel et al. 2020, 2.1) or in proportion to it (Press et al. 2022). Queries and keys may be
-rotated (Su et al. 2021).
+Vectors may be added to the input: sinusoids (Vaswani et al. 2017, 3.5), learned vectors (Gehring
+et al. 2017) or a learned linear function of the position. A bias may be added to the scores:
+learned by distance (Shaw et al. 2018; here that of T5, Raffel et al. 2020, 2.1) or in proportion to
+it (Press et al. 2022). Queries and keys may be rotated (Su et al. 2021).
 """
 
 from collections.abc import Sequence
@@ -53,6 +53,20 @@ class LearnedPositions(Positions):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         return x + self.weight[start : start + x.shape[1]]
+
+
+class AffinePositions(Positions):
+    """Adds a * position + b, with learned vectors a and b, the rows of `weight`."""
+
+    def __init__(self, num_positions: int, dim: int) -> None:
+        super().__init__()
+        self.num_positions = num_positions
+        self.weight = nn.Parameter(torch.randn(2, dim) * 0.02)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        slope, offset = self.weight
+        positions = torch.arange(start, start + x.shape[1], device=x.device)
+        return x + (positions / self.num_positions)[:, None] * slope + offset
 
 
 class RelativePositions(Positions):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from models.batch import length_mask
 from models.configs.transformer import (
+    Affine,
     BaseTransformerConfig,
     Learned,
     Linear,
@@ -23,6 +24,7 @@ from models.contract import State, Translator
 from models.layers.attention import Attention, KeysValues, Past, causal_mask
 from models.layers.basic import Dropout, FeedForward, Vocabulary
 from models.layers.positions import (
+    AffinePositions,
     LearnedPositions,
     LinearPositions,
     Positions,
@@ -183,6 +185,8 @@ def _positions(
             )
         case Learned():
             return LearnedPositions(num_positions, config.d_model)
+        case Affine():
+            return AffinePositions(num_positions, config.d_model)
         case Sinusoidal():
             return SinusoidalPositions(num_positions, config.d_model)
         case Linear():

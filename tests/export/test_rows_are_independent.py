@@ -29,7 +29,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         "transformer",
         {"num_kv_heads": 1, "positions": {"kind": "learned"}, "norm": {"place": "post"}},
     ),
-    ("transformer", {"activation": "gelu", "ffn_dim": 50}),
+    ("transformer", {"activation": "gelu", "ffn_dim": 50, "positions": {"kind": "affine"}}),
     ("transformer", T5),
     (
         "transformer",

@@ -126,6 +126,11 @@ class PlainTranslator(Plain):
         dim = self.config.d_model
         if self.config.positions.kind == "learned":
             return x + self.weights[f"{stack}.positions.weight"][: len(x)]
+        if self.config.positions.kind == "affine":
+            slope, offset = self.weights[f"{stack}.positions.weight"]
+            longest = self.config.max_source_tokens
+            assert longest == self.config.max_target_tokens
+            return x + [slope * position / longest + offset for position in range(len(x))]
         if self.config.positions.kind == "sinusoidal":
             for position in range(len(x)):
                 for i in range(dim):

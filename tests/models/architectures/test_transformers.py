@@ -50,6 +50,7 @@ def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
     ("architecture", "positions"),
     [
         ("transformer", "sinusoidal"),
+        ("transformer", "affine"),
         ("transformer", "learned"),
         ("transformer", "relative"),
         ("transformer", "linear"),
@@ -293,7 +294,7 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
         (
             {"architecture": "transformer", "positions": {"kind": "absolute"}, "norm": "post"},
             [
-                "kind must be one of sinusoidal, learned, relative, linear, none",
+                "kind must be one of sinusoidal, learned, affine, relative, linear, none",
                 "norm: must be a table of kind",
             ],
         ),
@@ -348,7 +349,7 @@ GRAPH_T5 |= {"gated_ffn": True, "head_dim": 16, "num_heads": 3, "imported": {"bi
         {"activation": "gelu", "positions": {"kind": "learned"}},
         {"tied_embeddings": False, "activation": "gelu", "norm": {"place": "post"}},
         {"num_heads": 1, "encoder_layers": 1, "decoder_layers": 3, "vocab_size": 300},
-        {"num_kv_heads": 1},
+        {"num_kv_heads": 1, "positions": {"kind": "affine"}},
         {"num_kv_heads": 2, "positions": {"kind": "learned"}},
         GRAPH_RELATIVE,
         GRAPH_RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
