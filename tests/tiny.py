@@ -52,6 +52,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24, "encoder_layers": 2}
     | {"decoder_layers": 2, "decoder_transitions": 3, "skip": True, "layer_norm": "cell"},
     "key-value-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64, "window": 7},
+    "mamba": {"d_model": 32, "num_layers": 2, "inner_dim": 72, "state_dim": 10, "step_rank": 5},
     "mamba2": {"d_model": 32, "num_layers": 2, "num_heads": 6, "head_dim": 12, "state_dim": 10}
     | {"num_groups": 2, "context_length": 64},
     "ngram-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64},

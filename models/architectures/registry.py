@@ -157,6 +157,7 @@ ARCHITECTURES: dict[str, str] = {
     "llama": "models.architectures.llama:Llama",
     "lstmn": "models.architectures.lstmn:Lstmn",
     "luong": "models.architectures.luong:Luong",
+    "mamba": "models.architectures.mamba:Mamba",
     "mamba2": "models.architectures.mamba2:Mamba2",
     "nematus": "models.architectures.nematus:Nematus",
     "ngram-lm": "models.architectures.ngram_lm:NgramLM",

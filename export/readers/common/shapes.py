@@ -12,6 +12,7 @@ from models.architectures.gpt2.config import GPT2Config
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.architectures.llama.config import LlamaConfig
 from models.architectures.luong.config import LuongConfig
+from models.architectures.mamba.config import MambaConfig
 from models.architectures.mamba2.config import Mamba2Config
 from models.configs.recurrent import RecurrentConfig
 from models.configs.transformer import BaseTransformerConfig, Learned, Relative
@@ -249,7 +250,9 @@ NORMS = ("attention_norm", "feed_forward_norm")
 SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")
 
 
-def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig | Mamba2Config) -> Shapes:
+def shapes_of(
+    config: GPT2Config | GPTNeoXConfig | LlamaConfig | MambaConfig | Mamba2Config,
+) -> Shapes:
     """Return the shapes of all weights of a decoder-only language model."""
     tables = ("embedding.weight", "output.weight")[: 1 if config.tied_embeddings else 2]
     found: Shapes = dict.fromkeys(tables, (config.vocab_size, config.d_model))
@@ -257,6 +260,8 @@ def shapes_of(config: GPT2Config | GPTNeoXConfig | LlamaConfig | Mamba2Config) -
         return found | _llama(config)
     if isinstance(config, Mamba2Config):
         return found | _mamba2(config)
+    if isinstance(config, MambaConfig):
+        return found | _mamba(config)
     return found | (_gpt2(config) if isinstance(config, GPT2Config) else _gpt_neox(config))
 
 
@@ -297,6 +302,17 @@ def _llama(config: LlamaConfig) -> Shapes:
     return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
 
 
+def _mamba(config: MambaConfig) -> Shapes:
+    dim, inner, biases = config.d_model, config.inner_dim, config.imported.biases
+    outer = {"mixer.x": (inner, dim), "mixer.z": (inner, dim), "mixer.output": (dim, inner)}
+    made = {"low": config.step_rank, "B": config.state_dim, "C": config.state_dim}
+    layer = linears(outer, bias=biases) | norms(["norm"], dim, bias=False)
+    layer |= linears({f"mixer.{name}": (size, inner) for name, size in made.items()}, bias=False)
+    layer |= linears({"mixer.dt": (inner, config.step_rank)}, bias=True)
+    layer |= {"mixer.A_log": (inner, config.state_dim), "mixer.D": (inner,)}
+    return _state_spaces(config, layer | _convolution(config, inner))
+
+
 def _mamba2(config: Mamba2Config) -> Shapes:
     dim, heads, channels = config.d_model, (config.num_heads,), sum(config.convolved.values())
     matrices = {f"mixer.{part}": (size, dim) for part, size in config.projected.items()}
@@ -304,7 +320,14 @@ def _mamba2(config: Mamba2Config) -> Shapes:
     layer = linears(matrices, bias=config.imported.biases) | norms(["norm"], dim, bias=False)
     layer |= norms(["mixer.norm"], config.inner_dim, bias=False)
     layer |= {f"mixer.{name}": heads for name in ("A_log", "D", "dt_bias")}
-    layer["mixer.conv.weight"] = (channels, 1, config.conv_kernel_size)
-    if config.imported.conv_bias:
-        layer["mixer.conv.bias"] = (channels,)
-    return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
+    return _state_spaces(config, layer | _convolution(config, channels))
+
+
+def _convolution(config: MambaConfig | Mamba2Config, channels: int) -> Shapes:
+    bias: Shapes = {"mixer.conv.bias": (channels,)} if config.imported.conv_bias else {}
+    return {"mixer.conv.weight": (channels, 1, config.conv_kernel_size)} | bias
+
+
+def _state_spaces(config: MambaConfig | Mamba2Config, layer: Shapes) -> Shapes:
+    whole = norms(["norm"], config.d_model, bias=False)
+    return whole | repeated("layers", config.num_layers, layer)

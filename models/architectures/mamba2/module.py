@@ -17,7 +17,6 @@ listing 1).
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -25,24 +24,9 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus
 
 from models.architectures.mamba2.config import Mamba2Config
-from models.contract import LanguageModel, State
-from models.layers.basic import Dropout, Vocabulary
-from models.layers.decoder_only import initialise
-
-LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, inner], of the heads
-
-
-LEAST_STEP, LARGEST_STEP = 1e-3, 0.1  # dt of fresh weights
-
+from models.layers.state_space import LayerState, Mixer, StateSpaceModel, draw_steps
 
 LARGEST_DECAY = 16.0  # -A of fresh weights
-
-
-@dataclass(frozen=True)
-class Mamba2State(State):
-    """The two states of every layer; empty: zeros."""
-
-    layers: tuple[LayerState, ...] = ()
 
 
 class GroupedNorm(nn.Module):
@@ -58,7 +42,7 @@ class GroupedNorm(nn.Module):
         return rms_norm(groups, self._shape[1:], eps=self._epsilon).flatten(-2) * self.weight
 
 
-class Mixer(nn.Module):
+class Mamba2Mixer(Mixer):
     """One layer's update. Its parameters have the paper's names."""
 
     def __init__(self, config: Mamba2Config) -> None:
@@ -79,7 +63,6 @@ class Mixer(nn.Module):
         self.output = linear(inner, config.d_model)
 
     def forward(self, u: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """Read u [batch, new, d_model] after a state. Return the update, and the next state."""
         past, matrices = state
         read = torch.cat([self.x(u), self.B(u), self.C(u)], -1)
         joined = torch.cat([past, read], 1)
@@ -101,60 +84,26 @@ class Mixer(nn.Module):
         )
         return x.unflatten(-1, (config.num_heads, config.head_dim)), b, c
 
+    def zeros(self, x: Tensor) -> LayerState:
+        config, batch = self.config, x.shape[0]
+        window = (batch, config.conv_kernel_size - 1, sum(config.convolved.values()))
+        matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
+        return x.new_zeros(window), x.new_zeros(matrices)
+
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw decays so that heads forget at all speeds, from one token to a thousand."""
         nn.init.uniform_(self.A_log, 1.0, LARGEST_DECAY).log_()
-        nn.init.uniform_(self.dt_bias, math.log(LEAST_STEP), math.log(LARGEST_STEP)).exp_()
-        self.dt_bias += torch.log(-torch.expm1(-self.dt_bias))  # softplus brings it back
+        draw_steps(self.dt_bias)
         nn.init.ones_(self.D)
         self.output.weight /= math.sqrt(self.config.num_layers)  # that many are summed
 
 
-class Layer(nn.Module):
-    """A mixer with a normalised input and a residual sum."""
-
-    def __init__(self, config: Mamba2Config) -> None:
-        super().__init__()
-        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
-        self.mixer = Mixer(config)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        update, state = self.mixer(self.norm(x), state)
-        return x + self.dropout(update), state
-
-
-class Mamba2(Vocabulary, LanguageModel[Mamba2State]):
+class Mamba2(StateSpaceModel):
     """Layers between embedding and output."""
 
-    config: Mamba2Config
-
     def __init__(self, config: Mamba2Config) -> None:
-        super().__init__(config, config.d_model)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
-        self.norm = nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
-        self.apply(initialise)
-        for layer in self.layers:
-            layer.mixer.reset_parameters()
-
-    def empty_state(self) -> Mamba2State:
-        return Mamba2State()
-
-    def read(self, ids: Tensor, state: Mamba2State) -> tuple[Tensor, Mamba2State]:
-        x, following = self.embed(ids), []
-        states = state.layers or self._zeros(x)
-        for layer, before in zip(self.layers, states, strict=True):
-            x, after = layer(x, before)
-            following.append(after)
-        return self.norm(x), Mamba2State(tuple(following))
-
-    def _zeros(self, x: Tensor) -> tuple[LayerState, ...]:
-        config, batch = self.config, x.shape[0]
-        window = (batch, config.conv_kernel_size - 1, sum(config.convolved.values()))
-        matrices = (batch, config.num_heads, config.state_dim, config.head_dim)
-        zeros = x.new_zeros(window), x.new_zeros(matrices)
-        return (zeros,) * config.num_layers
+        super().__init__(config, (Mamba2Mixer(config) for _ in range(config.num_layers)))
 
 
 CHUNK = 64  # positions: the work within a chunk grows with it, the number of chunks shrinks

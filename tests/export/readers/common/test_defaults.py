@@ -47,7 +47,9 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
 )
 def test_defaults_are_theirs(family: str, more: dict[str, Any]) -> None:
     told = {"vocab_size": 267, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
-    told |= {"gpt2": GPT2_SIZES, "mamba2": MAMBA2_SIZES}.get(family, TOLD) | more
+    told |= {"gpt2": GPT2_SIZES, "mamba": MAMBA2_SIZES, "mamba2": MAMBA2_SIZES}.get(
+        family, TOLD
+    ) | more
     whole = AutoConfig.for_model(family, **told).to_dict()
     assert len(whole) > len(told)
     assert configured(family, told) == configured(family, whole)

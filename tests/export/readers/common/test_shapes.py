@@ -20,6 +20,7 @@ SHAPES: dict[str, Any] = {
     "gpt-neox": shapes_of,
     "llama": shapes_of,
     "luong": luong_shapes,
+    "mamba": shapes_of,
     "mamba2": shapes_of,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -49,6 +50,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("mamba", {}),
+    ("mamba", UNTIED | {"imported": {"biases": True, "conv_bias": False}}),
     ("mamba2", {}),
     ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),
     ("luong", {}),

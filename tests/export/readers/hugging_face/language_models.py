@@ -68,11 +68,23 @@ MAMBA2: dict[str, Any] = {
     "eos_token_id": EOS,
 }
 
+MAMBA: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "state_size": 12,
+    "time_step_rank": 5,
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+}
+
 # of each family one, with what tells it apart
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "gpt_neox": NEOX,
     "llama": SIZES | {"rope_parameters": LLAMA3},
+    "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": SIZES | {"sliding_window": 6},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
@@ -116,6 +128,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"original_max_position_embeddings": CONTEXT_LENGTH},
     "phi3 partial": {"model_type": "phi3", **SIZES, **NEOX, "num_key_value_heads": 2}
     | {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.75, **ROPE}},
+    "mamba untied, with biases": {"model_type": "mamba", **MAMBA, "time_step_rank": "auto"}
+    | {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": False, "conv_kernel": 3}
+    | {"expand": 3},
     "mamba2 tied, with biases": {"model_type": "mamba2", **MAMBA2, "n_groups": 1}
     | {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True, "conv_kernel": 3},
     # heads of sizes that ONNX Runtime's attention takes only when they are padded
