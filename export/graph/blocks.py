@@ -89,9 +89,12 @@ class BlockQuantiser:
         )
 
     def _outlying(self, x: Value, name: str, in_dim: int) -> Array | None:
-        """Return the numbers of such inputs, if there are any."""
+        """Return the numbers of such inputs, if there are any. A loop or a branch cannot put them
+        out.
+        """
         if self._outliers is None:
-            self._tell_of(x, name, in_dim)
+            if not self._graph.is_nested:
+                self._tell_of(x, name, in_dim)
             return None
         columns = self._outliers.get(name)
         return None if columns is None or not len(columns) else columns

@@ -81,7 +81,7 @@ class RowQuantiser:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
         if channels is not None and channels.input_range is not None:
             return self._clipped_linear(x, name, weight, bias, channels)
-        if self._graph.is_in_loop:
+        if self._graph.is_nested:
             product = self._row_wise_linear(x, name, weight, channels)
             return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
         weight_levels, scale = quantise_channels(weight, channels)
@@ -150,7 +150,7 @@ class RowQuantiser:
         graph, zero_point = self._graph, None
         weight_levels, scale = quantise_channels(weight, channels)
         named = f"{name}.int8"
-        if graph.is_in_loop:
+        if graph.is_nested:
             named, zero_point = f"{name}.uint8", self._zero_point
             weight_levels = (weight_levels.astype(np.int16) + ZERO_POINT).astype(np.uint8)
         return graph.ms.MatMulIntegerToFloat(

@@ -360,8 +360,8 @@ class GraphWriter:
         return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
     @property
-    def is_in_loop(self) -> bool:
-        """Whether the writer is in a loop's body."""
+    def is_nested(self) -> bool:
+        """Whether the writer is in the body of a loop or in a branch."""
         return self._builder is not self._outermost
 
     def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:

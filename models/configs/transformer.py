@@ -109,6 +109,26 @@ Positions = Annotated[
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 
 
+class Experts(Section):
+    """A mixture of experts (Shazeer et al. 2017; Fedus et al. 2022) in place of a feed-forward
+    network: each token goes through the `num_used` of `num_experts` networks whose scores are
+    highest, and takes their sum, weighted by the softmax of the scores.
+
+    ffn_dim: the inner size of one expert. normalised: the weights of those used sum to 1.
+    """
+
+    num_experts: Size
+    num_used: Size
+    ffn_dim: Size
+    normalised: bool = True
+
+    @model_validator(mode="after")
+    def _has_enough(self) -> Self:
+        if self.num_used > self.num_experts:
+            raise ValueError(f"num_used {self.num_used} is more than {self.num_experts} experts")
+        return self
+
+
 class TransformerImports(Section):
     """Options of BART, Marian, T5 and models of OpenNMT-py and fairseq."""
 

@@ -38,6 +38,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
     ("llama", {"head_dim": 20}),
+    ("llama", {"imported": {"experts": {"num_experts": 5, "num_used": 2, "ffn_dim": 24}}}),
     ("gpt-neox", LIKE_PHI),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),

@@ -1,6 +1,7 @@
 """Shapes and names of the weights of Transformers and recurrent models, activations, sinusoids."""
 
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -15,7 +16,7 @@ from models.architectures.luong.config import LuongConfig
 from models.architectures.mamba.config import MambaConfig
 from models.architectures.mamba2.config import Mamba2Config
 from models.configs.recurrent import RecurrentConfig
-from models.configs.transformer import BaseTransformerConfig, Learned, Relative
+from models.configs.transformer import BaseTransformerConfig, Experts, Learned, Relative
 from models.layers.equations import CELLS
 from models.safetensors import Array
 
@@ -289,17 +290,33 @@ def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> 
 
 
 def _llama(config: LlamaConfig) -> Shapes:
-    dim, wide, has_bias = config.d_model, config.ffn_dim, config.imported.attention_bias
+    dim, has_bias = config.d_model, config.imported.attention_bias
     heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
     output = {"attention.output": heads.pop("attention.output")}
-    gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
-    layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias)
     layer |= norms(SANDWICH if config.imported.sandwich_norms else NORMS, dim, bias=False)
     if config.imported.qk_norm:
         names = ("attention.query_norm", "attention.key_norm")
         layer |= norms(names, config.head_size, bias=False)
-    return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
+    found = norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
+    dense = linears(_gated("feed_forward", dim, config.ffn_dim), bias=config.imported.ffn_bias)
+    for number in range(config.num_layers):
+        experts = config.experts_of(number)
+        own = dense if experts is None else _experts(experts, dim)
+        found |= {f"layers.{number}.{name}": shape for name, shape in own.items()}
+    return found
+
+
+def _gated(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
+    parts = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
+    return {f"{name}.{part}": shape for part, shape in parts.items()}
+
+
+def _experts(experts: Experts, dim: int) -> Shapes:
+    names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
+    matrices = [_gated(name, dim, experts.ffn_dim) for name in names]
+    router = {"feed_forward.router": (experts.num_experts, dim)}
+    return linears(router | dict(ChainMap(*matrices)), bias=False)
 
 
 def _mamba(config: MambaConfig) -> Shapes:

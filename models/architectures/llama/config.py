@@ -8,6 +8,7 @@ from pydantic import Field
 from models.configs.base import Conflict, Positive, Size
 from models.configs.transformer import (
     Activation,
+    Experts,
     Frequencies,
     RotaryConfig,
     RotaryImports,
@@ -29,6 +30,8 @@ class LlamaImports(RotaryImports):
     layers_without_window: LayerNumbers = ()
     layers_without_rotation: LayerNumbers = ()
     window_frequencies: Frequencies | None = None  # of layers with a window, if they differ
+    experts: Experts | None = None
+    layers_without_experts: LayerNumbers = ()
 
 
 class LlamaConfig(RotaryConfig):
@@ -54,11 +57,15 @@ class LlamaConfig(RotaryConfig):
             return local, 1.0
         return self.frequencies, self.imported.rotary_magnitude
 
+    def experts_of(self, layer: int) -> Experts | None:
+        """Return the experts of a layer; None if it has one feed-forward network."""
+        return None if layer in self.imported.layers_without_experts else self.imported.experts
+
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         yield from self.must_be_multiple("num_heads", "num_kv_heads")
         yield from self.excess_pairs("window_frequencies")
-        for field in ("layers_without_window", "layers_without_rotation"):
+        for field in ("layers_without_window", "layers_without_rotation", "layers_without_experts"):
             beyond = [i for i in getattr(self.imported, field) if not 0 <= i < self.num_layers]
             if beyond:
                 message = f"{field} {beyond} must be less than num_layers {self.num_layers}"

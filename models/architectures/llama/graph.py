@@ -6,6 +6,7 @@ from export.graph.writer import Value
 from export.layers.attention import Heads
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
+from export.layers.experts import mixture_of_experts
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
 
@@ -58,6 +59,11 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
 
     def feed_forward(self, x: Value, name: str) -> Value:
         config = self.config
+        experts = config.experts_of(int(name.split(".")[1]))
+        if experts is not None:
+            return mixture_of_experts(
+                self.layers, x, name, config.d_model, experts, config.activation
+            )
         sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
         return feed_forward(
             self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias

@@ -12,9 +12,11 @@ from functools import partial
 from torch import Tensor, nn
 
 from models.architectures.llama.config import LlamaConfig
+from models.configs.transformer import Experts
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward, capped
 from models.layers.decoder_only import Block, DecoderOnly, initialise
+from models.layers.experts import MixtureOfExperts
 from models.layers.positions import Rotary
 
 
@@ -56,7 +58,7 @@ class Llama(DecoderOnly):
     config: LlamaConfig
 
     def __init__(self, config: LlamaConfig) -> None:
-        blocks = (_block(config) for _ in range(config.num_layers))
+        blocks = (_block(config, layer) for layer in range(config.num_layers))
         super().__init__(
             config,
             blocks,
@@ -74,21 +76,21 @@ class Llama(DecoderOnly):
         return self.rotaries[self.rotary_of[layer]](x, start)
 
 
-def _block(config: LlamaConfig) -> Block:
-    feed_forward = FeedForward(
-        config.d_model,
-        config.ffn_dim,
-        config.activation,
-        is_gated=True,
-        bias=config.imported.ffn_bias,
-    )
+def _block(config: LlamaConfig, layer: int) -> Block:
     return Block(
         LlamaAttention(config),
-        feed_forward,
+        _feed_forward(config, config.experts_of(layer)),
         partial(_norm, config),
         config.dropout,
         is_sandwich=config.imported.sandwich_norms,
     )
+
+
+def _feed_forward(config: LlamaConfig, experts: Experts | None) -> nn.Module:
+    if experts is not None:
+        return MixtureOfExperts(config.d_model, experts, config.activation)
+    sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
+    return FeedForward(*sizes, config.activation, is_gated=True, bias=bias)
 
 
 def _norm(config: LlamaConfig) -> nn.Module:

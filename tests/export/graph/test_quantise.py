@@ -35,14 +35,14 @@ def test_every_row_is_close_however_loud_the_others_are() -> None:
     assert (error <= (bound + 64 * x_off * weight_off.T) * ROUNDING).all()
 
 
-@pytest.mark.parametrize("is_in_loop", [False, True])
-def test_sums_of_levels_are_exact(is_in_loop: bool) -> None:
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_sums_of_levels_are_exact(is_nested: bool) -> None:
     """Weights and inputs at their ends, where two products of unsigned and signed bytes do not fit
     into 16 bits: processors without VNNI saturate there unless an option prevents it.
     """
     weight = np.full((3, 64), -1.0, np.float32)
     x = np.array([[1.0], [0.5], [1e3]], np.float32).repeat(64, axis=1)
-    found = product_in_loop(x, weight) if is_in_loop else product(x, weight)
+    found = product_in_loop(x, weight) if is_nested else product(x, weight)
     np.testing.assert_allclose(found, x @ weight.T, rtol=1e-6)
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from export.readers.common.decoders import gemma, gpt2, gpt_neox, llama, mamba
+from export.readers.common.decoders import experts, gemma, gpt2, gpt_neox, llama, mamba
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
+    **experts.FAMILIES,
     **gemma.FAMILIES,
     **gpt2.FAMILIES,
     **gpt_neox.FAMILIES,

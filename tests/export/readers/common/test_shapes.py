@@ -12,6 +12,7 @@ from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, tra
 from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
+EXPERTS = {"num_experts": 3, "num_used": 2, "ffn_dim": 8}
 LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": "relu", "bidirectional": True}
 SHAPES: dict[str, Any] = {
     "transformer": transformer_shapes,
@@ -50,6 +51,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("llama", {"imported": {"experts": EXPERTS, "layers_without_experts": [1]}}),
     ("mamba", {}),
     ("mamba", UNTIED | {"imported": {"biases": True, "conv_bias": False}}),
     ("mamba2", {}),

@@ -87,8 +87,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mamba": MAMBA,
     "mamba2": MAMBA2,
     "mistral": SIZES | {"sliding_window": 6},
+    "mixtral": SIZES | {"num_local_experts": 4, "intermediate_size": 24},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": SIZES | WIDE_HEADS,
+    "qwen3_moe": SIZES
+    | WIDE_HEADS
+    | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    | {"mlp_only_layers": [1], "norm_topk_prob": True},
     "gemma": SIZES | WIDE_HEADS,
     "gemma2": SIZES
     | WIDE_HEADS
@@ -123,6 +128,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama yarn": {"model_type": "llama", **SIZES, "rope_parameters": YARN},
     "qwen2 without windows": {"model_type": "qwen2", **SIZES},
     "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
+    "qwen3_moe in every second layer": {"model_type": "qwen3_moe", **SIZES, "num_experts": 5}
+    | {"num_experts_per_tok": 3, "moe_intermediate_size": 20, "decoder_sparse_step": 2},
     "phi with grouped queries": {"model_type": "phi", **SIZES, **NEOX, "num_key_value_heads": 1},
     "phi3 short": {"model_type": "phi3", **SIZES, "sliding_window": 5, "rope_parameters": LONGROPE}
     | {"original_max_position_embeddings": CONTEXT_LENGTH},

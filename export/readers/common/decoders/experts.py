@@ -1,0 +1,71 @@
+"""Families whose layers are mixtures of experts, in Llama's shape otherwise.
+
+Mixtral (Jiang et al. 2024) and Qwen3-MoE (Qwen Team 2025). Their experts are written one by one.
+"""
+
+from typing import Any
+
+from export.readers.common.decoders import llama
+from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size, num_layers
+from export.readers.common.options import Options, joined
+from export.readers.common.weights import Names, Table
+from models.architectures.llama.config import LlamaConfig
+
+
+def configure_qwen3_moe(config: Options) -> dict[str, Any]:
+    config.default_to(num_experts_per_tok=8)
+    step, dense = config.integer("decoder_sparse_step", 1), config.integers("mlp_only_layers")
+    layers = range(num_layers(config))
+    without = tuple(i for i in layers if i in dense or (i + 1) % max(step, 1))
+    config.default_to(num_local_experts=128, moe_intermediate_size=768)
+    number = "num_experts" if "num_experts" in config else "num_local_experts"
+    experts = _experts(config, number, "moe_intermediate_size")
+    experts |= {"normalised": config.flag("norm_topk_prob", False)}
+    imported = {"experts": experts, "layers_without_experts": without}
+    config.default_to(head_dim=head_size(config))
+    return joined(llama.configure_qwen3(config), {"imported": imported})
+
+
+def configure_mixtral(config: Options) -> dict[str, Any]:
+    config.default_to(num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5)
+    experts = _experts(config, "num_local_experts", "intermediate_size")
+    sizes, rotary = llama.sizes(config), llama.rotary(config, theta=1_000_000.0)
+    return joined(sizes, rotary, llama.windows(config), {"imported": {"experts": experts}})
+
+
+def _experts(config: Options, number: str, size: str) -> dict[str, Any]:
+    config.use("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")
+    return {
+        "num_experts": config.integer(number),
+        "num_used": config.integer("num_experts_per_tok"),
+        "ffn_dim": config.integer(size),
+    }
+
+
+QWEN3_MOE = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
+
+
+def qwen3_moe_table(options: Options, config: LlamaConfig) -> Table:
+    return _table(config, "model.layers.*.mlp", QWEN3_MOE)
+
+
+def mixtral_table(options: Options, config: LlamaConfig) -> Table:
+    return _table(config, "model.layers.*.block_sparse_moe", MIXTRAL)
+
+
+def _table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Table:
+    ours, experts = "layers.*.feed_forward", config.imported.experts
+    names: Names = {**llama.NAMES, **llama.NORMS, f"{ours}.router": f"{place}.gate"}
+    each = {
+        f"{ours}.experts.{number}.{part}": f"{place}.experts.{number}.{theirs}"
+        for number in range(experts.num_experts if experts else 0)
+        for part, theirs in parts.items()
+    }
+    return Table({**names, **each}, needless=NEEDLESS, prefix="model.")
+
+
+FAMILIES = {
+    "mixtral": LanguageFamily(configure_mixtral, mixtral_table),
+    "qwen3_moe": LanguageFamily(configure_qwen3_moe, qwen3_moe_table),
+}
