@@ -30,6 +30,27 @@ class Tokens:
     ends: Value
 
 
+@dataclass(frozen=True)
+class Given:
+    """The inputs of the graph: ids [batch, tokens], int32 lengths [batch]."""
+
+    ids: Value
+    past_lengths: Value
+    total_lengths: Value
+    tokens: Tokens
+
+
+def read_tokens(graph: GraphWriter) -> Given:
+    """Declare the graph's inputs besides the states."""
+    ids = graph.input("ids", "int64", ("tokens",))
+    past_lengths = graph.input("past_lengths", "int32", ())
+    total_lengths = graph.input("total_lengths", "int32", ())
+    lengths = total_lengths - past_lengths
+    are_real = is_real(ids, lengths).cast(PRECISE).unsqueeze(2)
+    tokens = Tokens(are_real, lengths.cast("int64").unsqueeze(1))
+    return Given(ids, past_lengths, total_lengths, tokens)
+
+
 class LayerGraph(Protocol):
     """One layer in the graph."""
 
@@ -52,23 +73,17 @@ def build_model(
     a layer's number.
     """
     layers = Layers(GraphWriter("step"), weights, precision, in_blocks=True)
-    graph = layers.graph
     words = VocabularyGraph(layers, config, (config.d_model, config.d_model), bias=None)
-    ids = graph.input("ids", "int64", ("tokens",))
-    past_lengths = graph.input("past_lengths", "int32", ())
-    total_lengths = graph.input("total_lengths", "int32", ())
-    lengths = total_lengths - past_lengths
-    are_real = is_real(ids, lengths).cast(PRECISE).unsqueeze(2)
-    tokens = Tokens(are_real, lengths.cast("int64").unsqueeze(1))
-    x, states = words.embed(ids), list[StateSpec]()
+    given = read_tokens(layers.graph)
+    x, states = words.embed(given.ids), list[StateSpec]()
     for number in range(config.num_layers):
         layer = make_layer(config, layers, number)
-        x = layer.build(x, tokens)
+        x = layer.build(x, given.tokens)
         states += layer.states
-    x = layers.last_position(x, past_lengths, total_lengths)
+    x = layers.last_position(x, given.past_lengths, given.total_lengths)
     words.choose(layers.rms_norm(x, "norm", config.d_model, config.norm_epsilon))
     limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
-    return ExportedModel((graph,), tuple(states), limits)
+    return ExportedModel((layers.graph,), tuple(states), limits)
 
 
 class Convolution:

@@ -163,6 +163,7 @@ ARCHITECTURES: dict[str, str] = {
     "ngram-lm": "models.architectures.ngram_lm:NgramLM",
     "rctm": "models.architectures.rctm:Rctm",
     "recurrent-lm": "models.architectures.recurrent_lm:RecurrentLM",
+    "rwkv7": "models.architectures.rwkv7:RWKV7",
     "self-attentive": "models.architectures.self_attentive:SelfAttentive",
     "sutskever": "models.architectures.sutskever:Sutskever",
     "transformer": "models.architectures.transformer:Transformer",

@@ -17,7 +17,7 @@ from tests.tiny import CONFIGS, ENCODERS, byte_tokenizer, tiny_bundle
 SHORT, LONG = 8, 40
 RECURRENT = {
     *("bahdanau", "cho", "luong", "lstmn", "nematus", "rctm", "sutskever"),
-    *("key-value-lm", "mamba", "mamba2", "ngram-lm", "self-attentive"),
+    *("key-value-lm", "mamba", "mamba2", "ngram-lm", "rwkv7", "self-attentive"),
 }
 
 

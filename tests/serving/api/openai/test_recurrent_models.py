@@ -24,7 +24,7 @@ from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from tests.tiny import tiny_bundle
 
-FAMILIES = ["key-value-lm", "mamba", "mamba2", "ngram-lm", "recurrent-lm"]
+FAMILIES = ["key-value-lm", "mamba", "mamba2", "ngram-lm", "recurrent-lm", "rwkv7"]
 BOS = 1
 PROMPT = list(range(70, 95))
 
