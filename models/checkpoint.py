@@ -6,9 +6,8 @@ shape can be averaged (model soups, Wortsman et al. 2022): runs that continue fr
 lie close together, and their average is mostly better than each.
 """
 
-import gzip
+import lzma
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ QUALITY_FILE = "quality.json"
 UNKNOWN_LANGUAGE = "und"  # of BCP 47: undetermined
 CURVE_FILE = "curve.png"
 WORDS_FILE = "words.txt"  # that it knows of the languages it reads, a line each
-STORED_WORDS_FILE = "words.txt.gz"
+STORED_WORDS_FILE = "words.txt.xz"
 # Names of files and folders that many models have, and hashes of commits.
 _SAYS_NOTHING = re.compile(r"(models?|pytorch_model|checkpoints?|snapshots?|hf|onnx|[0-9a-f]{40})?")
 _TIMESTAMP = re.compile(r"(?<=[a-z])-\d{9,}$")  # of a release, as Bergamot's folders have them
@@ -149,15 +148,15 @@ def save_checkpoint(
 
 
 def write_words(folder: Path, words: bytes) -> None:
-    """Write the words that a checkpoint knows. The bytes are the same for the same words."""
-    (folder / STORED_WORDS_FILE).write_bytes(gzip.compress(words, mtime=0))
+    """Write the words that a checkpoint knows."""
+    (folder / STORED_WORDS_FILE).write_bytes(lzma.compress(words, preset=9))
 
 
 def _read_words(path: Path, problems: list[str]) -> bytes:
     try:
-        with gzip.open(path) as file:
+        with lzma.open(path) as file:
             words = file.read(MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, lzma.LZMAError) as error:
         problems.append(f"{path.name} cannot be read: {error}")
         return b""
     if len(words) > MOST_BYTES:

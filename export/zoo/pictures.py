@@ -1,6 +1,8 @@
 """Pictures of a shipped translation model: BLEU by the length of the source, and an alignment."""
 
+import io
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,6 +69,8 @@ BY_LENGTH, LEARNING = "bleu-by-length.svg", "learning.svg"
 BLEU_LABEL, LOSS_LABEL = "BLEU of held-out captions", "nats a token of held-out prose"
 LEAST_MINUTES = 0.005  # minutes are kept to the hundredth, and zero has no place among ratios
 LINES = ("-", "--", ":")
+PLACES = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')  # attributes of an SVG
+DECIMALS = re.compile(r"(\d+\.\d)\d+")
 
 
 def drawn(found: Sequence[Results]) -> list[Results]:
@@ -133,19 +137,15 @@ def _plot_learning(axis: plt.Axes, results: Results, **style: Any) -> None:
 @contextmanager
 def saved(path: Path, num_axes: int) -> Iterator[list[plt.Axes]]:
     """Open axes, one below the other, that are saved as a picture if the block succeeds."""
-    fresh = path.with_name(f".{path.name}.new")
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(num_axes, figsize=(8.5, 4.5 * num_axes), squeeze=False)
         yield list(axes[:, 0])
-        figure.savefig(fresh, format="svg", bbox_inches="tight", metadata={"Date": None})
-        plt.close(figure)
-    os.replace(fresh, path)
+        _save(figure, path)
 
 
 def draw(found: Sequence[Results], path: Path) -> None:
     """Write an SVG, whole or not at all."""
     shown = drawn(found)
-    fresh = path.with_name(f".{path.name}.new")
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(8.5, 4.5))
         for has_attention, colours, line in ((True, "viridis", "-"), (False, "autumn", "--")):
@@ -157,10 +157,22 @@ def draw(found: Sequence[Results], path: Path) -> None:
         axis.set_title("Solid: attention. Dashed: a fixed context.", fontsize=10)
         axis.grid(alpha=0.3)
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        metadata = {"Date": None, "Description": description(found)}
-        figure.savefig(fresh, format="svg", bbox_inches="tight", metadata=metadata)
-        plt.close(figure)
+        _save(figure, path, Description=description(found))
+
+
+def _save(figure: plt.Figure, path: Path, **metadata: str) -> None:
+    """Write an SVG, whole or not at all, with lengths to a tenth of a point."""
+    fresh, written = path.with_name(f".{path.name}.new"), io.StringIO()
+    figure.savefig(written, format="svg", bbox_inches="tight", metadata={"Date": None, **metadata})
+    plt.close(figure)
+    fresh.write_text(compact(written.getvalue()), encoding="utf-8")
     os.replace(fresh, path)
+
+
+def compact(svg: str) -> str:
+    """Return an SVG in half the bytes: shorter numbers in places, and no space between tags."""
+    shorter = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), svg)
+    return re.sub(r">\s+<", "><", shorter)
 
 
 def _plot(axis: plt.Axes, results: Results, **style: Any) -> None:

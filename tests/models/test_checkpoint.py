@@ -38,8 +38,8 @@ def test_the_name_is_that_of_the_first_place_that_says_something(
 def test_words_that_cannot_be_decompressed_are_a_problem(tmp_path: Path) -> None:
     folder = tiny_checkpoint("transformer", tmp_path).folder
     write_words(folder, b"one\n" * 1000)
-    whole = (folder / "words.txt.gz").read_bytes()
-    for broken in (whole[:-9], b"no gzip", whole[:12] + b"\xff" + whole[13:]):
-        (folder / "words.txt.gz").write_bytes(broken)
-        with pytest.raises(CheckpointError, match=r"words\.txt\.gz cannot be read"):
+    whole = (folder / "words.txt.xz").read_bytes()
+    for broken in (whole[:-9], b"no archive", whole[:12] + b"\xff" + whole[13:]):
+        (folder / "words.txt.xz").write_bytes(broken)
+        with pytest.raises(CheckpointError, match=r"words\.txt\.xz cannot be read"):
             load_checkpoint(folder)
