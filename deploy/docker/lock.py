@@ -28,15 +28,27 @@ _ALWAYS = "python_full_version >= '3.11'"
 
 
 def main() -> None:
-    for name, inputs in _INPUTS.items():
-        with TemporaryDirectory() as folder:
-            made = Path(folder) / "pylock.toml"
-            options = ["--quiet", "--universal", "--upgrade", "--python-version", "3.11"]
-            command = ["uv", "pip", "compile", *options, *inputs, "--output-file", str(made)]
-            subprocess.run(command, check=True)
-            packages = tomllib.loads(made.read_text(encoding="utf-8"))["packages"]
-        lines = "".join(map(_line, packages))
-        (_FOLDER / f"requirements-{name}.txt").write_text(lines, encoding="utf-8")
+    found = {name: [*map(_line, _packages(inputs))] for name, inputs in _INPUTS.items()}
+    shared = [line for line in found["cpu"] if line in found["gpu"]]
+    for name in ("cpu", "gpu"):
+        own = [line for line in found[name] if line not in shared]
+        found[name] = [f"-r {_file('shared').name}\n", *own]
+    for name, lines in {**found, "shared": shared}.items():
+        _file(name).write_text("".join(lines), encoding="utf-8")
+
+
+def _file(name: str) -> Path:
+    return _FOLDER / f"requirements-{name}.txt"
+
+
+def _packages(inputs: list[str]) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / "pylock.toml"
+        options = ["--quiet", "--universal", "--upgrade", "--python-version", "3.11"]
+        command = ["uv", "pip", "compile", *options, *inputs, "--output-file", str(made)]
+        subprocess.run(command, check=True)
+        packages: list[dict[str, Any]] = tomllib.loads(made.read_text(encoding="utf-8"))["packages"]
+    return packages
 
 
 def _line(package: dict[str, Any]) -> str:

@@ -52,8 +52,9 @@ def test_the_build_copies_every_package() -> None:
 
 def locked(name: str) -> dict[str, str]:
     """Return the version of each package of a lock file; each must have hashes."""
-    text = (DOCKER / f"requirements-{name}.txt").read_text().replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    lines = (DOCKER / f"requirements-{name}.txt").read_text().splitlines()
+    if lines[0].startswith("-r "):
+        lines = [*(DOCKER / lines[0].removeprefix("-r ")).read_text().splitlines(), *lines[1:]]
     assert [line for line in lines if "--hash=sha256:" not in line] == []
     versions = (line.split()[0].partition("==") for line in lines)
     return {
