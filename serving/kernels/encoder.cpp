@@ -3,8 +3,8 @@
 // EncoderAttention: qkv f32 [tokens, (heads + 2 kv_heads) * head_dim], lengths int32 [batch], the
 //   packed place of each padded token int32 [batch, source], and the padded places of the packed ones
 //   int64 [tokens], which only the body of the function needs -> mixed f32 [tokens, heads * head_dim].
-//   Each token attends to all of its row. Optional input: bias f32 [1 or batch, heads, source, source],
-//   which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
+//   Each token attends to all of its row. Optional input: bias f32 [1 or batch, 1 or heads, source,
+//   source], which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
 // QuantizeMemory: keys and values side by side, f32 [tokens, 2 * kv_heads * head_dim], lengths int32
 //   [batch] and the packed places int32 [batch, source] -> int8 levels of keys and of values [batch,
 //   kv_heads, source, head_dim] and the values of a level, f32 [batch, 1, kv_heads * head_dim], of each
@@ -48,9 +48,9 @@ void EncoderAttention::compute(const Context& context) const {
   require(head_dim > 0 && head_dim <= kMostHeadDim && in.width == (heads + 2 * kv_heads) * head_dim,
           "EncoderAttention: wrong shapes");
   const Shape biases = bias_in ? bias_in.shape() : Shape{1, heads, in.source, in.source};
-  require(biases.size() == 4 && (biases[0] == 1 || biases[0] == in.rows) && biases[1] == heads &&
+  require(biases.size() == 4 && (biases[0] == 1 || biases[0] == in.rows) && (biases[1] == 1 || biases[1] == heads) &&
               biases[2] >= in.source && biases[3] >= in.source,
-          "EncoderAttention: bias must be [1 or batch, heads, source, source]");
+          "EncoderAttention: bias must be [1 or batch, 1 or heads, source, source]");
   const float *const qkv = qkv_in.data<float>(), *const bias = bias_in.data<float>();
   float* const mixed = context.output(0, {in.starts[in.rows], dim}).data<float>();
   const size_t tasks = size_t(in.rows * kv_heads);
@@ -76,7 +76,10 @@ void EncoderAttention::compute(const Context& context) const {
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
       for (int64_t first = 0; first < length; first += kMostQueries) {
         each.queries = int(std::min<int64_t>(kMostQueries, length - first));
-        if (bias) each.bias = bias + (((biases[0] == 1 ? 0 : row) * heads + head) * biases[2] + first) * biases[3];
+        if (bias) {
+          const int64_t map = (biases[0] == 1 ? 0 : row) * biases[1] + (biases[1] == 1 ? 0 : head);
+          each.bias = bias + (map * biases[2] + first) * biases[3];
+        }
         for (int q = 0; q < each.queries; q++) {
           copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
         }
