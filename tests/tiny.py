@@ -58,6 +58,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "recurrent-lm": {"embedding_dim": 24, "hidden_dim": 36, "context_length": 64}
     | {"attention": {"dim": 20}},
     "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
+    "rotary-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 3}
+    | {"max_source_tokens": 96, "num_types": 2, "window": {"size": 5, "layers": [1, 2]}},
     "self-attentive": {"embedding_dim": 24, "hidden_dim": 17, "attention_dim": 20}
     | {"num_hops": 3, "max_source_tokens": 96},
     "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}

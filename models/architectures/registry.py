@@ -162,6 +162,7 @@ ARCHITECTURES: dict[str, str] = {
     "ngram-lm": "models.architectures.ngram_lm:NgramLM",
     "rctm": "models.architectures.rctm:Rctm",
     "recurrent-lm": "models.architectures.recurrent_lm:RecurrentLM",
+    "rotary-encoder": "models.architectures.rotary_encoder:RotaryEncoder",
     "self-attentive": "models.architectures.self_attentive:SelfAttentive",
     "sutskever": "models.architectures.sutskever:Sutskever",
     "transformer": "models.architectures.transformer:Transformer",
