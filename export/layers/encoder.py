@@ -69,6 +69,8 @@ def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
         name = f"head.dense.{number}.linear"
         x = layers.linear(x, [name], dim, [dense.dim], bias=dense.bias)
         x, dim = SQUASHING[dense.activation](x), dense.dim
+        if dense.norm_epsilon is not None:
+            x = layers.layer_norm(x, f"head.dense.{number}.norm", dim, dense.norm_epsilon)
     if isinstance(config.head, EmbeddingHead):
         embedding = _normalised(layers, x, dim) if config.head.normalised else x.cast("float32")
         layers.graph.output(EMBEDDING, embedding, "float32", (dim,))

@@ -19,7 +19,6 @@ from tests.export.texts import (
     LIKE_EMBEDDING_GEMMA,
     LIKE_NOMIC,
     LIKE_QWEN_EMBEDDING,
-    RERANKER,
     Text,
     encoded,
     random_texts,
@@ -33,7 +32,6 @@ OPTIONS: list[dict[str, Any]] = [
     LIKE_NOMIC,
     LIKE_QWEN_EMBEDDING,
     LIKE_EMBEDDING_GEMMA,
-    RERANKER,
 ]
 
 
