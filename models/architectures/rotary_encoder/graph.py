@@ -17,6 +17,11 @@ SPAN_MULTIPLE = 16  # of spans that are no longer
 class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
     """Computes on real tokens only; attention and pooling read whole rows."""
 
+    @classmethod
+    def is_in_blocks(cls, config: RotaryEncoderConfig) -> bool:
+        """Language models have inputs far larger than the rest, which spoil the scale of a row."""
+        return config.norm.kind == "rms"
+
     def encode(self, ids: Value, lengths: Value) -> Value:
         config = self.config
         self.tokens = SourceTokens(ids, lengths, self.layers.target)
