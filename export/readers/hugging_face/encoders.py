@@ -31,7 +31,7 @@ from export.readers.hugging_face.sentence_transformers import (
 )
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.checkpoint import Checkpoint
-from models.configs.base import LabelHead
+from models.configs.base import EncoderConfig, LabelHead
 from models.conventions import Conventions
 from models.safetensors import Array
 
@@ -367,10 +367,12 @@ def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     return found | repeated("layers", config.num_layers, layer) | head_shapes(config)
 
 
-def head_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+def head_shapes(config: EncoderConfig) -> dict[str, Shape]:
     found, dim = dict[str, Shape](), config.vector_dim
     for number, dense in enumerate(config.head.dense):
         found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
+        if dense.norm_epsilon is not None:
+            found |= norms([f"head.dense.{number}.norm"], dense.dim, bias=True)
         dim = dense.dim
     if isinstance(config.head, LabelHead):
         found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)
