@@ -38,6 +38,24 @@ struct PackedRows {
   std::vector<int64_t> starts;
 };
 
+constexpr float kMasked = -1e29f;  // added to a score, it leaves a weight of 0
+
+// Leave out keys at both ends that the bias masks for all of the head's queries: most, if they attend
+// to a window.
+void leave_out_masked(AttentionHead<float>& head, int head_dim) {
+  const auto is_masked = [&](int key) {
+    for (int q = 0; q < head.queries; q++) {
+      if (head.bias[q * head.bias_stride + key] > kMasked) return false;
+    }
+    return true;
+  };
+  int first = 0, last = head.length;
+  while (first < last && is_masked(first)) first++;
+  while (first < last && is_masked(last - 1)) last--;
+  head.keys += first * head_dim, head.values += first * head_dim;
+  head.bias += first, head.length = last - first;
+}
+
 }  // namespace
 
 void EncoderAttention::compute(const Context& context) const {
@@ -69,16 +87,17 @@ void EncoderAttention::compute(const Context& context) const {
       copy(key + kv_heads * head_dim, values + token * head_dim);
     }
     AttentionHead<float> each{};
-    each.query = queries, each.keys = keys, each.values = values, each.out = out;
-    each.length = int(length), each.scale = options.scale;
+    each.query = queries, each.out = out, each.scale = options.scale;
     each.scores = out + kMostQueries * head_dim, each.scores_stride = stride;
     each.bias_stride = biases[3];
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
       for (int64_t first = 0; first < length; first += kMostQueries) {
         each.queries = int(std::min<int64_t>(kMostQueries, length - first));
+        each.keys = keys, each.values = values, each.length = int(length);
         if (bias) {
           const int64_t map = (biases[0] == 1 ? 0 : row) * biases[1] + (biases[1] == 1 ? 0 : head);
           each.bias = bias + (map * biases[2] + first) * biases[3];
+          leave_out_masked(each, int(head_dim));
         }
         for (int q = 0; q < each.queries; q++) {
           copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
