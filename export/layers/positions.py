@@ -3,7 +3,8 @@ embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import and_
 
 import numpy as np
 
@@ -144,14 +145,16 @@ def reach_bias(ids: Value, window: int | None, *, is_causal: bool) -> Value | No
     """
     if window is None and not is_causal:
         return None
-    positions = positions_from_one(ids)[0]  # of any row
-    offset = positions - positions.unsqueeze(1)  # [query, key]
-    near = [offset <= 0] * is_causal
+    key = positions_from_one(ids)[0]  # of any row
+    query, within = key.unsqueeze(1), list[Value]()
     if window is not None:
-        near.append(offset.abs() < window)
-    within = near[0] & near[1] if len(near) > 1 else near[0]
-    allowed = ids.graph.constant(0, "float32")
-    return allowed.where(within, LOWEST).unsqueeze(0, 1)
+        within.append(key > query - window)
+    if is_causal:
+        within.append(key <= query)
+    elif window is not None:
+        within.append(key < query + window)
+    nothing = ids.graph.constant(0, "float32")
+    return nothing.where(reduce(and_, within), LOWEST).unsqueeze(0, 1)
 
 
 @lru_cache(maxsize=2)  # every layer asks for them
