@@ -6,11 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import TextGraph
 from models.architectures.registry import ModelConfigError, parse_config
-from models.checkpoint import load_checkpoint
-from models.decoding import vectors_of
-from models.loading import load_encoder
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.widening import widened
@@ -19,14 +15,13 @@ from tests.export.texts import (
     LIKE_EMBEDDING_GEMMA,
     LIKE_NOMIC,
     LIKE_QWEN_EMBEDDING,
-    Text,
     encoded,
     random_texts,
 )
+from tests.models.architectures.test_transformer_encoder import TEXTS, of_graph, of_torch
 from tests.tiny import CONFIGS, tiny_bundle
 
 NAME = "rotary-encoder"
-TEXTS = random_texts((17, 1, 40, 6))
 OPTIONS: list[dict[str, Any]] = [
     {},
     LIKE_NOMIC,
@@ -41,17 +36,6 @@ def exported(
     """Return a bundle, and what torch makes of the texts."""
     bundle = open_bundle(tiny_bundle(NAME, folder, precision, **options))
     return bundle, of_torch(folder / NAME, TEXTS)
-
-
-def of_torch(checkpoint: Path, texts: list[Text]) -> list[np.ndarray]:
-    ids, types = map(list, zip(*texts, strict=True))
-    return vectors_of(load_encoder(load_checkpoint(checkpoint)), ids, types)
-
-
-def of_graph(bundle: Bundle, texts: list[Text]) -> np.ndarray:
-    ids, types = map(list, zip(*texts, strict=True))
-    [found] = TextGraph(bundle).run(ids, types).values()
-    return found
 
 
 @pytest.mark.parametrize("options", OPTIONS)
