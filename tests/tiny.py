@@ -61,6 +61,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "luong": TRANSLATION | {"embedding_dim": 24, "hidden_dim": 32, "readout_dim": 24},
     "rwkv7": {"d_model": 24, "num_layers": 2, "head_dim": 12, "ffn_dim": 50, "decay_rank": 5}
     | {"rate_rank": 6, "value_rank": 3, "gate_rank": 7},
+    "rotary-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 3}
+    | {"max_source_tokens": 96, "num_types": 2, "window": {"size": 5, "layers": [1, 2]}},
     "self-attentive": {"embedding_dim": 24, "hidden_dim": 17, "attention_dim": 20}
     | {"num_hops": 3, "max_source_tokens": 96},
     "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}

@@ -30,11 +30,18 @@ class EncoderGraph(ABC, Generic[Config]):
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
         """Write all graphs."""
         names = ("encode", ENCODE_ATTENTION)
-        parts = [cls(config, Layers(GraphWriter(name), weights, precision)) for name in names]
+        in_blocks = cls.is_in_blocks(config)
+        layers = [Layers(GraphWriter(n), weights, precision, in_blocks=in_blocks) for n in names]
+        parts = [cls(config, each) for each in layers]
         for part in parts:
             part.write()
         limits, shapes = Limits(config.max_source_tokens, 0), parts[-1].attention_outputs.shapes
         return ExportedModel(tuple(part.graph for part in parts), (), limits, attention=shapes)
+
+    @classmethod
+    def is_in_blocks(cls, config: Config) -> bool:
+        """Return whether int8 is by blocks of weights; see `Layers`."""
+        return False
 
     def write(self) -> None:
         source_ids = self.graph.input("source_ids", "int64", (SOURCE,))
@@ -69,6 +76,8 @@ def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
         name = f"head.dense.{number}.linear"
         x = layers.linear(x, [name], dim, [dense.dim], bias=dense.bias)
         x, dim = SQUASHING[dense.activation](x), dense.dim
+        if dense.norm_epsilon is not None:
+            x = layers.layer_norm(x, f"head.dense.{number}.norm", dim, dense.norm_epsilon)
     if isinstance(config.head, EmbeddingHead):
         embedding = _normalised(layers, x, dim) if config.head.normalised else x.cast("float32")
         layers.graph.output(EMBEDDING, embedding, "float32", (dim,))

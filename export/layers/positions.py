@@ -3,12 +3,13 @@ embeddings for ONNX Runtime's attention (Su et al. 2021).
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import and_
 
 import numpy as np
 
 from export.graph.writer import Array, Value
-from export.layers.attention import positions_from_one
+from export.layers.attention import LOWEST, Heads, positions_from_one
 from export.layers.basic import PAIRS, Layers
 from models.configs.transformer import (
     Affine,
@@ -126,6 +127,39 @@ def rotary_tables(
         return None
     cos, sin = _tables(num_positions, tuple(frequencies), magnitude)
     return layers.float_weight(f"{name}.cos", cos), layers.float_weight(f"{name}.sin", sin)
+
+
+def rotated(x: Value, positions: Value, heads: Heads, num_heads: int) -> Value:
+    """Rotate queries or keys x [batch, tokens, num_heads * head_dim] by the tables of ``heads``, as
+    attention over a past does by itself. positions: int32 [batch, tokens].
+    """
+    assert heads.rotary is not None
+    cos, sin = heads.rotary
+    assert cos.bare.shape is not None, "a table has a shape"
+    attributes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * cos.bare.shape.numpy()[1]}
+    places = positions.cast("int64")
+    found: Value = x.graph.ms.RotaryEmbedding(x, places, cos, sin, **attributes)
+    return found
+
+
+def reach_bias(ids: Value, window: int | None, *, is_causal: bool) -> Value | None:
+    """Return what is added to scores, f32 [1, 1, source, source]: a very low number where a query
+    must not attend to a key; None if each attends to all.
+
+    window: the distance from which on keys are too far. is_causal: keys after the query are out.
+    """
+    if window is None and not is_causal:
+        return None
+    key = positions_from_one(ids)[0]  # of any row
+    query, within = key.unsqueeze(1), list[Value]()
+    if window is not None:
+        within.append(key > query - window)
+    if is_causal:
+        within.append(key <= query)
+    elif window is not None:
+        within.append(key < query + window)
+    nothing = ids.graph.constant(0, "float32")
+    return nothing.where(reduce(and_, within), LOWEST).unsqueeze(0, 1)
 
 
 @lru_cache(maxsize=2)  # every layer asks for them

@@ -164,6 +164,7 @@ ARCHITECTURES: dict[str, str] = {
     "rctm": "models.architectures.rctm:Rctm",
     "recurrent-lm": "models.architectures.recurrent_lm:RecurrentLM",
     "rwkv7": "models.architectures.rwkv7:RWKV7",
+    "rotary-encoder": "models.architectures.rotary_encoder:RotaryEncoder",
     "self-attentive": "models.architectures.self_attentive:SelfAttentive",
     "sutskever": "models.architectures.sutskever:Sutskever",
     "transformer": "models.architectures.transformer:Transformer",

@@ -113,11 +113,15 @@ Squashing = Literal["none", "relu", "gelu", "tanh"]
 
 
 class Dense(Section):
-    """A linear layer with an activation, over a text's vector."""
+    """A linear layer with an activation, over a text's vector.
+
+    norm_epsilon: of a LayerNorm that follows; None: none does.
+    """
 
     dim: Size
     activation: Squashing = "tanh"
     bias: bool = True
+    norm_epsilon: Positive | None = None
 
 
 Layers = Annotated[tuple[Dense, ...], Field(strict=False)]  # in files a list

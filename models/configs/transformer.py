@@ -107,6 +107,8 @@ Positions = Annotated[
 
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
+Poolings = Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)]  # in files a list
 
 
 class Experts(Section):

@@ -21,15 +21,17 @@ SQUASHING: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class DenseLayer(nn.Module):
-    """Computes activation(W x + b)."""
+    """Computes activation(W x + b), normalised if the configuration says so."""
 
     def __init__(self, dim: int, config: Dense) -> None:
         super().__init__()
         self.linear = nn.Linear(dim, config.dim, bias=config.bias)
         self.activation = SQUASHING[config.activation]
+        epsilon = config.norm_epsilon
+        self.norm = nn.Identity() if epsilon is None else nn.LayerNorm(config.dim, eps=epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.activation(self.linear(x))
+        return self.norm(self.activation(self.linear(x)))
 
 
 class HeadLayers(nn.Module):

@@ -101,11 +101,12 @@ INLINE void score(const Floats (&queries)[Queries][kMostChunks], const Attention
   }
 }
 
-// Replace scores by e**(score - largest), and return their sum.
+// Replace scores by e**(score - largest), and return their sum. What a bias masks becomes exactly 0.
 INLINE float exponentials(float* scores, int length, float largest) {
   Floats total = zeros();
   for (int j = 0; j < length; j += kLanes) {
-    const Floats each = keep_first(exponential(sub(load(scores + j), all(largest))), length - j, 0);
+    const Floats below = sub(load(scores + j), all(largest));
+    const Floats each = keep_first(zero_where_less(exponential(below), below, all(-87)), length - j, 0);
     store(scores + j, each);
     total = add(total, each);
   }

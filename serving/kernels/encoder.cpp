@@ -3,8 +3,8 @@
 // EncoderAttention: qkv f32 [tokens, (heads + 2 kv_heads) * head_dim], lengths int32 [batch], the
 //   packed place of each padded token int32 [batch, source], and the padded places of the packed ones
 //   int64 [tokens], which only the body of the function needs -> mixed f32 [tokens, heads * head_dim].
-//   Each token attends to all of its row. Optional input: bias f32 [1 or batch, heads, source, source],
-//   which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
+//   Each token attends to all of its row. Optional input: bias f32 [1 or batch, 1 or heads, source,
+//   source], which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
 // QuantizeMemory: keys and values side by side, f32 [tokens, 2 * kv_heads * head_dim], lengths int32
 //   [batch] and the packed places int32 [batch, source] -> int8 levels of keys and of values [batch,
 //   kv_heads, source, head_dim] and the values of a level, f32 [batch, 1, kv_heads * head_dim], of each
@@ -38,6 +38,24 @@ struct PackedRows {
   std::vector<int64_t> starts;
 };
 
+constexpr float kMasked = -1e29f;  // added to a score, it leaves a weight of 0
+
+// Leave out keys at both ends that the bias masks for all of the head's queries: most, if they attend
+// to a window.
+void leave_out_masked(AttentionHead<float>& head, int head_dim) {
+  const auto is_masked = [&](int key) {
+    for (int q = 0; q < head.queries; q++) {
+      if (head.bias[q * head.bias_stride + key] > kMasked) return false;
+    }
+    return true;
+  };
+  int first = 0, last = head.length;
+  while (first < last && is_masked(first)) first++;
+  while (first < last && is_masked(last - 1)) last--;
+  head.keys += first * head_dim, head.values += first * head_dim;
+  head.bias += first, head.length = last - first;
+}
+
 }  // namespace
 
 void EncoderAttention::compute(const Context& context) const {
@@ -48,9 +66,9 @@ void EncoderAttention::compute(const Context& context) const {
   require(head_dim > 0 && head_dim <= kMostHeadDim && in.width == (heads + 2 * kv_heads) * head_dim,
           "EncoderAttention: wrong shapes");
   const Shape biases = bias_in ? bias_in.shape() : Shape{1, heads, in.source, in.source};
-  require(biases.size() == 4 && (biases[0] == 1 || biases[0] == in.rows) && biases[1] == heads &&
+  require(biases.size() == 4 && (biases[0] == 1 || biases[0] == in.rows) && (biases[1] == 1 || biases[1] == heads) &&
               biases[2] >= in.source && biases[3] >= in.source,
-          "EncoderAttention: bias must be [1 or batch, heads, source, source]");
+          "EncoderAttention: bias must be [1 or batch, 1 or heads, source, source]");
   const float *const qkv = qkv_in.data<float>(), *const bias = bias_in.data<float>();
   float* const mixed = context.output(0, {in.starts[in.rows], dim}).data<float>();
   const size_t tasks = size_t(in.rows * kv_heads);
@@ -69,14 +87,18 @@ void EncoderAttention::compute(const Context& context) const {
       copy(key + kv_heads * head_dim, values + token * head_dim);
     }
     AttentionHead<float> each{};
-    each.query = queries, each.keys = keys, each.values = values, each.out = out;
-    each.length = int(length), each.scale = options.scale;
+    each.query = queries, each.out = out, each.scale = options.scale;
     each.scores = out + kMostQueries * head_dim, each.scores_stride = stride;
     each.bias_stride = biases[3];
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
       for (int64_t first = 0; first < length; first += kMostQueries) {
         each.queries = int(std::min<int64_t>(kMostQueries, length - first));
-        if (bias) each.bias = bias + (((biases[0] == 1 ? 0 : row) * heads + head) * biases[2] + first) * biases[3];
+        each.keys = keys, each.values = values, each.length = int(length);
+        if (bias) {
+          const int64_t map = (biases[0] == 1 ? 0 : row) * biases[1] + (biases[1] == 1 ? 0 : head);
+          each.bias = bias + (map * biases[2] + first) * biases[3];
+          leave_out_masked(each, int(head_dim));
+        }
         for (int q = 0; q < each.queries; q++) {
           copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
         }

@@ -40,6 +40,9 @@ INLINE Floats absolute(Floats a) { return _mm512_abs_ps(a); }
 INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE Floats round(Floats a) { return _mm512_roundscale_ps(a, 0); }
 INLINE Floats keep_first(Floats v, int n, float rest) { return _mm512_mask_blend_ps(first_lanes(n), all(rest), v); }
+INLINE Floats zero_where_less(Floats v, Floats a, Floats b) {
+  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), v);
+}
 INLINE bool any_not_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
 INLINE float sum_of(Floats v) { return _mm512_reduce_add_ps(v); }
@@ -108,6 +111,7 @@ INLINE Floats round(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_
 INLINE Floats keep_first(Floats v, int n, float rest) {
   return n >= 8 ? v : _mm256_blendv_ps(all(rest), v, _mm256_castsi256_ps(mask_of(n)));
 }
+INLINE Floats zero_where_less(Floats v, Floats a, Floats b) { return _mm256_and_ps(v, _mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE bool any_not_less(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ)); }
 INLINE uint32_t greater_lanes(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 INLINE float sum_of(Floats v) {

@@ -38,3 +38,33 @@ def encoded(
     name = next(name for name in names if name in bundle.manifest.graphs)
     ids, types = map(list, zip(*texts, strict=True))
     return TextGraph(bundle, name, threads).run(ids, types, span)
+
+
+LIKE_QWEN_EMBEDDING: dict[str, Any] = {  # options of rotary-encoder
+    "num_types": 0,
+    "num_kv_heads": 2,
+    "head_dim": 20,
+    "causal": True,
+    "norm": {"kind": "rms", "epsilon": 1e-6},
+    "embedding_norm": False,
+    "activation": "swish",
+    "pooling": ["last"],
+    "head": {"kind": "embedding", "normalised": True},
+    "window": {"size": 7, "layers": [1], "rotation": {"theta": 100.0}},
+    "imported": {"qk_norm": True, "attention_bias": "qkv"},
+}
+LIKE_EMBEDDING_GEMMA: dict[str, Any] = LIKE_QWEN_EMBEDDING | {
+    "num_kv_heads": 1,
+    "head_dim": None,
+    "causal": False,
+    "activation": "gelu_tanh",
+    "pooling": ["mean"],
+    "rotation": {"frequencies": [0.9, 0.1, 0.01], "magnitude": 1.2},
+    "imported": {
+        "qk_norm": True,
+        "sandwich_norms": True,
+        "attention_bias": "all",
+        "ffn_bias": True,
+    },
+}
+LIKE_NOMIC: dict[str, Any] = {"norm": {"place": "post"}, "activation": "swish", "window": None}

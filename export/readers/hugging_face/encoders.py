@@ -31,7 +31,7 @@ from export.readers.hugging_face.sentence_transformers import (
 )
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.checkpoint import Checkpoint
-from models.configs.base import LabelHead
+from models.configs.base import EncoderConfig, LabelHead
 from models.conventions import Conventions
 from models.safetensors import Array
 
@@ -191,16 +191,16 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
         source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family.num_separators)
-    if not _is_classifier(folder):
+    if not is_classifier(folder):
         modules = read_modules(folder.path, folder.problems)
-        _check_head(folder, modules.pooling)
+        check_head(folder, modules.pooling)
     config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
     return folder.checkpoint(
-        config, _weights(family, folder, config, modules), _conventions(template, text_options)
+        config, _weights(family, folder, config, modules), conventions_of(template, text_options)
     )
 
 
-def _conventions(template: Template, text_options: TextOptions) -> Conventions:
+def conventions_of(template: Template, text_options: TextOptions) -> Conventions:
     return Conventions(
         source_prefix=template.prefix,
         source_suffix=template.suffix,
@@ -210,11 +210,11 @@ def _conventions(template: Template, text_options: TextOptions) -> Conventions:
     )
 
 
-def _is_classifier(folder: Folder) -> bool:
+def is_classifier(folder: Folder) -> bool:
     return any(kind.endswith(CLASSIFIER) for kind in folder.config.words("architectures"))
 
 
-def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
+def check_head(folder: Folder, pooling: Sequence[str]) -> None:
     """Refuse a head of another kind, and note one that is left out."""
     for kind in folder.config.words("architectures"):
         if kind.endswith(OTHER_HEADS):
@@ -250,7 +250,7 @@ def _configure(
         "distances": _distances(folder) if family.has_distances else None,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
-        "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
+        "pooling": ["cls"] if is_classifier(folder) else modules.pooling,
         "head": _head(family, folder, modules, text_options, sizes["d_model"]),
         "pad_id": pad,
         "bos_id": template.prefix[0] if template.prefix else pad,
@@ -280,17 +280,17 @@ def _first_position(family: EncoderFamily, folder: Folder) -> int:
 def _head(
     family: EncoderFamily, folder: Folder, modules: Modules, text_options: TextOptions, dim: int
 ) -> dict[str, Any]:
-    if not _is_classifier(folder):
+    if not is_classifier(folder):
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
     return {
         "kind": "labels",
         "dense": [{"dim": dim, "activation": family.squashing}],
-        "labels": (labels := _labels(folder)),
-        "scores": _scores(folder, text_options, len(labels)),
+        "labels": (labels := read_labels(folder)),
+        "scores": read_scores(folder, text_options, len(labels)),
     }
 
 
-def _labels(folder: Folder) -> list[str]:
+def read_labels(folder: Folder) -> list[str]:
     """Read their names in the order of their numbers; those of two that have none are not said."""
     names = folder.config.section("id2label")
     numbers = sorted(names.values, key=lambda number: (len(number), number))
@@ -299,7 +299,7 @@ def _labels(folder: Folder) -> list[str]:
     return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
 
 
-def _scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
+def read_scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
     """Return the activation of logits: that of a cross-encoder's configuration, else the one of
     `transformers`.
     """
@@ -364,13 +364,15 @@ def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     layer = linears(maps, bias=True)
     layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
     found |= norms(["embedding_norm"], dim, bias=True)
-    return found | repeated("layers", config.num_layers, layer) | _head_shapes(config)
+    return found | repeated("layers", config.num_layers, layer) | head_shapes(config)
 
 
-def _head_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+def head_shapes(config: EncoderConfig) -> dict[str, Shape]:
     found, dim = dict[str, Shape](), config.vector_dim
     for number, dense in enumerate(config.head.dense):
         found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
+        if dense.norm_epsilon is not None:
+            found |= norms([f"head.dense.{number}.norm"], dense.dim, bias=True)
         dim = dense.dim
     if isinstance(config.head, LabelHead):
         found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)

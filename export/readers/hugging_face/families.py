@@ -13,6 +13,7 @@ from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
 from export.readers.hugging_face import bart, t5
 from export.readers.hugging_face import bart as marian
+from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
 from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import (
@@ -25,6 +26,8 @@ from export.readers.hugging_face.folder import (
     refuse_unsupported,
     stop_ids,
 )
+from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
+from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
 from export.readers.hugging_face.tokenizers import encode
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
@@ -38,15 +41,16 @@ PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers
 
 
 def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
-    """Raises CheckpointError with every problem."""
-    folder.check_head("ForCausalLM", "LMHeadModel")
-    if (folder.path / MODULES_FILE).is_file():
-        folder.problems.append(
-            f"{MODULES_FILE}: this language model embeds texts; only encoders can do that here"
-        )
+    """Read a model that writes, or one that embeds texts where there are modules of Sentence
+    Transformers. Raises CheckpointError with every problem.
+    """
     if folder.config.get("model_type") not in PARTIALLY_ROTATED:
         for options in (folder.config, rope_section(folder.config)):
             options.only("partial_rotary_factor", 1.0)
+    if (folder.path / MODULES_FILE).is_file():
+        return read_embedding_decoder(family, folder)
+    folder.config.only("is_causal", True)
+    folder.check_head("ForCausalLM", "LMHeadModel")
     refuse_unsupported(folder.defaults)
     folder.defaults.only("forced_bos_token_id")
     config: Any = folder.configured(family.configure(folder.config))
@@ -117,6 +121,7 @@ def _named_templates(folder: Folder) -> dict[str, str]:
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
+    **{name: partial(read_rotary_encoder, family) for name, family in ROTARY_ENCODERS.items()},
     "bart": bart.read_bart,
     "m2m_100": bart.read_m2m_100,
     "marian": marian.read_marian,
@@ -142,8 +147,10 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     if read_family is None:
         folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
         folder.fail()
-    folder.config.only("is_causal", kind not in ENCODERS)
-    folder.config.only("is_encoder_decoder", kind not in {*ENCODERS, *LANGUAGE_MODELS})
+    encoders = {*ENCODERS, *ROTARY_ENCODERS}
+    if kind not in LANGUAGE_MODELS:
+        folder.config.only("is_causal", kind not in encoders)
+    folder.config.only("is_encoder_decoder", kind not in {*encoders, *LANGUAGE_MODELS})
     if kind in LANGUAGE_MODELS:
         if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
             folder.config.default_to(max_position_embeddings=longest)

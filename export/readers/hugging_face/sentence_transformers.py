@@ -218,6 +218,16 @@ def read_template(folder: Folder, num_separators: int) -> Template:
     return Template((cls,), (sep,) * num_separators, (sep,))
 
 
+def read_ends(folder: Folder) -> Template:
+    """Read what the tokenizer puts around a single text, for models that read no pairs."""
+    if folder.tokenizers is None:
+        return Template()
+    encoding = encode(folder.tokenizers.source, "a", folder.problems, is_bare=False)
+    texts = [place for place, text in enumerate(encoding.sequence_ids) if text is not None]
+    ids = tuple(encoding.ids)
+    return Template(ids[: texts[0]], (), ids[texts[-1] + 1 :]) if texts else Template()
+
+
 def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
     """Return the id of a special token, which may have another name in `tokenizer_config.json`."""
     role, *usual = names

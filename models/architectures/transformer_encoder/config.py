@@ -1,13 +1,11 @@
 """Options of the Transformer's encoder alone: BERT and its descendants."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from models.configs.base import EncoderConfig, Positive, Size
-from models.configs.transformer import Activation, HasHeads, Relative
-
-Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
+from models.configs.transformer import Activation, HasHeads, Poolings, Relative
 
 
 class TransformerEncoderConfig(EncoderConfig, HasHeads):
@@ -25,7 +23,7 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     distances: Relative | None = None
     norm_epsilon: Positive = 1e-12
     activation: Activation = "gelu"
-    pooling: Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)] = ("mean",)
+    pooling: Poolings = ("mean",)
 
     @property
     def vector_dim(self) -> int:

@@ -41,6 +41,7 @@ label_smoothing = 0.0
 """
 EMBEDDING = '[model.head]\nkind = "embedding"'
 SIZES = {
+    "rotary-encoder": "d_model = 16\nnum_heads = 2\nffn_dim = 24\nnum_layers = 1\n",
     "self-attentive": "embedding_dim = 16\nhidden_dim = 16\nattention_dim = 8\nnum_hops = 2",
     "transformer-encoder": "d_model = 16\nnum_heads = 2\nffn_dim = 24\nnum_layers = 1\n",
 }

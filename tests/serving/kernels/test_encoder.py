@@ -33,7 +33,7 @@ def places_of(lengths: Array) -> dict[str, Array]:
     }
 
 
-def attention(heads: int, kv_heads: int, size: int, has_bias: bool) -> bytes:
+def attention(heads: int, kv_heads: int, size: int, num_biases: int) -> bytes:
     qkv: list[Any] = ["tokens", (heads + 2 * kv_heads) * size]
     inputs = [
         ("qkv", FLOAT, qkv),
@@ -41,49 +41,64 @@ def attention(heads: int, kv_heads: int, size: int, has_bias: bool) -> bytes:
         ("token_at", INT32, ["batch", "source"]),
         ("place_of", INT64, ["tokens"]),
     ]
-    inputs += [("bias", FLOAT, [1, heads, "source", "source"])] if has_bias else []
+    inputs += [("bias", FLOAT, [1, num_biases, "source", "source"])] if num_biases else []
     outputs = [("mixed", FLOAT, ["tokens", heads * size])]
     sizes = {"num_heads": heads, "kv_num_heads": kv_heads, "scale": size**-0.5}
     return model_of(ENCODER_ATTENTION, inputs, outputs, **sizes)
 
 
 def attention_inputs(
-    lengths: Array, heads: int, kv_heads: int, size: int, has_bias: bool
+    lengths: Array, heads: int, kv_heads: int, size: int, num_biases: int
 ) -> dict[str, Array]:
+    """Return the inputs. One bias for all heads masks what is far, and what follows."""
     random, source = np.random.default_rng(size), int(lengths.max())
     width = (heads + 2 * kv_heads) * size
     feeds = {
         "qkv": random.standard_normal((int(lengths.sum()), width)).astype(np.float32),
         **places_of(lengths),
     }
-    if has_bias:
+    if num_biases == 1:
+        near = np.tri(source) - np.tri(source, k=-4)
+        feeds["bias"] = np.where(near, 0, -1e30).astype(np.float32)[None, None]
+    elif num_biases:
         feeds["bias"] = random.standard_normal((1, heads, source, source)).astype(np.float32)
     return feeds
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("bias", ["none", "mask", "of heads"])
 @pytest.mark.parametrize("sizes", HEADS)
 def test_attention_is_that_of_the_operators(
-    sizes: tuple[int, int, int], has_bias: bool, threads: int
+    sizes: tuple[int, int, int], bias: str, threads: int
 ) -> None:
-    model = attention(*sizes, has_bias)
+    num_biases = {"none": 0, "mask": 1, "of heads": sizes[0]}[bias]
+    model = attention(*sizes, num_biases)
     for lengths in (LENGTHS, LENGTHS[:1], np.ones(3, np.int32)):
-        feeds = attention_inputs(lengths, *sizes, has_bias)
+        feeds = attention_inputs(lengths, *sizes, num_biases)
         [found], [expected] = native(model, threads)(feeds), portable(model)(feeds)
         assert np.abs(found - expected).max() < TOLERANCE
 
 
 def test_a_row_has_the_same_bits_alone() -> None:
     sizes = (6, 2, 24)
-    run = native(attention(*sizes, has_bias=False))
-    feeds = attention_inputs(LENGTHS, *sizes, has_bias=False)
+    run = native(attention(*sizes, num_biases=0))
+    feeds = attention_inputs(LENGTHS, *sizes, num_biases=0)
     [together] = run(feeds)
     ends = np.cumsum(LENGTHS)
     for row, end in enumerate(ends):
         own = slice(end - LENGTHS[row], end)
         alone = {"qkv": feeds["qkv"][own], **places_of(LENGTHS[row : row + 1])}
         assert np.array_equal(run(alone)[0], together[own])
+
+
+def test_what_is_masked_counts_for_nothing() -> None:
+    """Not to the bit, however large it is."""
+    sizes, lengths = (6, 2, 24), np.array([12], np.int32)
+    run = native(attention(*sizes, num_biases=1))
+    feeds = attention_inputs(lengths, *sizes, num_biases=1)
+    [before] = run(feeds)
+    feeds["qkv"][6:] *= 1e6
+    assert np.array_equal(run(feeds)[0][:6], before[:6])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -123,7 +138,7 @@ def test_memory_is_quantised_as_by_the_operators(kv_heads: int, size: int, threa
 
 def test_lengths_that_do_not_fit_the_tokens_are_refused() -> None:
     sizes = (4, 4, 8)
-    feeds = attention_inputs(LENGTHS, *sizes, has_bias=False)
+    feeds = attention_inputs(LENGTHS, *sizes, num_biases=0)
     feeds["lengths"] = LENGTHS - 1
     with pytest.raises(Exception, match="lengths do not fit the tokens"):
-        native(attention(*sizes, has_bias=False))(feeds)
+        native(attention(*sizes, num_biases=0))(feeds)

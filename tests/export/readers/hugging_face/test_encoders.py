@@ -30,9 +30,9 @@ TEXTS = ["abc", "a much longer text of many words", "q"]
 LARGEST_ERROR = 1e-5
 
 
-def imported(folder: Path) -> Bundle:
-    bundle = folder.parent / "bundle"
-    export_checkpoint(read_model(folder), bundle, Precision.FP32)
+def imported(folder: Path, precision: Precision = Precision.FP32) -> Bundle:
+    bundle = folder.parent / f"bundle-{precision}"
+    export_checkpoint(read_model(folder), bundle, precision)
     return open_bundle(bundle)
 
 

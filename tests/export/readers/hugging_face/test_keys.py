@@ -246,20 +246,6 @@ def test_a_length_that_counts_the_prompt_is_named(folder: Path) -> None:
     assert "max_length = 30" in read(folder).notes[0]
 
 
-def test_a_language_model_that_embeds_is_refused(folder: Path) -> None:
-    """As the folders of Qwen3-Embedding and others are."""
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    listed = [
-        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for n, (kind, path) in enumerate(modules)
-    ]
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / "1_Pooling").mkdir()
-    change(folder / "1_Pooling" / "config.json", pooling_mode_lasttoken=True)
-    [problem] = problems_of(folder)
-    assert "modules.json" in problem and "embeds texts" in problem
-
-
 def test_a_base_model_says_that_it_is_read_with_a_head(folder: Path) -> None:
     change(folder / "config.json", architectures=["LlamaModel"])
     assert "LlamaModel has no head" in read(folder).notes[0]
