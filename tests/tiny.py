@@ -84,6 +84,15 @@ LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
         "window_frequencies": [2 / (2 + i) for i in range(16)],
     },
 }
+LIKE_OLMO: dict[str, Any] = {  # options of llama
+    "head_dim": 12,
+    "imported": {
+        "qk_norm": True,
+        "qk_norm_spans_heads": True,
+        "sandwich_norms": True,
+        "input_norms": False,
+    },
+}
 LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
     "num_kv_heads": 2,
     "head_dim": 32,

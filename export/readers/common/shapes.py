@@ -290,10 +290,12 @@ def _llama(config: LlamaConfig) -> Shapes:
     gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
     layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias)
-    layer |= norms(SANDWICH if config.imported.sandwich_norms else NORMS, dim, bias=False)
+    names = SANDWICH if config.imported.sandwich_norms else NORMS
+    layer |= norms(names if config.imported.input_norms else names[len(NORMS) :], dim, bias=False)
     if config.imported.qk_norm:
-        names = ("attention.query_norm", "attention.key_norm")
-        layer |= norms(names, config.head_size, bias=False)
+        for part, count in (("query", config.num_heads), ("key", config.num_kv_heads)):
+            size = config.head_size * (count if config.imported.qk_norm_spans_heads else 1)
+            layer |= norms([f"attention.{part}_norm"], size, bias=False)
     return norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
 
 

@@ -17,12 +17,14 @@ LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a lis
 
 
 class LlamaImports(RotaryImports):
-    """Options of Qwen, Gemma, Phi-3 and SmolLM3, beyond Touvron et al. 2023."""
+    """Options of Qwen, Gemma, OLMo, Phi-3 and SmolLM3, beyond Touvron et al. 2023."""
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
     ffn_bias: bool = False
     qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
+    qk_norm_spans_heads: bool = False  # those of all heads together (OLMo 2)
     sandwich_norms: bool = False  # sublayers are normalised before and after (Gemma 2)
+    input_norms: bool = True  # False: sublayers are normalised after only, not before (OLMo 2)
     embedding_scale: Positive = 1.0
     attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
     logit_cap: Positive | None = None

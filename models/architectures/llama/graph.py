@@ -9,6 +9,8 @@ from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
 
+INPUT_NORMS = ("attention_norm", "feed_forward_norm")
+
 
 class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
     def __init__(self, config: LlamaConfig, layers: Layers) -> None:
@@ -52,8 +54,8 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if not self.config.imported.qk_norm:
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        query = self._normalise(query, f"{name}.query_norm", heads)
-        key = self._normalise(key, f"{name}.key_norm", heads)
+        query = self._normalise(query, f"{name}.query_norm", heads, heads.num_heads)
+        key = self._normalise(key, f"{name}.key_norm", heads, heads.num_kv_heads)
         return self.graph.op.Concat(query, key, value, axis=-1)
 
     def feed_forward(self, x: Value, name: str) -> Value:
@@ -64,11 +66,17 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         )
 
     def norm(self, x: Value, name: str) -> Value:
+        if name.endswith(INPUT_NORMS) and not self.config.imported.input_norms:
+            return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
-    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
-        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020)."""
+    def _normalise(self, x: Value, name: str, heads: Heads, num_heads: int) -> Value:
+        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all
+        together.
+        """
         size, epsilon = self.config.head_size, self.config.norm_epsilon
+        if self.config.imported.qk_norm_spans_heads:
+            return self.layers.rms_norm(x, name, num_heads * size, epsilon, heads.layout)
         split = x.reshape(0, 0, -1, heads.head_dim)
         return self.layers.rms_norm(split, name, size, epsilon, heads.layout).reshape(0, 0, -1)
 

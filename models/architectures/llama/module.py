@@ -31,9 +31,8 @@ class LlamaAttention(Attention):
         )
         if config.imported.attention_bias == "qkv":
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
-        norm = partial(nn.RMSNorm, config.head_size, eps=config.norm_epsilon)
-        self.query_norm = norm() if config.imported.qk_norm else nn.Identity()
-        self.key_norm = norm() if config.imported.qk_norm else nn.Identity()
+        self.query_norm = _norm_of_heads(config, config.num_heads)
+        self.key_norm = _norm_of_heads(config, config.num_kv_heads)
         self.cap = config.imported.attention_cap
 
     def queries(self, x: Tensor) -> Tensor:
@@ -74,6 +73,23 @@ class Llama(DecoderOnly):
         return self.rotaries[self.rotary_of[layer]](x, start)
 
 
+def _norm_of_heads(config: LlamaConfig, num_heads: int) -> nn.Module:
+    """Return what normalises x [batch, heads, length, head_dim]."""
+    if not config.imported.qk_norm:
+        return nn.Identity()
+    if config.imported.qk_norm_spans_heads:
+        return NormOfAllHeads(num_heads * config.head_size, eps=config.norm_epsilon)
+    return nn.RMSNorm(config.head_size, eps=config.norm_epsilon)
+
+
+class NormOfAllHeads(nn.RMSNorm):
+    """Normalises the numbers of all heads together (OLMo 2, Team OLMo 2025)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = super().forward(x.transpose(1, 2).flatten(2))
+        return joined.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
+
+
 def _block(config: LlamaConfig) -> Block:
     feed_forward = FeedForward(
         config.d_model,
@@ -82,13 +98,16 @@ def _block(config: LlamaConfig) -> Block:
         is_gated=True,
         bias=config.imported.ffn_bias,
     )
-    return Block(
+    block = Block(
         LlamaAttention(config),
         feed_forward,
         partial(_norm, config),
         config.dropout,
         is_sandwich=config.imported.sandwich_norms,
     )
+    if not config.imported.input_norms:
+        block.attention_norm = block.feed_forward_norm = nn.Identity()
+    return block
 
 
 def _norm(config: LlamaConfig) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from export.readers.common.decoders import gemma, gpt2, gpt_neox, llama, mamba
+from export.readers.common.decoders import gemma, gpt2, gpt_neox, llama, mamba, olmo
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
@@ -11,4 +11,5 @@ FAMILIES: Mapping[str, LanguageFamily] = {
     **gpt_neox.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
+    **olmo.FAMILIES,
 }

@@ -89,6 +89,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "rope_parameters": GEMMA3_ROPES,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
+    "olmo2": SIZES,
+    "olmo3": SIZES
+    | {"num_hidden_layers": 5, "sliding_window": 6}
+    | {"rope_parameters": {"full_attention": YARN, "sliding_attention": ROPE}},
     "phi": SIZES,
     "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 40},
     "smollm3": SIZES | {"no_rope_layer_interval": 2},
@@ -122,6 +126,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt2 with heads of 12": {"model_type": "gpt2", **GPT2, "n_embd": 48},
     "gpt_neox with 5 pairs of 20": {"model_type": "gpt_neox", **NEOX, "hidden_size": 40}
     | {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
+    "olmo2 with heads of 12": {"model_type": "olmo2", **SIZES, "hidden_size": 48}
+    | {"attention_bias": True, "rms_norm_eps": 1e-2},
     "llama with heads of 12": {"model_type": "llama", **SIZES, "hidden_size": 48}
     | {"rope_parameters": YARN},
     "qwen3 with heads of 20": {"model_type": "qwen3", **SIZES, "head_dim": 20},
