@@ -2,13 +2,24 @@
 
 from collections.abc import Mapping
 
-from export.readers.common.decoders import gemma, gpt2, gpt_neox, llama, mamba, olmo
+from export.readers.common.decoders import (
+    gemma,
+    glm,
+    gpt2,
+    gpt_neox,
+    granite,
+    llama,
+    mamba,
+    olmo,
+)
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
     **gemma.FAMILIES,
+    **glm.FAMILIES,
     **gpt2.FAMILIES,
     **gpt_neox.FAMILIES,
+    **granite.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
     **olmo.FAMILIES,

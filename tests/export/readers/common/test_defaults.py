@@ -8,7 +8,7 @@ from transformers import AutoConfig
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
 from models.architectures.registry import parse_config
-from tests.export.readers.hugging_face.language_models import SIZES
+from tests.export.readers.hugging_face.language_models import SIZES, YARN
 
 NUM_LAYERS = 14  # enough for every pattern of layers
 GPT2_SIZES = {"n_embd": 64, "n_layer": NUM_LAYERS, "n_head": 4, "n_positions": 8192}
@@ -43,6 +43,7 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
         ("mistral", {"sliding_window": None}),
         ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
         ("gpt_neox", {"rotary_pct": 1.0}),
+        ("olmo3", {"rope_scaling": YARN, "rope_theta": 300.0}),
     ],
 )
 def test_defaults_are_theirs(family: str, more: dict[str, Any]) -> None:

@@ -72,8 +72,17 @@ MAMBA2: dict[str, Any] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "gpt_neox": NEOX,
+    "glm": SIZES | WIDE_HEADS,
+    "glm4": SIZES | WIDE_HEADS,
+    "granite": SIZES
+    | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
+    | {"logits_scaling": 2.0},
     "llama": SIZES | {"rope_parameters": LLAMA3},
     "mamba2": MAMBA2,
+    "ministral": SIZES
+    | WIDE_HEADS
+    | {"sliding_window": 6}
+    | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
     "mistral": SIZES | {"sliding_window": 6},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": SIZES | WIDE_HEADS,
@@ -113,6 +122,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama dynamic": {"model_type": "llama", **SIZES}
     | {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, **ROPE}},
     "llama yarn": {"model_type": "llama", **SIZES, "rope_parameters": YARN},
+    "glm4 with 3 pairs of 20": {"model_type": "glm4", **SIZES, "head_dim": 20}
+    | {"attention_bias": False, "rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
+    "granite with biases": {"model_type": "granite", **FAMILIES["granite"]}
+    | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
     "qwen2 without windows": {"model_type": "qwen2", **SIZES},
     "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
     "phi with grouped queries": {"model_type": "phi", **SIZES, **NEOX, "num_key_value_heads": 1},
