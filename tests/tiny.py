@@ -93,6 +93,15 @@ LIKE_OLMO: dict[str, Any] = {  # options of llama
         "input_norms": False,
     },
 }
+LIKE_HUNYUAN: dict[str, Any] = {  # options of llama
+    "head_dim": 20,
+    "imported": {
+        "qk_norm": True,
+        "qk_norm_after_rotation": True,
+        "rotary_frequencies": [0.9, 0.3, 0.05, 0.01],
+        "rotary_magnitude": 1.2,
+    },
+}
 LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
     "num_kv_heads": 2,
     "head_dim": 32,

@@ -14,7 +14,15 @@ from serving.engine.runtime.graph import sharing_attention
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
-from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_OLMO, LIKE_PHI, tiny_bundle
+from tests.tiny import (
+    DECODERS,
+    ENCODERS,
+    LIKE_GEMMA,
+    LIKE_HUNYUAN,
+    LIKE_OLMO,
+    LIKE_PHI,
+    tiny_bundle,
+)
 
 T5 = {
     "gated_ffn": True,
@@ -37,6 +45,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
     ("llama", {"head_dim": 20}),
     ("gpt-neox", LIKE_PHI),

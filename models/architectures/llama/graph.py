@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from export.graph.writer import Value
-from export.layers.attention import Heads
-from export.layers.basic import Layers, feed_forward, head_layout
+from export.layers.attention import Heads, positions_from_one
+from export.layers.basic import PAIRS, Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
@@ -22,21 +22,22 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         )
         super().__init__(config, layers)
 
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        if self.config.imported.qk_norm_after_rotation:
+            beyond = positions_from_one(ids) + (past_lengths - 1).unsqueeze(1)  # of padding
+            self.positions = beyond.minimum(self.config.context_length - 1).cast("int64")
+        return super().embed(ids, past_lengths)
+
     def heads_of(self, layer: int) -> Heads:
         config = self.config
-        frequencies, magnitude = config.table_of(layer)
-        is_own = (
-            config.imported.window_frequencies is not None
-            and frequencies is config.imported.window_frequencies
-        )
-        name = "rotary.window" if is_own else "rotary"
-        length = config.context_length
+        frequencies, _ = config.table_of(layer)
+        is_rotated_here = config.imported.qk_norm_after_rotation
         return Heads(
             config.num_heads,
             config.num_kv_heads,
             head_layout(config.head_size, len(frequencies)),
             self.layers.target,
-            rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
+            rotary=None if is_rotated_here else self._rotary_of(layer),
             window=config.window_of(layer),
             cap=config.imported.attention_cap,
         )
@@ -54,6 +55,8 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if not self.config.imported.qk_norm:
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
+        if self.config.imported.qk_norm_after_rotation:
+            query, key = self._rotate(query, heads.num_heads), self._rotate(key, heads.num_kv_heads)
         query = self._normalise(query, f"{name}.query_norm", heads, heads.num_heads)
         key = self._normalise(key, f"{name}.key_norm", heads, heads.num_kv_heads)
         return self.graph.op.Concat(query, key, value, axis=-1)
@@ -69,6 +72,27 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if name.endswith(INPUT_NORMS) and not self.config.imported.input_norms:
             return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
+
+    def _rotary_of(self, layer: int) -> tuple[Value, Value] | None:
+        config = self.config
+        frequencies, magnitude = config.table_of(layer)
+        is_own = (
+            config.imported.window_frequencies is not None
+            and frequencies is config.imported.window_frequencies
+        )
+        name = "rotary.window" if is_own else "rotary"
+        return rotary_tables(self.layers, config.context_length, frequencies, magnitude, name)
+
+    def _rotate(self, x: Value, num_heads: int) -> Value:
+        """Rotate x [batch, tokens, heads * head_dim] where it is not attention that does it. All
+        layers have the same table.
+        """
+        tables = self._rotary_of(0)
+        if tables is None:
+            return x
+        pairs = len(self.config.frequencies)
+        sizes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * (pairs + -pairs % PAIRS)}
+        return self.graph.ms.RotaryEmbedding(x, self.positions, *tables, **sizes)
 
     def _normalise(self, x: Value, name: str, heads: Heads, num_heads: int) -> Value:
         """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all

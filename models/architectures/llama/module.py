@@ -3,8 +3,9 @@
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
-scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers) and SmolLM3
-(layers that do not rotate).
+scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), OLMo 2
+(norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and keys)
+and SmolLM3 (layers that do not rotate).
 """
 
 from functools import partial
@@ -34,13 +35,21 @@ class LlamaAttention(Attention):
         self.query_norm = _norm_of_heads(config, config.num_heads)
         self.key_norm = _norm_of_heads(config, config.num_kv_heads)
         self.cap = config.imported.attention_cap
+        self.norms_rotated = config.imported.qk_norm_after_rotation
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.query_norm(super().queries(x))
+        queries = super().queries(x)
+        return queries if self.norms_rotated else self.query_norm(queries)
 
     def keys_values(self, x: Tensor) -> KeysValues:
         keys, values = super().keys_values(x)
-        return self.key_norm(keys), values
+        return keys if self.norms_rotated else self.key_norm(keys), values
+
+    def attend(self, query: Tensor, keys_values: KeysValues, mask: Tensor) -> Tensor:
+        if self.norms_rotated:
+            keys, values = keys_values
+            query, keys_values = self.query_norm(query), (self.key_norm(keys), values)
+        return super().attend(query, keys_values, mask)
 
     def is_fused(self, query: Tensor) -> bool:
         return super().is_fused(query) and self.cap is None

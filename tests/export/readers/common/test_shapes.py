@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
-from tests.tiny import LIKE_GEMMA, LIKE_OLMO, LIKE_PHI, tiny_checkpoint
+from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
 LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": "relu", "bidirectional": True}
@@ -49,6 +49,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
     ("mamba2", {}),
     ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),

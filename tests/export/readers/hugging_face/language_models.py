@@ -77,6 +77,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "granite": SIZES
     | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
     | {"logits_scaling": 2.0},
+    "hunyuan_v1_dense": SIZES
+    | WIDE_HEADS
+    | {"rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, **ROPE}},
     "llama": SIZES | {"rope_parameters": LLAMA3},
     "mamba2": MAMBA2,
     "ministral": SIZES
@@ -126,6 +129,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"attention_bias": False, "rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
     "granite with biases": {"model_type": "granite", **FAMILIES["granite"]}
     | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    "hunyuan with heads of 20": {"model_type": "hunyuan_v1_dense", **SIZES, "head_dim": 20}
+    | {"attention_bias": True, "rope_parameters": YARN},
     "qwen2 without windows": {"model_type": "qwen2", **SIZES},
     "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
     "phi with grouped queries": {"model_type": "phi", **SIZES, **NEOX, "num_key_value_heads": 1},
