@@ -84,9 +84,11 @@ LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
         "window_frequencies": [2 / (2 + i) for i in range(16)],
     },
 }
-LIKE_OLMO: dict[str, Any] = {  # options of llama
+LIKE_OLMO: dict[str, Any] = {  # and like Arcee: options of llama
     "head_dim": 12,
+    "activation": "relu2",
     "imported": {
+        "gated_ffn": False,
         "qk_norm": True,
         "qk_norm_spans_heads": True,
         "sandwich_norms": True,

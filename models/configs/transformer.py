@@ -98,7 +98,7 @@ Positions = Annotated[
 ]
 
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "swish"]
 
 
 class TransformerImports(Section):

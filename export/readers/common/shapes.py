@@ -169,6 +169,7 @@ def encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
 
 ACTIVATIONS = {  # theirs -> ours
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -287,7 +288,9 @@ def _llama(config: LlamaConfig) -> Shapes:
     dim, wide, has_bias = config.d_model, config.ffn_dim, config.imported.attention_bias
     heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
     output = {"attention.output": heads.pop("attention.output")}
-    gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
+    gates = {f"feed_forward.{part}": (wide, dim) for part in ("gate", "up")}
+    if not config.imported.gated_ffn:
+        del gates["feed_forward.gate"]
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
     layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias)
     names = SANDWICH if config.imported.sandwich_norms else NORMS

@@ -21,6 +21,7 @@ class LlamaImports(RotaryImports):
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
     ffn_bias: bool = False
+    gated_ffn: bool = True
     qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
     qk_norm_spans_heads: bool = False  # those of all heads together (OLMo 2)
     qk_norm_after_rotation: bool = False  # not before it (Hunyuan)

@@ -63,9 +63,10 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
 
     def feed_forward(self, x: Value, name: str) -> Value:
         config = self.config
-        sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
+        is_gated, bias = config.imported.gated_ffn, config.imported.ffn_bias
+        sizes = (config.d_model, config.ffn_dim)
         return feed_forward(
-            self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias
+            self.layers, x, name, sizes, config.activation, is_gated=is_gated, bias=bias
         )
 
     def norm(self, x: Value, name: str) -> Value:

@@ -104,7 +104,7 @@ def _block(config: LlamaConfig) -> Block:
         config.d_model,
         config.ffn_dim,
         config.activation,
-        is_gated=True,
+        is_gated=config.imported.gated_ffn,
         bias=config.imported.ffn_bias,
     )
     block = Block(

@@ -1,7 +1,8 @@
-"""OLMo 2 and 3 (Team OLMo 2025).
+"""OLMo 2 and 3 (Team OLMo 2025) and EXAONE 4 (LG AI Research 2025).
 
-Llama's shape, but sublayers are normalised after themselves only, and queries and keys over all
-heads together. OLMo 3 has windows in three layers of four, whose rotation is never scaled.
+Llama's shape, but sublayers are normalised after themselves only, and queries and keys too: in OLMo
+over all heads together. In three layers of four OLMo 3 has windows, whose rotation is never scaled,
+and EXAONE 4 windows and rotation at all.
 """
 
 from typing import Any
@@ -22,16 +23,35 @@ def configure_olmo2(config: Options) -> dict[str, Any]:
 
 
 def configure_olmo3(config: Options) -> dict[str, Any]:
-    kinds = ("full_attention", "sliding_attention")
-    pattern = [kinds[(layer + 1) % 4 > 0] for layer in range(num_layers(config))]
-    config.default_to(sliding_window=4096, layer_types=pattern)
-    if "sliding_window" not in config and kinds[1] in config.words("layer_types"):
-        config.refuse("layer_types", "needs sliding_window")
     full, local = _ropes(config)
     size = head_size(config)
     imported = {"window_frequencies": read_rotary(config, local, size).frequencies}
     rotary = read_rotary(config, full, size, theta=THETA).options
-    return joined(_sizes(config), windows(config), rotary, {"imported": imported})
+    return joined(_sizes(config), _windows(config, 4), rotary, {"imported": imported})
+
+
+def configure_exaone4(config: Options) -> dict[str, Any]:
+    interval = config.get("sliding_window_pattern", 4)
+    if not isinstance(interval, int):  # letters, for which transformers needs the other key too
+        if "layer_types" not in config:
+            config.refuse("sliding_window_pattern", "needs layer_types")
+        interval = 1
+    found = _windows(config, interval)
+    unrotated = found.get("imported", {}).get("layers_without_window", ())
+    imported = {"qk_norm_spans_heads": False, "layers_without_rotation": unrotated}
+    return joined(_sizes(config), rotary(config), found, {"imported": imported})
+
+
+def _windows(config: Options, interval: int) -> dict[str, Any]:
+    """Every layer of this interval sees everything."""
+    config.default_to(sliding_window=4096)
+    kinds = ("full_attention", "sliding_attention")
+    if "sliding_window" in config:
+        layers = range(num_layers(config))
+        config.default_to(layer_types=[kinds[(n + 1) % max(interval, 1) > 0] for n in layers])
+    elif kinds[1] in config.words("layer_types"):
+        config.refuse("layer_types", "needs sliding_window")
+    return windows(config)
 
 
 def _sizes(config: Options) -> dict[str, Any]:
@@ -66,6 +86,7 @@ def table(options: Options, config: LlamaConfig) -> Table:
 
 
 FAMILIES = {
+    "exaone4": LanguageFamily(configure_exaone4, table),
     "olmo2": LanguageFamily(configure_olmo2, table),
     "olmo3": LanguageFamily(configure_olmo3, table),
 }

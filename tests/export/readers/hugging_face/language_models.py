@@ -72,11 +72,15 @@ MAMBA2: dict[str, Any] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "gpt_neox": NEOX,
+    "arcee": SIZES,
+    "ernie4_5": SIZES | WIDE_HEADS,
+    "exaone4": SIZES | {"num_hidden_layers": 5, "sliding_window": 6},
     "glm": SIZES | WIDE_HEADS,
     "glm4": SIZES | WIDE_HEADS,
     "granite": SIZES
     | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
     | {"logits_scaling": 2.0},
+    "helium": SIZES | {"head_dim": 16},
     "hunyuan_v1_dense": SIZES
     | WIDE_HEADS
     | {"rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, **ROPE}},
@@ -107,6 +111,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {"rope_parameters": {"full_attention": YARN, "sliding_attention": ROPE}},
     "phi": SIZES,
     "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 40},
+    "seed_oss": SIZES | WIDE_HEADS,
     "smollm3": SIZES | {"no_rope_layer_interval": 2},
 }
 # what else some of them can be
@@ -129,6 +134,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"attention_bias": False, "rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
     "granite with biases": {"model_type": "granite", **FAMILIES["granite"]}
     | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    "arcee with biases": {"model_type": "arcee", **SIZES, "attention_bias": True, "mlp_bias": True},
+    "ernie4_5 with biases": {"model_type": "ernie4_5", **SIZES, "head_dim": 20, "use_bias": True},
+    "exaone4 without windows": {"model_type": "exaone4", **SIZES, "sliding_window": None}
+    | {"layer_types": ["full_attention"] * 3},
+    "helium with biases": {"model_type": "helium", **SIZES, "head_dim": 16}
+    | {"attention_bias": True, "mlp_bias": True},
+    "seed_oss with biases": {"model_type": "seed_oss", **SIZES, "head_dim": 20}
+    | {"attention_out_bias": True, "mlp_bias": True},
     "hunyuan with heads of 20": {"model_type": "hunyuan_v1_dense", **SIZES, "head_dim": 20}
     | {"attention_bias": True, "rope_parameters": YARN},
     "qwen2 without windows": {"model_type": "qwen2", **SIZES},
@@ -162,6 +175,7 @@ SEEDS = {  # of those whose first draw never ends
     "mamba2": 2,
     "gpt_neox one after the other": 2,
     "gemma2 with heads of 24": 1,
+    "helium with biases": 1,
     "gemma3 with heads of 6": 2,
 }
 
