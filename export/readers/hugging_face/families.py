@@ -25,6 +25,7 @@ from export.readers.hugging_face.folder import (
     refuse_unsupported,
     stop_ids,
 )
+from export.readers.hugging_face.multimodal import MULTIMODAL, text_of
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
 from export.readers.hugging_face.tokenizers import encode
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
@@ -32,6 +33,7 @@ from models.conventions import Conventions
 from models.files import read_file
 
 TEMPLATE_FILE = "chat_template.jinja"
+OLD_TEMPLATE_FILE = "chat_template.json"  # of multimodal models
 MORE_TEMPLATES = "additional_chat_templates"  # a folder of files
 MOST_TEMPLATES = 100
 PARTIALLY_ROTATED = (
@@ -100,7 +102,9 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
 
 def _chat_template(folder: Folder) -> str | None:
     """Read the template, in Jinja; None without one. Files of templates count before others."""
-    return joined_template(_template_files(folder.path) or _named_templates(folder), folder.notes)
+    of_pictures = read_options(folder.path / OLD_TEMPLATE_FILE, folder.problems)
+    found = _template_files(folder.path) or _named(folder.tokenizer) or _named(of_pictures)
+    return joined_template(found, folder.notes)
 
 
 def _template_files(folder: Path) -> dict[str, str]:
@@ -111,8 +115,8 @@ def _template_files(folder: Path) -> dict[str, str]:
     return {name: read_file(path).decode(errors="replace") for name, path in named.items()}
 
 
-def _named_templates(folder: Folder) -> dict[str, str]:
-    template = folder.tokenizer.get("chat_template")
+def _named(options: Options) -> dict[str, str]:
+    template = options.get("chat_template")
     if isinstance(template, str):
         return {DEFAULT: template}
     several = template if isinstance(template, list) else []
@@ -143,10 +147,14 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
+    if folder.config.get("model_type") in [*MULTIMODAL]:
+        folder = text_of(folder)
     kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
-        folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
+        folder.config.refuse(
+            "model_type", f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
+        )
         folder.fail()
     folder.config.only("is_causal", kind not in ENCODERS)
     folder.config.only("is_encoder_decoder", kind not in {*ENCODERS, *LANGUAGE_MODELS})

@@ -163,6 +163,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"rope_parameters": YARN},
     "qwen3 with heads of 20": {"model_type": "qwen3", **SIZES, "head_dim": 20},
     "gemma2 with heads of 24": {"model_type": "gemma2", **FAMILIES["gemma2"], "head_dim": 24},
+    "gemma3 that reads pictures": {
+        "model_type": "gemma3",
+        "text_config": {"model_type": "gemma3_text", **FAMILIES["gemma3_text"]},
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            **dict.fromkeys(("hidden_size", "intermediate_size"), 16),
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        "image_token_index": 266,
+        "mm_tokens_per_image": 4,
+        "eos_token_id": EOS,
+    },
     "gemma3 with heads of 6": {"model_type": "gemma3_text", **FAMILIES["gemma3_text"]}
     | {"head_dim": 6},
     "phi with 3 pairs of 20": {"model_type": "phi", **SIZES, "hidden_size": 40}
@@ -176,6 +191,7 @@ SEEDS = {  # of those whose first draw never ends
     "gpt_neox one after the other": 2,
     "gemma2 with heads of 24": 1,
     "helium with biases": 1,
+    "gemma3 that reads pictures": 1,
     "gemma3 with heads of 6": 2,
 }
 
