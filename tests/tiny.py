@@ -95,9 +95,10 @@ LIKE_OLMO: dict[str, Any] = {  # and like Arcee: options of llama
         "input_norms": False,
     },
 }
-LIKE_HUNYUAN: dict[str, Any] = {  # options of llama
+LIKE_HUNYUAN: dict[str, Any] = {  # and like Ministral 3: options of llama
     "head_dim": 20,
     "imported": {
+        "query_growth": {"rate": 0.5, "length": 4},
         "qk_norm": True,
         "qk_norm_after_rotation": True,
         "rotary_frequencies": [0.9, 0.3, 0.05, 0.01],

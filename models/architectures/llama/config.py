@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Conflict, Positive, Size
+from models.configs.base import Conflict, Positive, Section, Size
 from models.configs.transformer import (
     Activation,
     Frequencies,
@@ -16,8 +16,17 @@ from models.configs.transformer import (
 LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
 
 
+class QueryGrowth(Section):
+    """Queries grow by `rate` with the logarithm of how many times `length` their position is."""
+
+    rate: Positive
+    length: Size
+
+
 class LlamaImports(RotaryImports):
-    """Options of Qwen, Gemma, OLMo, Hunyuan, Phi-3 and SmolLM3, beyond Touvron et al. 2023."""
+    """Options of Qwen, Gemma, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3, beyond Touvron et al.
+    2023.
+    """
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
     ffn_bias: bool = False
@@ -25,6 +34,7 @@ class LlamaImports(RotaryImports):
     qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
     qk_norm_spans_heads: bool = False  # those of all heads together (OLMo 2)
     qk_norm_after_rotation: bool = False  # not before it (Hunyuan)
+    query_growth: QueryGrowth | None = None
     sandwich_norms: bool = False  # sublayers are normalised before and after (Gemma 2)
     input_norms: bool = True  # False: sublayers are normalised after only, not before (OLMo 2)
     embedding_scale: Positive = 1.0

@@ -8,6 +8,7 @@ from export.layers.basic import PAIRS, Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
+from models.layers.position_tables import query_growth
 
 INPUT_NORMS = ("attention_norm", "feed_forward_norm")
 
@@ -23,9 +24,13 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         super().__init__(config, layers)
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
-        if self.config.imported.qk_norm_after_rotation:
+        growth, length = self.config.imported.query_growth, self.config.context_length
+        if growth or self.config.imported.qk_norm_after_rotation:
             beyond = positions_from_one(ids) + (past_lengths - 1).unsqueeze(1)  # of padding
-            self.positions = beyond.minimum(self.config.context_length - 1).cast("int64")
+            self.positions = beyond.minimum(length - 1).cast("int64")
+        if growth:
+            factors = query_growth(length, growth.rate, growth.length)
+            self.growth = self.layers.lookup(self.positions, "query_growth", factors)
         return super().embed(ids, past_lengths)
 
     def heads_of(self, layer: int) -> Heads:
@@ -52,13 +57,17 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         return x + self.norm(y, f"{name}.feed_forward_output_norm")
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
-        if not self.config.imported.qk_norm:
+        imported = self.config.imported
+        if not (imported.qk_norm or imported.query_growth):
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        if self.config.imported.qk_norm_after_rotation:
+        if imported.qk_norm_after_rotation:
             query, key = self._rotate(query, heads.num_heads), self._rotate(key, heads.num_kv_heads)
-        query = self._normalise(query, f"{name}.query_norm", heads, heads.num_heads)
-        key = self._normalise(key, f"{name}.key_norm", heads, heads.num_kv_heads)
+        if imported.qk_norm:
+            query = self._normalise(query, f"{name}.query_norm", heads, heads.num_heads)
+            key = self._normalise(key, f"{name}.key_norm", heads, heads.num_kv_heads)
+        if imported.query_growth:
+            query = query * self.growth
         return self.graph.op.Concat(query, key, value, axis=-1)
 
     def feed_forward(self, x: Value, name: str) -> Value:

@@ -4,23 +4,27 @@ RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attentio
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
 scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), OLMo 2
-(norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and keys)
-and SmolLM3 (layers that do not rotate).
+(norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
+keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from models.architectures.llama.config import LlamaConfig
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward, capped
 from models.layers.decoder_only import Block, DecoderOnly, initialise
+from models.layers.position_tables import query_growth
 from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
     """Attention that may normalise queries and keys (Henry et al. 2020) and cap scores."""
+
+    growth: Tensor | None  # of queries, [positions, 1]
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(
@@ -36,6 +40,7 @@ class LlamaAttention(Attention):
         self.key_norm = _norm_of_heads(config, config.num_kv_heads)
         self.cap = config.imported.attention_cap
         self.norms_rotated = config.imported.qk_norm_after_rotation
+        self.register_buffer("growth", _query_growth(config), persistent=False)
 
     def queries(self, x: Tensor) -> Tensor:
         queries = super().queries(x)
@@ -46,9 +51,11 @@ class LlamaAttention(Attention):
         return keys if self.norms_rotated else self.key_norm(keys), values
 
     def attend(self, query: Tensor, keys_values: KeysValues, mask: Tensor) -> Tensor:
+        keys, values = keys_values
         if self.norms_rotated:
-            keys, values = keys_values
             query, keys_values = self.query_norm(query), (self.key_norm(keys), values)
+        if self.growth is not None:
+            query = query * self.growth[keys.shape[2] - query.shape[2] : keys.shape[2]]
         return super().attend(query, keys_values, mask)
 
     def is_fused(self, query: Tensor) -> bool:
@@ -80,6 +87,14 @@ class Llama(DecoderOnly):
 
     def rotate(self, x: Tensor, start: int, layer: int) -> Tensor:
         return self.rotaries[self.rotary_of[layer]](x, start)
+
+
+def _query_growth(config: LlamaConfig) -> Tensor | None:
+    growth = config.imported.query_growth
+    if growth is None:
+        return None
+    table = query_growth(config.context_length, growth.rate, growth.length)
+    return torch.from_numpy(table).float()
 
 
 def _norm_of_heads(config: LlamaConfig, num_heads: int) -> nn.Module:

@@ -12,6 +12,7 @@ from export.readers.common.decoders import (
     like_llama,
     llama,
     mamba,
+    ministral,
     olmo,
 )
 from export.readers.common.decoders.family import LanguageFamily
@@ -26,5 +27,6 @@ FAMILIES: Mapping[str, LanguageFamily] = {
     **like_llama.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
+    **ministral.FAMILIES,
     **olmo.FAMILIES,
 }

@@ -90,6 +90,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | WIDE_HEADS
     | {"sliding_window": 6}
     | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+    "ministral3": SIZES | WIDE_HEADS | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.5}},
     "mistral": SIZES | {"sliding_window": 6},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": SIZES | WIDE_HEADS,
