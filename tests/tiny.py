@@ -89,6 +89,27 @@ LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
         "window_frequencies": [2 / (2 + i) for i in range(16)],
     },
 }
+LIKE_OLMO: dict[str, Any] = {  # and like Arcee: options of llama
+    "head_dim": 12,
+    "activation": "relu2",
+    "imported": {
+        "gated_ffn": False,
+        "qk_norm": True,
+        "qk_norm_spans_heads": True,
+        "sandwich_norms": True,
+        "input_norms": False,
+    },
+}
+LIKE_HUNYUAN: dict[str, Any] = {  # and like Ministral 3: options of llama
+    "head_dim": 20,
+    "imported": {
+        "query_growth": {"rate": 0.5, "length": 4},
+        "qk_norm": True,
+        "qk_norm_after_rotation": True,
+        "rotary_frequencies": [0.9, 0.3, 0.05, 0.01],
+        "rotary_magnitude": 1.2,
+    },
+}
 LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
     "num_kv_heads": 2,
     "head_dim": 32,

@@ -279,6 +279,7 @@ def feed_forward(
 
 ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
     "relu": lambda x: x.relu(),
+    "relu2": lambda x: x.relu() * x.relu(),
     "gelu": lambda x: x.graph.op.Gelu(x),
     "gelu_tanh": lambda x: x.graph.op.Gelu(x, approximate="tanh"),  # GPT-2's
     "swish": lambda x: x * x.sigmoid(),

@@ -106,7 +106,7 @@ Positions = Annotated[
 ]
 
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
+Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "swish"]
 Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 Poolings = Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)]  # in files a list
 

@@ -107,6 +107,7 @@ def capped(x: Tensor, cap: float | None) -> Tensor:
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
+    "relu2": lambda x: relu(x).square(),
     "gelu": gelu,
     "gelu_tanh": partial(gelu, approximate="tanh"),  # GPT-2's
     "swish": silu,

@@ -30,6 +30,13 @@ def rotations(
     return np.cos(angle) * magnitude, np.sin(angle) * magnitude
 
 
+def query_growth(num_positions: int, rate: float, length: int) -> Array:
+    """Return what queries are multiplied by, 1 + rate * log(1 + floor(position / length)):
+    [positions, 1] (Llama 4, Meta 2025).
+    """
+    return 1 + rate * np.log1p(np.arange(num_positions)[:, None] // length)
+
+
 def linear_slopes(num_heads: int) -> list[float]:
     """Return how much each head lowers a score per position of distance: 2^(-8/n), 2^(-16/n), ...,
     2^-8 for n heads. If n is no power of 2: those of the power below, then every other one of the

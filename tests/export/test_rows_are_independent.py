@@ -22,7 +22,15 @@ from tests.export.texts import (
     encoded,
     random_texts,
 )
-from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import (
+    DECODERS,
+    ENCODERS,
+    LIKE_GEMMA,
+    LIKE_HUNYUAN,
+    LIKE_OLMO,
+    LIKE_PHI,
+    tiny_bundle,
+)
 
 T5 = {
     "gated_ffn": True,
@@ -45,6 +53,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_HUNYUAN),
+    ("llama", LIKE_OLMO),
     ("llama", {"head_dim": 20}),
     ("llama", {"imported": {"experts": {"num_experts": 5, "num_used": 2, "ffn_dim": 24}}}),
     ("gpt-neox", LIKE_PHI),

@@ -4,8 +4,9 @@ Every kind of scaling is a table of frequencies, radians a position for each pai
 the rotated numbers are multiplied by (transformers/modeling_rope_utils.py). Two kinds there change
 with the length of a text. A dynamic one equals the plain one up to the length that the model was
 made for, which is never exceeded here. LongRoPE has a short and a long table; transformers takes
-the long one beyond `original_max_position_embeddings`. Here a model has one table: the short one,
-unless a longer context is asked for. A shorter context also saves memory of keys and values.
+the long one for the whole of a text beyond `original_max_position_embeddings`, and when a text
+grows beyond it, all keys are computed anew. Here a model has one table: the short one, unless a
+longer context is asked for. A shorter context also saves memory of keys and values.
 """
 
 import math

@@ -171,6 +171,7 @@ def encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
 
 ACTIVATIONS = {  # theirs -> ours
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -294,12 +295,17 @@ def _llama(config: LlamaConfig) -> Shapes:
     heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
     output = {"attention.output": heads.pop("attention.output")}
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
-    layer |= norms(SANDWICH if config.imported.sandwich_norms else NORMS, dim, bias=False)
+    names = SANDWICH if config.imported.sandwich_norms else NORMS
+    layer |= norms(names if config.imported.input_norms else names[len(NORMS) :], dim, bias=False)
     if config.imported.qk_norm:
-        names = ("attention.query_norm", "attention.key_norm")
-        layer |= norms(names, config.head_size, bias=False)
+        for part, count in (("query", config.num_heads), ("key", config.num_kv_heads)):
+            size = config.head_size * (count if config.imported.qk_norm_spans_heads else 1)
+            layer |= norms([f"attention.{part}_norm"], size, bias=False)
     found = norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
-    dense = linears(_gated("feed_forward", dim, config.ffn_dim), bias=config.imported.ffn_bias)
+    matrices = _gated("feed_forward", dim, config.ffn_dim)
+    if not config.imported.gated_ffn:
+        del matrices["feed_forward.gate"]
+    dense = linears(matrices, bias=config.imported.ffn_bias)
     for number in range(config.num_layers):
         experts = config.experts_of(number)
         own = dense if experts is None else _experts(experts, dim)

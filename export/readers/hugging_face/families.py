@@ -26,6 +26,7 @@ from export.readers.hugging_face.folder import (
     refuse_unsupported,
     stop_ids,
 )
+from export.readers.hugging_face.multimodal import MULTIMODAL, text_of
 from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
 from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
@@ -35,9 +36,16 @@ from models.conventions import Conventions
 from models.files import read_file
 
 TEMPLATE_FILE = "chat_template.jinja"
+OLD_TEMPLATE_FILE = "chat_template.json"  # of multimodal models
 MORE_TEMPLATES = "additional_chat_templates"  # a folder of files
 MOST_TEMPLATES = 100
-PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers has whole ones
+PARTIALLY_ROTATED = (
+    "glm",
+    "glm4",
+    "gpt_neox",
+    "phi",
+    "phi3",
+)  # heads; of others transformers has whole ones
 
 
 def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
@@ -98,7 +106,9 @@ def prompt_prefix(folder: Folder, bos_id: int) -> tuple[int, ...]:
 
 def _chat_template(folder: Folder) -> str | None:
     """Read the template, in Jinja; None without one. Files of templates count before others."""
-    return joined_template(_template_files(folder.path) or _named_templates(folder), folder.notes)
+    of_pictures = read_options(folder.path / OLD_TEMPLATE_FILE, folder.problems)
+    found = _template_files(folder.path) or _named(folder.tokenizer) or _named(of_pictures)
+    return joined_template(found, folder.notes)
 
 
 def _template_files(folder: Path) -> dict[str, str]:
@@ -109,8 +119,8 @@ def _template_files(folder: Path) -> dict[str, str]:
     return {name: read_file(path).decode(errors="replace") for name, path in named.items()}
 
 
-def _named_templates(folder: Folder) -> dict[str, str]:
-    template = folder.tokenizer.get("chat_template")
+def _named(options: Options) -> dict[str, str]:
+    template = options.get("chat_template")
     if isinstance(template, str):
         return {DEFAULT: template}
     several = template if isinstance(template, list) else []
@@ -142,10 +152,14 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
+    if folder.config.get("model_type") in [*MULTIMODAL]:
+        folder = text_of(folder)
     kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
-        folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
+        folder.config.refuse(
+            "model_type", f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
+        )
         folder.fail()
     encoders = {*ENCODERS, *ROTARY_ENCODERS}
     if kind not in LANGUAGE_MODELS:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Conflict, Positive, Size
+from models.configs.base import Conflict, Positive, Section, Size
 from models.configs.transformer import (
     Activation,
     Experts,
@@ -17,13 +17,27 @@ from models.configs.transformer import (
 LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
 
 
+class QueryGrowth(Section):
+    """Queries grow by `rate` with the logarithm of how many times `length` their position is."""
+
+    rate: Positive
+    length: Size
+
+
 class LlamaImports(RotaryImports):
-    """Options of Qwen, Gemma, Phi-3 and SmolLM3, beyond Touvron et al. 2023."""
+    """Options of Qwen, Gemma, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3, beyond Touvron et al.
+    2023.
+    """
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
     ffn_bias: bool = False
+    gated_ffn: bool = True
     qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
+    qk_norm_spans_heads: bool = False  # those of all heads together (OLMo 2)
+    qk_norm_after_rotation: bool = False  # not before it (Hunyuan)
+    query_growth: QueryGrowth | None = None
     sandwich_norms: bool = False  # sublayers are normalised before and after (Gemma 2)
+    input_norms: bool = True  # False: sublayers are normalised after only, not before (OLMo 2)
     embedding_scale: Positive = 1.0
     attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
     logit_cap: Positive | None = None
@@ -70,3 +84,7 @@ class LlamaConfig(RotaryConfig):
             if beyond:
                 message = f"{field} {beyond} must be less than num_layers {self.num_layers}"
                 yield Conflict(("imported", "num_layers"), f"imported.{message}")
+        tables = {self.table_of(layer) for layer in range(self.num_layers)}
+        if self.imported.qk_norm_after_rotation and len(tables) > 1:
+            message = "imported.qk_norm_after_rotation needs one rotation of all layers"
+            yield Conflict(("imported",), message)

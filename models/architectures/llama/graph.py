@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 
 from export.graph.writer import Value
-from export.layers.attention import Heads
-from export.layers.basic import Layers, feed_forward, head_layout
+from export.layers.attention import Heads, positions_from_one
+from export.layers.basic import PAIRS, Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.experts import mixture_of_experts
 from export.layers.positions import rotary_tables
 from models.architectures.llama.config import LlamaConfig
+from models.layers.position_tables import query_growth
+
+INPUT_NORMS = ("attention_norm", "feed_forward_norm")
 
 
 class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
@@ -21,21 +24,26 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         )
         super().__init__(config, layers)
 
+    def embed(self, ids: Value, past_lengths: Value) -> Value:
+        growth, length = self.config.imported.query_growth, self.config.context_length
+        if growth or self.config.imported.qk_norm_after_rotation:
+            beyond = positions_from_one(ids) + (past_lengths - 1).unsqueeze(1)  # of padding
+            self.positions = beyond.minimum(length - 1).cast("int64")
+        if growth:
+            factors = query_growth(length, growth.rate, growth.length)
+            self.growth = self.layers.lookup(self.positions, "query_growth", factors)
+        return super().embed(ids, past_lengths)
+
     def heads_of(self, layer: int) -> Heads:
         config = self.config
-        frequencies, magnitude = config.table_of(layer)
-        is_own = (
-            config.imported.window_frequencies is not None
-            and frequencies is config.imported.window_frequencies
-        )
-        name = "rotary.window" if is_own else "rotary"
-        length = config.context_length
+        frequencies, _ = config.table_of(layer)
+        is_rotated_here = config.imported.qk_norm_after_rotation
         return Heads(
             config.num_heads,
             config.num_kv_heads,
             head_layout(config.head_size, len(frequencies)),
             self.layers.target,
-            rotary=rotary_tables(self.layers, length, frequencies, magnitude, name),
+            rotary=None if is_rotated_here else self._rotary_of(layer),
             window=config.window_of(layer),
             cap=config.imported.attention_cap,
         )
@@ -50,11 +58,17 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         return x + self.norm(y, f"{name}.feed_forward_output_norm")
 
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
-        if not self.config.imported.qk_norm:
+        imported = self.config.imported
+        if not (imported.qk_norm or imported.query_growth):
             return qkv
         query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
-        query = self._normalise(query, f"{name}.query_norm", heads)
-        key = self._normalise(key, f"{name}.key_norm", heads)
+        if imported.qk_norm_after_rotation:
+            query, key = self._rotate(query, heads.num_heads), self._rotate(key, heads.num_kv_heads)
+        if imported.qk_norm:
+            query = self._normalise(query, f"{name}.query_norm", heads, heads.num_heads)
+            key = self._normalise(key, f"{name}.key_norm", heads, heads.num_kv_heads)
+        if imported.query_growth:
+            query = query * self.growth
         return self.graph.op.Concat(query, key, value, axis=-1)
 
     def feed_forward(self, x: Value, name: str) -> Value:
@@ -64,17 +78,45 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             return mixture_of_experts(
                 self.layers, x, name, config.d_model, experts, config.activation
             )
-        sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
+        is_gated, bias = config.imported.gated_ffn, config.imported.ffn_bias
+        sizes = (config.d_model, config.ffn_dim)
         return feed_forward(
-            self.layers, x, name, sizes, config.activation, is_gated=True, bias=bias
+            self.layers, x, name, sizes, config.activation, is_gated=is_gated, bias=bias
         )
 
     def norm(self, x: Value, name: str) -> Value:
+        if name.endswith(INPUT_NORMS) and not self.config.imported.input_norms:
+            return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
-    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
-        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020)."""
+    def _rotary_of(self, layer: int) -> tuple[Value, Value] | None:
+        config = self.config
+        frequencies, magnitude = config.table_of(layer)
+        is_own = (
+            config.imported.window_frequencies is not None
+            and frequencies is config.imported.window_frequencies
+        )
+        name = "rotary.window" if is_own else "rotary"
+        return rotary_tables(self.layers, config.context_length, frequencies, magnitude, name)
+
+    def _rotate(self, x: Value, num_heads: int) -> Value:
+        """Rotate x [batch, tokens, heads * head_dim] where it is not attention that does it. All
+        layers have the same table.
+        """
+        tables = self._rotary_of(0)
+        if tables is None:
+            return x
+        pairs = len(self.config.frequencies)
+        sizes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * (pairs + -pairs % PAIRS)}
+        return self.graph.ms.RotaryEmbedding(x, self.positions, *tables, **sizes)
+
+    def _normalise(self, x: Value, name: str, heads: Heads, num_heads: int) -> Value:
+        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all
+        together.
+        """
         size, epsilon = self.config.head_size, self.config.norm_epsilon
+        if self.config.imported.qk_norm_spans_heads:
+            return self.layers.rms_norm(x, name, num_heads * size, epsilon, heads.layout)
         split = x.reshape(0, 0, -1, heads.head_dim)
         return self.layers.rms_norm(split, name, size, epsilon, heads.layout).reshape(0, 0, -1)
 

@@ -3,12 +3,14 @@
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
-scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers) and SmolLM3
-(layers that do not rotate).
+scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), OLMo 2
+(norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
+keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from models.architectures.llama.config import LlamaConfig
@@ -17,11 +19,14 @@ from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward, capped
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.experts import MixtureOfExperts
+from models.layers.position_tables import query_growth
 from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
     """Attention that may normalise queries and keys (Henry et al. 2020) and cap scores."""
+
+    growth: Tensor | None  # of queries, [positions, 1]
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(
@@ -33,17 +38,27 @@ class LlamaAttention(Attention):
         )
         if config.imported.attention_bias == "qkv":
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
-        norm = partial(nn.RMSNorm, config.head_size, eps=config.norm_epsilon)
-        self.query_norm = norm() if config.imported.qk_norm else nn.Identity()
-        self.key_norm = norm() if config.imported.qk_norm else nn.Identity()
+        self.query_norm = _norm_of_heads(config, config.num_heads)
+        self.key_norm = _norm_of_heads(config, config.num_kv_heads)
         self.cap = config.imported.attention_cap
+        self.norms_rotated = config.imported.qk_norm_after_rotation
+        self.register_buffer("growth", _query_growth(config), persistent=False)
 
     def queries(self, x: Tensor) -> Tensor:
-        return self.query_norm(super().queries(x))
+        queries = super().queries(x)
+        return queries if self.norms_rotated else self.query_norm(queries)
 
     def keys_values(self, x: Tensor) -> KeysValues:
         keys, values = super().keys_values(x)
-        return self.key_norm(keys), values
+        return keys if self.norms_rotated else self.key_norm(keys), values
+
+    def attend(self, query: Tensor, keys_values: KeysValues, mask: Tensor) -> Tensor:
+        keys, values = keys_values
+        if self.norms_rotated:
+            query, keys_values = self.query_norm(query), (self.key_norm(keys), values)
+        if self.growth is not None:
+            query = query * self.growth[keys.shape[2] - query.shape[2] : keys.shape[2]]
+        return super().attend(query, keys_values, mask)
 
     def is_fused(self, query: Tensor) -> bool:
         return super().is_fused(query) and self.cap is None
@@ -76,21 +91,49 @@ class Llama(DecoderOnly):
         return self.rotaries[self.rotary_of[layer]](x, start)
 
 
+def _query_growth(config: LlamaConfig) -> Tensor | None:
+    growth = config.imported.query_growth
+    if growth is None:
+        return None
+    table = query_growth(config.context_length, growth.rate, growth.length)
+    return torch.from_numpy(table).float()
+
+
+def _norm_of_heads(config: LlamaConfig, num_heads: int) -> nn.Module:
+    """Return what normalises x [batch, heads, length, head_dim]."""
+    if not config.imported.qk_norm:
+        return nn.Identity()
+    if config.imported.qk_norm_spans_heads:
+        return NormOfAllHeads(num_heads * config.head_size, eps=config.norm_epsilon)
+    return nn.RMSNorm(config.head_size, eps=config.norm_epsilon)
+
+
+class NormOfAllHeads(nn.RMSNorm):
+    """Normalises the numbers of all heads together (OLMo 2, Team OLMo 2025)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        joined = super().forward(x.transpose(1, 2).flatten(2))
+        return joined.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
+
+
 def _block(config: LlamaConfig, layer: int) -> Block:
-    return Block(
+    block = Block(
         LlamaAttention(config),
         _feed_forward(config, config.experts_of(layer)),
         partial(_norm, config),
         config.dropout,
         is_sandwich=config.imported.sandwich_norms,
     )
+    if not config.imported.input_norms:
+        block.attention_norm = block.feed_forward_norm = nn.Identity()
+    return block
 
 
 def _feed_forward(config: LlamaConfig, experts: Experts | None) -> nn.Module:
     if experts is not None:
         return MixtureOfExperts(config.d_model, experts, config.activation)
     sizes, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
-    return FeedForward(*sizes, config.activation, is_gated=True, bias=bias)
+    return FeedForward(*sizes, config.activation, is_gated=config.imported.gated_ffn, bias=bias)
 
 
 def _norm(config: LlamaConfig) -> nn.Module:

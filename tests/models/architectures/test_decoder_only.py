@@ -11,7 +11,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error, torch_log_probabilities
-from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_bundle
 
 WINDOW = {"window": 5}
 ODD_HEADS = {"head_dim": 20}
@@ -27,6 +27,8 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", WINDOW),
     ("gpt-neox", {}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_HUNYUAN),
+    ("llama", LIKE_OLMO),
 ]
 
 

@@ -10,7 +10,7 @@ from serving.bundle.manifest import VERIFY, Manifest, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_graphs
-from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_bundle
 
 CAPACITY = 64
 PAST_LENGTHS = (1, 17, CAPACITY - 2, 40)  # one row's tokens go beyond its last position
@@ -24,6 +24,8 @@ Arrays = dict[str, np.ndarray]
     [
         ("llama", {}),
         ("llama", LIKE_GEMMA),
+        ("llama", LIKE_HUNYUAN),
+        ("llama", LIKE_OLMO),
         ("gpt2", {"window": 3, "ffn_dim": 50}),
         ("gpt-neox", LIKE_PHI),
     ],

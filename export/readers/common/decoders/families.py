@@ -2,14 +2,33 @@
 
 from collections.abc import Mapping
 
-from export.readers.common.decoders import experts, gemma, gpt2, gpt_neox, llama, mamba
+from export.readers.common.decoders import (
+    experts,
+    gemma,
+    glm,
+    gpt2,
+    gpt_neox,
+    granite,
+    hunyuan,
+    like_llama,
+    llama,
+    mamba,
+    ministral,
+    olmo,
+)
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
     **experts.FAMILIES,
     **gemma.FAMILIES,
+    **glm.FAMILIES,
     **gpt2.FAMILIES,
     **gpt_neox.FAMILIES,
+    **granite.FAMILIES,
+    **hunyuan.FAMILIES,
+    **like_llama.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
+    **ministral.FAMILIES,
+    **olmo.FAMILIES,
 }

@@ -1,10 +1,10 @@
 """Llama and the families of its shape.
 
 Llama 1 to 3.2, SmolLM and SmolLM2; Mistral (Jiang et al. 2023), where a layer may attend to a
-window of the last positions; Qwen2 and Qwen2.5 with biases of queries, keys and values (Qwen Team
-2024), Qwen3 with norms of queries and keys (Qwen Team 2025); SmolLM3 (Bakouch et al. 2025), of
-which every fourth layer does not rotate; Phi-3, Phi-3.5 and Phi-4 (Abdin et al. 2024), whose
-projections are written side by side.
+window of the last positions, and Ministral, where some do; Qwen2 and Qwen2.5 with biases of
+queries, keys and values (Qwen Team 2024), Qwen3 with norms of queries and keys (Qwen Team 2025);
+SmolLM3 (Bakouch et al. 2025), of which every fourth layer does not rotate; Phi-3, Phi-3.5 and Phi-4
+(Abdin et al. 2024), whose projections are written side by side.
 """
 
 from typing import Any
@@ -193,6 +193,7 @@ def phi3_table(options: Options, config: LlamaConfig) -> Table:
 
 FAMILIES = {
     "llama": LanguageFamily(configure_llama, table),
+    "ministral": LanguageFamily(configure_mistral, table),
     "mistral": LanguageFamily(configure_mistral, table),
     "phi3": LanguageFamily(configure_phi3, phi3_table),
     "qwen2": LanguageFamily(configure_qwen2, table),

@@ -8,7 +8,7 @@ from transformers import AutoConfig
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
 from models.architectures.registry import parse_config
-from tests.export.readers.hugging_face.language_models import SIZES
+from tests.export.readers.hugging_face.language_models import SIZES, YARN
 
 NUM_LAYERS = 14  # enough for every pattern of layers
 GPT2_SIZES = {"n_embd": 64, "n_layer": NUM_LAYERS, "n_head": 4, "n_positions": 8192}
@@ -21,6 +21,7 @@ TOLD: dict[str, Any] = {
     "num_hidden_layers": NUM_LAYERS,
     "max_position_embeddings": 8192,
 }
+ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 5}
 
 
@@ -43,6 +44,8 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
         ("mistral", {"sliding_window": None}),
         ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}),
         ("gpt_neox", {"rotary_pct": 1.0}),
+        ("hunyuan_v1_dense", {"rope_scaling": ALPHA, "rope_theta": 300.0, "head_dim": 32}),
+        ("olmo3", {"rope_scaling": YARN, "rope_theta": 300.0}),
     ],
 )
 def test_defaults_are_theirs(family: str, more: dict[str, Any]) -> None:

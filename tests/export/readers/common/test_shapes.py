@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
-from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
+from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
 EXPERTS = {"num_experts": 3, "num_used": 2, "ffn_dim": 8}
@@ -54,6 +54,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"imported": {"experts": EXPERTS, "layers_without_experts": [1]}}),
     ("mamba", {}),
     ("mamba", UNTIED | {"imported": {"biases": True, "conv_bias": False}}),
+    ("llama", LIKE_HUNYUAN),
+    ("llama", LIKE_OLMO),
     ("mamba2", {}),
     ("mamba2", UNTIED | {"num_groups": 1, "imported": {"biases": True, "conv_bias": False}}),
     ("luong", {}),

@@ -83,9 +83,26 @@ MAMBA: dict[str, Any] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": GPT2,
     "gpt_neox": NEOX,
+    "arcee": SIZES,
+    "ernie4_5": SIZES | WIDE_HEADS,
+    "exaone4": SIZES | {"num_hidden_layers": 5, "sliding_window": 6},
+    "glm": SIZES | WIDE_HEADS,
+    "glm4": SIZES | WIDE_HEADS,
+    "granite": SIZES
+    | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
+    | {"logits_scaling": 2.0},
+    "helium": SIZES | {"head_dim": 16},
+    "hunyuan_v1_dense": SIZES
+    | WIDE_HEADS
+    | {"rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, **ROPE}},
     "llama": SIZES | {"rope_parameters": LLAMA3},
     "mamba": MAMBA,
     "mamba2": MAMBA2,
+    "ministral": SIZES
+    | WIDE_HEADS
+    | {"sliding_window": 6}
+    | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+    "ministral3": SIZES | WIDE_HEADS | {"rope_parameters": YARN | {"llama_4_scaling_beta": 0.5}},
     "mistral": SIZES | {"sliding_window": 6},
     "mixtral": SIZES | {"num_local_experts": 4, "intermediate_size": 24},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
@@ -106,8 +123,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "rope_parameters": GEMMA3_ROPES,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
+    "olmo2": SIZES,
+    "olmo3": SIZES
+    | {"num_hidden_layers": 5, "sliding_window": 6}
+    | {"rope_parameters": {"full_attention": YARN, "sliding_attention": ROPE}},
     "phi": SIZES,
     "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 40},
+    "seed_oss": SIZES | WIDE_HEADS,
     "smollm3": SIZES | {"no_rope_layer_interval": 2},
 }
 # what else some of them can be
@@ -126,6 +148,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama dynamic": {"model_type": "llama", **SIZES}
     | {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, **ROPE}},
     "llama yarn": {"model_type": "llama", **SIZES, "rope_parameters": YARN},
+    "glm4 with 3 pairs of 20": {"model_type": "glm4", **SIZES, "head_dim": 20}
+    | {"attention_bias": False, "rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
+    "granite with biases": {"model_type": "granite", **FAMILIES["granite"]}
+    | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+    "arcee with biases": {"model_type": "arcee", **SIZES, "attention_bias": True, "mlp_bias": True},
+    "ernie4_5 with biases": {"model_type": "ernie4_5", **SIZES, "head_dim": 20, "use_bias": True},
+    "exaone4 without windows": {"model_type": "exaone4", **SIZES, "sliding_window": None}
+    | {"layer_types": ["full_attention"] * 3},
+    "helium with biases": {"model_type": "helium", **SIZES, "head_dim": 16}
+    | {"attention_bias": True, "mlp_bias": True},
+    "seed_oss with biases": {"model_type": "seed_oss", **SIZES, "head_dim": 20}
+    | {"attention_out_bias": True, "mlp_bias": True},
+    "hunyuan with heads of 20": {"model_type": "hunyuan_v1_dense", **SIZES, "head_dim": 20}
+    | {"attention_bias": True, "rope_parameters": YARN},
     "qwen2 without windows": {"model_type": "qwen2", **SIZES},
     "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
     "qwen3_moe in every second layer": {"model_type": "qwen3_moe", **SIZES, "num_experts": 5}
@@ -144,10 +180,27 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt2 with heads of 12": {"model_type": "gpt2", **GPT2, "n_embd": 48},
     "gpt_neox with 5 pairs of 20": {"model_type": "gpt_neox", **NEOX, "hidden_size": 40}
     | {"rope_parameters": {**YARN, "partial_rotary_factor": 0.5}},
+    "olmo2 with heads of 12": {"model_type": "olmo2", **SIZES, "hidden_size": 48}
+    | {"attention_bias": True, "rms_norm_eps": 1e-2},
     "llama with heads of 12": {"model_type": "llama", **SIZES, "hidden_size": 48}
     | {"rope_parameters": YARN},
     "qwen3 with heads of 20": {"model_type": "qwen3", **SIZES, "head_dim": 20},
     "gemma2 with heads of 24": {"model_type": "gemma2", **FAMILIES["gemma2"], "head_dim": 24},
+    "gemma3 that reads pictures": {
+        "model_type": "gemma3",
+        "text_config": {"model_type": "gemma3_text", **FAMILIES["gemma3_text"]},
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            **dict.fromkeys(("hidden_size", "intermediate_size"), 16),
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        "image_token_index": 266,
+        "mm_tokens_per_image": 4,
+        "eos_token_id": EOS,
+    },
     "gemma3 with heads of 6": {"model_type": "gemma3_text", **FAMILIES["gemma3_text"]}
     | {"head_dim": 6},
     "phi with 3 pairs of 20": {"model_type": "phi", **SIZES, "hidden_size": 40}
@@ -160,6 +213,8 @@ SEEDS = {  # of those whose first draw never ends
     "mamba2": 2,
     "gpt_neox one after the other": 2,
     "gemma2 with heads of 24": 1,
+    "helium with biases": 1,
+    "gemma3 that reads pictures": 1,
     "gemma3 with heads of 6": 2,
 }
 
