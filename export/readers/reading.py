@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from export.readers import fairseq, gguf, joeynmt, marian, opennmt, sockeye
+from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import looks_like_torch, read_torch
+from export.readers.gguf import reader as gguf
 from export.readers.hugging_face import families
 from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gguf import GGUFEndian, GGUFWriter
 
-from export.readers.gguf import read
+from export.readers.gguf.reader import read
 from models.checkpoint import CheckpointError
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face.language_models import random_model

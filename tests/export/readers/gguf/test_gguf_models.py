@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.gguf import read
-from export.readers.gguf_container import kept_bits
+from export.readers.gguf.container import kept_bits
+from export.readers.gguf.reader import read
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.decoding import teacher_forced_log_probabilities

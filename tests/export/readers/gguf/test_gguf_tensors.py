@@ -10,7 +10,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 
-from export.readers.gguf_container import READABLE, Tensor
+from export.readers.gguf.container import READABLE, Tensor
 
 ROWS, BLOCKS = 3, 2
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from export.readers.common.byte_level import SPLITTINGS
 from export.readers.common.decoders.family import QUERY_KEY_VALUE
 from export.readers.common.options import Options
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.weights import Change, Held, Names
-from export.readers.gguf_container import Tensor
+from export.readers.gguf.container import Tensor
 from models.conventions import Conventions
 from models.safetensors import Array
 
@@ -55,8 +56,6 @@ WITHOUT_EFFECT = re.compile(
 SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 ADDED_BEHIND = ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_sep_token")  # never done here
 CONTROL = 3  # the token type of those that are no text
-# Kinds of byte-pair vocabularies that begin texts with <s> where the file does not say.
-BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,8 @@ def _is_sentencepiece(metadata: Options) -> bool:
 
 
 def _begins_with_bos(metadata: Options) -> bool:
-    return _is_sentencepiece(metadata) or (metadata.get("tokenizer.ggml.pre") in BEGINS_WITH_BOS)
+    splitting = SPLITTINGS.get(metadata.word("tokenizer.ggml.pre", ""))
+    return _is_sentencepiece(metadata) or (splitting is not None and splitting.begins_with_bos)
 
 
 def _stop_ids(metadata: Options) -> tuple[int, ...]:
