@@ -147,6 +147,8 @@ def test_mixed_files_need_what_their_finest_matrices_need() -> None:
     assert kept_bits([Kind.Q4_K, Kind.Q4_0]) == 4
     assert kept_bits([Kind.Q4_K, Kind.Q6_K]) == 8
     assert kept_bits([Kind.Q4_0, Kind.F16]) == 8
+    assert kept_bits([Kind.Q2_K, Kind.Q3_K]) == 4
+    assert kept_bits([Kind.IQ4_XS]) == 8
     assert kept_bits([Kind.F16, Kind.F32]) is None
 
 
