@@ -14,19 +14,16 @@ from export.readers.common.options import Options, unused_notes
 from export.readers.common.rope import fit
 from export.readers.common.shapes import shapes_of
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
-from export.readers.common.weights import Names, Table, Tensors, read_weights
-from export.readers.gguf.container import MAGIC, Container, kept_bits, read_container
-from export.readers.gguf.metadata import (
+from export.readers.common.weights import Table, Tensors, read_weights
+from export.readers.gguf.architectures import (
     ARCHITECTURES,
+    FUSED,
+    FUSED_NAMES,
     NAMES,
-    ROPE_TABLES,
-    WITHOUT_EFFECT,
     Architecture,
-    configuration,
-    conventions,
-    norms_less_one,
-    unpermuted,
 )
+from export.readers.gguf.container import MAGIC, Container, kept_bits, read_container
+from export.readers.gguf.metadata import ROPE_TABLES, WITHOUT_EFFECT, configuration, conventions
 from export.readers.gguf.tokenizer import from_gguf
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import Checkpoint, CheckpointError
@@ -88,18 +85,14 @@ def _model(container: Container, options: Options, kind: Architecture) -> tuple[
         config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
-    table = Table(_names(kind, config), family.table(options, config).changes, needless=ROPE_TABLES)
+    fused = FUSED_NAMES if FUSED in tensors else {}
+    names = {**NAMES, **fused, **kind.names, **kind.changed(options, config)}
+    table = Table(names, family.table(options, config).changes, needless=ROPE_TABLES)
     weights = read_weights(shapes_of(config), table, tensors)
     tensors.finish()
     if problems:
         raise CheckpointError(container.path, problems)
     return config, Arrays(weights)
-
-
-def _names(kind: Architecture, config: Any) -> Names:
-    permuted = unpermuted(config.num_heads, config.num_kv_heads) if kind.is_permuted else {}
-    norms = norms_less_one() if kind.norms_have_one else {}
-    return {**NAMES, **kind.names, **permuted, **norms}
 
 
 def _plain(value: Any) -> Any:
