@@ -88,7 +88,8 @@ def _own_output(folder: Folder, names: Sequence[str]) -> dict[str, Stored]:
     if not tables or kind in ENCODERS or any(name in stored for name in OUTPUTS):
         return {}
     if kind not in LANGUAGE_MODELS:
-        folder.problems.append(f"adapters of shared tables are not supported: {', '.join(tables)}")
+        shown = ", ".join(dict.fromkeys(tables))
+        folder.problems.append(f"adapters of shared tables are not supported: {shown}")
         return {}
     table = next((stored[name] for name in stored if TABLE.fullmatch(name)), None)
     return {OUTPUTS[kind == "gpt_neox"]: table} if table else {}
