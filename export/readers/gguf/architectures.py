@@ -76,11 +76,22 @@ SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
 }
 SIDE_BY_SIDE: Names = {("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "blk.*.ffn_up"}
 ONE_NORM: Names = {"layers.*.feed_forward_norm": "blk.*.attn_norm"}  # for both sublayers
-MAMBA2: Names = {
+OF_MAMBA: Names = {
     "layers.*.norm": "blk.*.attn_norm",
+    "layers.*.mixer.D": "blk.*.ssm_d",
+    "layers.*.mixer.conv.bias": "blk.*.ssm_conv1d.bias",
+    "layers.*.mixer.output": "blk.*.ssm_out",
+}
+MAMBA: Names = {
+    **OF_MAMBA,
+    tuple(f"layers.*.mixer.{part}" for part in "xz"): "blk.*.ssm_in",
+    tuple(f"layers.*.mixer.{part}" for part in ("low", "B", "C")): "blk.*.ssm_x",
+    "layers.*.mixer.dt": "blk.*.ssm_dt",
+}
+MAMBA2: Names = {
+    **OF_MAMBA,
     tuple(f"layers.*.mixer.{part}" for part in ("z", "x", "B", "C", "dt")): "blk.*.ssm_in",
     "layers.*.mixer.dt_bias": "blk.*.ssm_dt.bias",
-    "layers.*.mixer.output": "blk.*.ssm_out",
 }
 
 
@@ -119,35 +130,43 @@ def first_positions(options: Options, config: Any) -> Names:
     }
 
 
-def as_mamba2(options: Options, config: Any) -> Names:
-    """Numbers of heads are columns, the norm has a row for a group, the convolution one for a
-    channel; decays are no logarithms, and negative.
-    """
-    column, groups = (config.num_heads, 1), config.num_groups
-    inner = config.num_heads * config.head_dim
-    channels = inner + 2 * groups * config.state_dim
-
-    def held(name: str, shape: tuple[int, ...], change: Change) -> Held:
-        return Held(f"blk.*.{name}", shape=shape, change=change)
-
-    conv = held("ssm_conv1d.weight", (channels, config.conv_kernel_size), lambda w: w[:, None])
+def as_mamba(options: Options, config: Any) -> Names:
+    """A convolution has a row for a channel; decays are no logarithms, and negative."""
+    shape = (config.inner_dim, config.conv_kernel_size)
     return {
-        "layers.*.mixer.A_log": held("ssm_a", column, lambda a: np.log(-a[:, 0])),
-        "layers.*.mixer.D": held("ssm_d", column, np.ravel),
-        "layers.*.mixer.conv.weight": conv,
-        "layers.*.mixer.conv.bias": "blk.*.ssm_conv1d.bias",
-        "layers.*.mixer.norm.weight": held("ssm_norm.weight", (groups, inner // groups), np.ravel),
+        "layers.*.mixer.A_log": Held("blk.*.ssm_a", change=lambda a: np.log(-a)),
+        "layers.*.mixer.conv.weight": _convolution(shape),
     }
 
 
-def mixers(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
-    """Return the options of Mamba-2 that follow from others."""
-    names = ("intermediate_size", "num_heads", "hidden_size")
-    sizes = (values[name] if type(values[name]) is int else 0 for name in names)
-    inner, num_heads, width = sizes
+def as_mamba2(options: Options, config: Any) -> Names:
+    """Beside that, numbers of heads are columns, and the norm has a row for a group."""
+    column, groups = (config.num_heads, 1), config.num_groups
+    inner = config.num_heads * config.head_dim
+    rows = (groups, inner // groups)
+    channels = inner + 2 * groups * config.state_dim
     return {
-        "head_dim": inner // max(num_heads, 1),
-        "expand": inner // max(width, 1),
+        "layers.*.mixer.A_log": Held(
+            "blk.*.ssm_a", shape=column, change=lambda a: np.log(-a[:, 0])
+        ),
+        "layers.*.mixer.D": Held("blk.*.ssm_d", shape=column, change=np.ravel),
+        "layers.*.mixer.conv.weight": _convolution((channels, config.conv_kernel_size)),
+        "layers.*.mixer.norm.weight": Held("blk.*.ssm_norm.weight", shape=rows, change=np.ravel),
+    }
+
+
+def _convolution(shape: tuple[int, int]) -> Held:
+    return Held("blk.*.ssm_conv1d.weight", shape=shape, change=lambda weight: weight[:, None])
+
+
+def mixers(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """Return the options of Mamba and Mamba-2 that follow from others."""
+    names = ("intermediate_size", "num_heads", "hidden_size")
+    sizes = (values.get(name) for name in names)
+    inner, num_heads, width = (max(size, 1) if type(size) is int else 1 for size in sizes)
+    return {
+        "head_dim": inner // num_heads,
+        "expand": inner // width,
         "use_bias": "blk.0.ssm_in.bias" in tensors,
         "use_conv_bias": "blk.0.ssm_conv1d.bias" in tensors,
     }
@@ -164,12 +183,10 @@ OF_GPT2 = {
     "n_layer": "num_hidden_layers",
     "n_positions": "max_position_embeddings",
 }
-OF_MAMBA2 = {
+SSM_KEYS = {
     "ssm.conv_kernel": "conv_kernel",
-    "ssm.group_count": "n_groups",
     "ssm.inner_size": "intermediate_size",
     "ssm.state_size": "state_size",
-    "ssm.time_step_rank": "num_heads",
 }
 ARCHITECTURES = {
     "gemma": Architecture(values=GELU_TANH, changed=norms_less_one),
@@ -190,8 +207,15 @@ ARCHITECTURES = {
         norm=LAYER_NORM,
     ),
     "llama": Architecture(changed=unpermuted),
+    "mamba": Architecture(
+        keys={**SSM_KEYS, "ssm.time_step_rank": "time_step_rank"},
+        also={"layer_norm_epsilon": "rms_norm_eps"},
+        derived=mixers,
+        names=MAMBA,
+        changed=as_mamba,
+    ),
     "mamba2": Architecture(
-        keys=OF_MAMBA2,
+        keys={**SSM_KEYS, "ssm.group_count": "n_groups", "ssm.time_step_rank": "num_heads"},
         also={"layer_norm_epsilon": "rms_norm_eps"},
         derived=mixers,
         names=MAMBA2,

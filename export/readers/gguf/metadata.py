@@ -42,6 +42,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "rope.scaling.yarn_attn_factor": (1,),
     "rope.scaling.yarn_ext_factor": (1,),
     "rope.scaling.yarn_log_multiplier": (0,),
+    "ssm.dt_b_c_rms": (False,),
     "use_parallel_residual": (False,),
 }
 # Keys that change nothing here, or that the tokenizer's reader takes.

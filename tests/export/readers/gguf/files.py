@@ -60,8 +60,8 @@ def write_gguf(
 
 def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     config = model.config
-    if name == "mamba2":
-        return _mamba2_fields(config)
+    if name in ("mamba", "mamba2"):
+        return _mamba_fields(config, name)
     if name in ("gpt2", "gptneox", "phi2"):
         return _older_fields(config, name)
     rope = config.rope_parameters
@@ -111,19 +111,21 @@ def _older_fields(config: Any, name: str) -> dict[str, Any]:
     return fields
 
 
-def _mamba2_fields(config: Any) -> dict[str, Any]:
+def _mamba_fields(config: Any, name: str) -> dict[str, Any]:
+    is_first = name == "mamba"
     return {
-        "mamba2.block_count": config.num_hidden_layers,
-        "mamba2.context_length": 2**20,
-        "mamba2.embedding_length": config.hidden_size,
-        "mamba2.feed_forward_length": 0,
-        "mamba2.attention.head_count": 0,
-        "mamba2.attention.layer_norm_rms_epsilon": config.layer_norm_epsilon,
-        "mamba2.ssm.conv_kernel": config.conv_kernel,
-        "mamba2.ssm.inner_size": config.expand * config.hidden_size,
-        "mamba2.ssm.state_size": config.state_size,
-        "mamba2.ssm.time_step_rank": config.num_heads,
-        "mamba2.ssm.group_count": config.n_groups,
+        f"{name}.block_count": config.num_hidden_layers,
+        f"{name}.context_length": 2**20,
+        f"{name}.embedding_length": config.hidden_size,
+        f"{name}.feed_forward_length": 0,
+        f"{name}.attention.head_count": 0,
+        f"{name}.attention.layer_norm_rms_epsilon": config.layer_norm_epsilon,
+        f"{name}.ssm.conv_kernel": config.conv_kernel,
+        f"{name}.ssm.inner_size": config.expand * config.hidden_size,
+        f"{name}.ssm.state_size": config.state_size,
+        f"{name}.ssm.time_step_rank": config.time_step_rank if is_first else config.num_heads,
+        f"{name}.ssm.group_count": None if is_first else config.n_groups,
+        f"{name}.ssm.dt_b_c_rms": False if is_first else None,
     }
 
 
@@ -168,6 +170,8 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
             array = by_head.swapaxes(0, 1).reshape(array.shape)
         if name == "mamba2":
             theirs, array = _of_mamba2(theirs, array, config.n_groups)
+        if name == "mamba":
+            array = -np.exp(array) if theirs.endswith("A_log") else array.squeeze()
         ours = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
         assert ours is not None, theirs
         found[ours] = np.ascontiguousarray(array)

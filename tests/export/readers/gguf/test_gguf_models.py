@@ -47,6 +47,8 @@ NAMES = [
     "gpt2",  # positions, one tensor of queries, keys and values
     "gpt_neox",  # heads that rotate in part
     "phi",  # one norm of both sublayers, a bias of the output
+    "mamba",
+    "mamba untied, with biases",
     "mamba2",
     "mamba2 tied, with biases",
 ]
