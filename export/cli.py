@@ -43,6 +43,14 @@ MOST_PROBLEMS = 200
     help="Most tokens of a language model's prompt and output, where its own are too many.",
 )
 @click.option(
+    "--adapter",
+    "adapters",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    multiple=True,
+    help="Folder of a LoRA adapter (peft) to merge into SOURCE, a Hugging Face folder; several are"
+    " added up.",
+)
+@click.option(
     "--source-language", help="Source language code, where SOURCE does not name it: en, pt_BR ..."
 )
 @click.option("--target-language", help="Target language code.")
@@ -92,6 +100,7 @@ def export(
     precision: str | None,
     name: str | None,
     context_length: int | None,
+    adapters: tuple[Path, ...],
     source_language: str | None,
     target_language: str | None,
     corpus: Path | None,
@@ -121,7 +130,7 @@ def export(
     from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
-        found = read_model(source, context_length)
+        found = read_model(source, context_length, adapters)
         found = found.with_languages(source_language, target_language)
         if corpus is None:
             return found

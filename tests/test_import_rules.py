@@ -419,8 +419,8 @@ def test_package_files_are_empty() -> None:
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
         ("export/readers/marian.py", "def read():\n    import torch"),
-        ("export/readers/gguf_metadata.py", "from export.readers.marian_options import EPSILON"),
-        ("export/readers/common/weights.py", "from export.readers.gguf_metadata import NAMES"),
+        ("export/readers/gguf/metadata.py", "from export.readers.marian_options import EPSILON"),
+        ("export/readers/common/weights.py", "from export.readers.gguf.metadata import NAMES"),
     ],
 )
 def test_a_broken_rule_is_found(tmp_path: Path, file: str, source: str) -> None:

@@ -13,6 +13,7 @@ error of SmolLM2's log-probabilities from 0.076 to 0.030 nats in int8 (loadtest/
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from export.graph.writer import Array, GraphWriter, Value
 NO_OUTLIERS: Mapping[str, Array] = {}
 OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
-SOURCE_BLOCK = 32  # of GGUF's formats
+SOURCE_BLOCK = 32  # of GGUF's formats, but those that have a scale for 16 weights
 HALVES = SOURCE_BLOCK // BLOCK
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
 ROWS_AT_ONCE = 2048
+NUM_SAMPLE_ROWS = 64
 
 
 class BlockQuantiser:
@@ -41,7 +43,7 @@ class BlockQuantiser:
         self, graph: GraphWriter, bits: int, outliers: Mapping[str, Array] | None = NO_OUTLIERS
     ) -> None:
         self._graph, self._bits, self._outliers = graph, bits, outliers
-        self._block_sums: dict[Value, Value] = {}
+        self._block_sums: dict[tuple[Value, int], Value] = {}
 
     def linear(self, x: Value, name: str, weight: Array, bias: Array | None) -> Value:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
@@ -125,10 +127,12 @@ class BlockQuantiser:
         """Multiply the sum of x over a block by `rest`, which every weight of the block has in
         addition [out, blocks].
         """
-        if x not in self._block_sums:
-            belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), SOURCE_BLOCK, axis=0)
-            self._block_sums[x] = x @ self._graph.weight(f"blocks.{in_dim}", belongs[:in_dim])
-        return self._block_sums[x] @ self._graph.weight(f"{name}.rest", rest.T)
+        size = SOURCE_BLOCK if rest.shape[1] == -(-in_dim // SOURCE_BLOCK) else BLOCK
+        if (x, size) not in self._block_sums:
+            belongs = np.repeat(np.eye(rest.shape[1], dtype=np.float32), size, axis=0)
+            sums = x @ self._graph.weight(f"blocks.{size}.{in_dim}", belongs[:in_dim])
+            self._block_sums[x, size] = sums
+        return self._block_sums[x, size] @ self._graph.weight(f"{name}.rest", rest.T)
 
 
 def eight_bits(weight: Array) -> tuple[Array, Array]:
@@ -144,10 +148,19 @@ def four_bits(weight: Array) -> tuple[Array, Array, Array]:
 
     weight = scale * (level - 8) + rest
 
-    Weights that come from 4 bits in blocks of 32 keep their levels; `rest` is 0 if these were
-    counted from level 8 (Q4_0).
+    Weights that come from at most 4 bits in blocks of 32 or 16 keep their levels; `rest` is 0 if
+    these were counted from level 8 (Q4_0, Q3_K), and of blocks of 16 if these are the source's.
     """
-    return _by_parts(_four_bits, weight)
+    return _by_parts(partial(_four_bits, size=_source_block(weight)), weight)
+
+
+def _source_block(weight: Array) -> int:
+    """Return how many weights have a scale in common, as the first rows show."""
+    for size in (SOURCE_BLOCK, BLOCK):
+        blocks = in_blocks(weight[:NUM_SAMPLE_ROWS], size)
+        if _steps(blocks, blocks.min(axis=2))[1].mean() > 0.5:
+            return size
+    return SOURCE_BLOCK
 
 
 def _by_parts(quantise: Callable[[Array], tuple[Array, ...]], weight: Array) -> tuple[Any, ...]:
@@ -182,16 +195,16 @@ def _lie_on(blocks: Array, steps: Array) -> Array:
     return lie_on
 
 
-def _four_bits(weight: Array) -> tuple[Array, Array, Array]:
-    blocks = in_blocks(weight, SOURCE_BLOCK)
+def _four_bits(weight: Array, size: int) -> tuple[Array, Array, Array]:
+    blocks = in_blocks(weight, size)
     low = blocks.min(axis=2)
-    step = _steps(blocks, low)
+    step, _ = _steps(blocks, low)
     levels = np.rint((blocks - low[:, :, None]) / step[:, :, None])
     rest = low + 8 * step
     _centre(levels, step, rest)
     num_blocks = -(-weight.shape[1] // BLOCK)
     levels = levels.astype(np.uint8).reshape(len(weight), -1, BLOCK)[:, :num_blocks]
-    return levels, np.repeat(step, HALVES, axis=1)[:, :num_blocks], rest
+    return levels, np.repeat(step, size // BLOCK, axis=1)[:, :num_blocks], rest
 
 
 def _centre(levels: Array, step: Array, rest: Array) -> None:
@@ -210,16 +223,22 @@ def _centre(levels: Array, step: Array, rest: Array) -> None:
     rest[is_upright | is_mirrored] = 0
 
 
-def _steps(blocks: Array, low: Array) -> Array:
-    """Return the step between levels: the source's, if the values of a block lie on 16 levels."""
+def _steps(blocks: Array, low: Array) -> tuple[Array, Array]:
+    """Return the step between levels, and whether the values of a block lie on 16 levels: then it
+    is the source's. The smallest gap between two values is one, two or three steps.
+    """
     span = np.maximum(blocks.max(axis=2) - low, SMALLEST_SCALE)
     gaps = np.diff(np.sort(blocks, axis=2), axis=2)
     smallest = np.where(gaps > span[:, :, None] / 16, gaps, np.inf).min(axis=2)
-    count = np.clip(np.rint(span / smallest), 1, 15)
-    step = span / count
-    levels = (blocks - low[:, :, None]) / step[:, :, None]
-    is_grid = (np.abs(levels - np.rint(levels)) < TOLERANCE).all(axis=2)
-    return np.where(is_grid, step, span / 15).astype(np.float32)
+    found, is_grid = span / 15, np.zeros(span.shape, bool)
+    for num_steps in (1, 2, 3):
+        step = span / np.clip(np.rint(num_steps * span / smallest), 1, 15)
+        levels = (blocks - low[:, :, None]) / step[:, :, None]
+        lies_on = (np.abs(levels - np.rint(levels)) < TOLERANCE).all(axis=2)
+        found, is_grid = np.where(lies_on & ~is_grid, step, found), is_grid | lies_on
+        if is_grid.all():
+            break
+    return found.astype(np.float32), is_grid
 
 
 def packed(levels: Array) -> Array:

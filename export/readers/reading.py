@@ -1,14 +1,15 @@
 """Reading a checkpoint of any known format, which is recognised by the files themselves."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from export.readers import fairseq, gguf, joeynmt, marian, opennmt, sockeye
+from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import looks_like_torch, read_torch
+from export.readers.gguf import reader as gguf
 from export.readers.hugging_face import families
 from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
@@ -16,13 +17,13 @@ from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
 class Format(NamedTuple):
     """looks_like: cheap, and never raises. read: raises CheckpointError with every problem.
-    can_shorten: whether `read` also takes a shorter context length.
+    takes: the names of what `read` also takes: a shorter context length, adapters to be merged.
     """
 
     name: str
     looks_like: Callable[[Path], bool]
     read: Callable[..., Checkpoint]
-    can_shorten: bool = False
+    takes: frozenset[str] = frozenset()
 
 
 TORCH_ENDINGS = (".pt", ".pth")
@@ -66,10 +67,14 @@ def _torch_file(source: Path) -> Path | None:
     return paths[0] if len(paths) == 1 else None
 
 
+REFUSALS = {  # of what a format does not take
+    "context_length": "the context length of {} cannot be changed",
+    "adapters": "adapters are merged into Hugging Face folders only, not into {}",
+}
 FORMATS = (
     Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
-    Format("a Hugging Face folder", families.looks_like, families.read, can_shorten=True),
-    Format("a GGUF file", gguf.looks_like, gguf.read, can_shorten=True),
+    Format("a Hugging Face folder", families.looks_like, families.read, frozenset(REFUSALS)),
+    Format("a GGUF file", gguf.looks_like, gguf.read, frozenset({"context_length"})),
     Format("a folder of Marian or Bergamot", marian.looks_like, marian.read),
     Format("a folder of JoeyNMT", joeynmt.looks_like, joeynmt.read),
     Format("a folder of Sockeye", sockeye.looks_like, sockeye.read),
@@ -81,21 +86,22 @@ FORMATS = (
 )
 
 
-def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
-    """Read a file or folder, a language model for texts of up to `context_length` tokens.
-
-    Raises CheckpointError with every problem found.
+def read_model(
+    source: Path, context_length: int | None = None, adapters: Sequence[Path] = ()
+) -> Checkpoint:
+    """Read a file or folder, a language model for texts of up to `context_length` tokens, with the
+    adapters of these folders merged. Raises CheckpointError with every problem found.
     """
     if not source.exists():
         raise CheckpointError(source, ["there is no such file or folder"])
+    wishes: dict[str, Any] = {"context_length": context_length, "adapters": adapters}
+    wishes = {name: value for name, value in wishes.items() if value}
     for known in FORMATS:
         if known.looks_like(source):
-            if context_length is None:
-                return known.read(source)
-            if known.can_shorten:
-                return known.read(source, context_length)
-            message = f"the context length of {known.name} cannot be changed"
-            raise CheckpointError(source, [message])
+            if refused := [name for name in wishes if name not in known.takes]:
+                problems = [REFUSALS[name].format(known.name) for name in refused]
+                raise CheckpointError(source, problems)
+            return known.read(source, **wishes)
     raise CheckpointError(source, _problems(source))
 
 

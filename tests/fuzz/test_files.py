@@ -13,7 +13,7 @@ import pytest
 import yaml
 from safetensors.numpy import save_file
 
-from export.readers.gguf_container import read_container
+from export.readers.gguf.container import read_container
 from models.checkpoint import CheckpointError
 from models.safetensors import FLOATS, in_safetensors
 from serving.bundle.opening import open_bundle, seal

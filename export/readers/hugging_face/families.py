@@ -1,6 +1,6 @@
 """Reads a folder by its `model_type`, which names its Hugging Face family."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
 from export.readers.hugging_face import bart, t5
 from export.readers.hugging_face import bart as marian
+from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
 from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
@@ -146,10 +147,11 @@ def looks_like(path: Path) -> bool:
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 
-def read(path: Path, context_length: int | None = None) -> Checkpoint:
-    """Read the model of a folder, a language model for texts of up to `context_length` tokens.
-
-    Raises CheckpointError with every problem.
+def read(
+    path: Path, context_length: int | None = None, adapters: Sequence[Path] = ()
+) -> Checkpoint:
+    """Read the model of a folder, a language model for texts of up to `context_length` tokens, with
+    the adapters of these folders merged. Raises CheckpointError with every problem.
     """
     folder = open_folder(path)
     if folder.config.get("model_type") in [*MULTIMODAL]:
@@ -161,6 +163,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
             "model_type", f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
         )
         folder.fail()
+    merge_adapters(folder, adapters)
     encoders = {*ENCODERS, *ROTARY_ENCODERS}
     if kind not in LANGUAGE_MODELS:
         folder.config.only("is_causal", kind not in encoders)

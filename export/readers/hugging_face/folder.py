@@ -9,7 +9,7 @@ Nothing here knows a family.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,7 +37,7 @@ UNTIED = (
 class Folder:
     """config, generation, tokenizer: `config.json`, `generation_config.json` and
     `tokenizer_config.json`. tokenizers: those of both sides, None if there are none that work.
-    notes: what whoever exports it should know.
+    notes: what whoever exports it should know. facts: lines of the model card.
     """
 
     path: Path
@@ -48,6 +48,7 @@ class Folder:
     tensors: Tensors
     problems: list[str]
     notes: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
 
     @property
     def defaults(self) -> Options:
@@ -77,7 +78,7 @@ class Folder:
         self.tensors.finish()
         if self.problems or self.tokenizers is None:
             self.fail()
-        card = folder_card(self.path, self.config)
+        card = folder_card(self.path, self.config, self.facts)
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
         found = Checkpoint(self.path, config, Arrays(weights), conventions, files)
         return noted(found, [*self.notes, *self._unused()])
@@ -126,13 +127,15 @@ def open_folder(path: Path) -> Folder:
 
 MOST_SHARDS = 1000
 MOST_INDEX_BYTES = 2**25  # 300,000 tensors
-SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
+WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
-def stored_tensors(folder: Path, problems: list[str]) -> dict[str, Stored]:
-    """Return all tensors of a folder by name, from safetensors files if there are any."""
+def stored_tensors(
+    folder: Path, problems: list[str], names: Sequence[str] = WEIGHTS_FILES
+) -> dict[str, Stored]:
+    """Return all tensors of a folder by name, from the first of the files `names` that it has."""
     found: dict[str, Stored] = {}
-    for path in _files(folder, problems):
+    for path in _files(folder, problems, names):
         is_pickle = path.suffix == ".bin"
         found |= _in_pickle(path, problems) if is_pickle else in_safetensors(path, problems)
     return found
@@ -152,9 +155,9 @@ def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
     return {name: Stored(each.kind, each.shape, each.read) for name, each in tensors.items()}
 
 
-def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
+def _files(folder: Path, problems: list[str], names: Sequence[str]) -> Iterator[Path]:
     """Return the files with weights; a folder without any is a problem."""
-    for name in (SAFETENSORS, PICKLE):
+    for name in names:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
             yield folder / name
@@ -162,7 +165,7 @@ def _files(folder: Path, problems: list[str]) -> Iterator[Path]:
         if index.is_file():
             yield from _shards(index, problems)
             return
-    problems.append(f"{SAFETENSORS} is missing")
+    problems.append(f"{names[0]} is missing")
 
 
 def _shards(index: Path, problems: list[str]) -> Iterator[Path]:
@@ -178,13 +181,14 @@ def _shards(index: Path, problems: list[str]) -> Iterator[Path]:
             problems.append(f"{index.name}: {name!r} is no name of a file beside it")
 
 
-def folder_card(path: Path, config: Options) -> bytes:
-    """Write name, kind and licence in Markdown, as far as the folder says them."""
+def folder_card(path: Path, config: Options, more: Sequence[str] = ()) -> bytes:
+    """Write name, kind and licence in Markdown, as far as the folder says them, and more facts."""
     name = config.get("_name_or_path") or path.resolve().name
     facts = [f"Architecture: {config.get('model_type')}"]
     if licence := _licence(path / "README.md"):
         facts.append(f"Licence: {licence}")
-    return card_of(path.resolve().name, f"Imported from the Hugging Face folder `{name}`.", *facts)
+    origin = f"Imported from the Hugging Face folder `{name}`."
+    return card_of(path.resolve().name, origin, *facts, *more)
 
 
 def _licence(path: Path) -> str | None:

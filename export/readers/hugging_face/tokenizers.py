@@ -13,9 +13,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer
 
+from export.readers.common.byte_level import byte_level_bpe
 from export.readers.common.pieces import Order, TokenizerError, using_library
 from export.readers.common.tokenizers import (
-    byte_level_bpe,
     fairseq_order,
     from_sentencepiece,
     word_pieces,

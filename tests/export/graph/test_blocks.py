@@ -44,7 +44,8 @@ def four_bit_values(weight: np.ndarray) -> np.ndarray:
     assert levels.max() <= 15
     values = (levels.astype(np.float32) - 8) * scale[:, :, None]
     values = values.reshape(len(weight), -1)
-    return (values + np.repeat(rest, 32, axis=1)[:, : values.shape[1]])[:, : weight.shape[1]]
+    size = 16 if rest.shape == scale.shape else 32
+    return (values + np.repeat(rest, size, axis=1)[:, : values.shape[1]])[:, : weight.shape[1]]
 
 
 def through(weight: np.ndarray, kind: Kind) -> np.ndarray:
@@ -91,10 +92,15 @@ def test_four_bit_sources_keep_their_values(kind: Kind) -> None:
     assert np.array_equal(four_bit_values(weight), weight)
 
 
-def test_four_bits_with_scales_of_six_keep_their_values() -> None:
-    data = random_blocks(Kind.Q4_K, seed=0)
-    weight = gguf.quants.dequantize(data, Kind.Q4_K).astype(np.float32)
+@pytest.mark.parametrize("kind", [Kind.Q4_K, Kind.Q3_K, Kind.Q2_K])
+def test_four_bits_and_less_with_scales_of_their_own_keep_their_values(kind: Kind) -> None:
+    """The latter two have a scale for 16 weights."""
+    data = random_blocks(kind, seed=0)
+    weight = gguf.quants.dequantize(data, kind).astype(np.float32)
     np.testing.assert_allclose(four_bit_values(weight), weight, rtol=1e-5, atol=1e-4)
+    x = normal(3, weight.shape[1])
+    found, expected = Product(weight, 4)(x), x @ weight.T
+    assert np.abs(found - expected).max() < 0.02 * np.abs(expected).max()
 
 
 def test_levels_that_are_counted_from_eight_need_no_rest() -> None:
@@ -102,6 +108,8 @@ def test_levels_that_are_counted_from_eight_need_no_rest() -> None:
     assert not rest.any()
     _, _, rest = four_bits(through(normal(50, 96), Kind.Q4_1))
     assert rest.any()
+    weight = gguf.quants.dequantize(random_blocks(Kind.Q3_K, seed=0), Kind.Q3_K)
+    assert not four_bits(weight)[2].any()
 
 
 def test_other_weights_lie_within_half_a_step() -> None:
@@ -150,9 +158,11 @@ def test_rows_of_a_table_are_those_that_are_scored_by() -> None:
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_row_is_the_same_alone_and_among_any_number(bits: int, num_outliers: int) -> None:
     """This rests on ONNX Runtime's kernels for the processor at hand, which is why it is here."""
-    for out_dim, in_dim in ((96, 576), (37, 80), (300, 256)):
+    of_source = gguf.quants.dequantize(random_blocks(Kind.Q2_K, seed=0), Kind.Q2_K)
+    for weight in (normal(96, 576), normal(37, 80), normal(300, 256), of_source):
+        out_dim, in_dim = weight.shape
         outliers = RANDOM.permutation(in_dim)[:num_outliers]
-        product = Product(normal(out_dim, in_dim), bits, outliers=outliers)
+        product = Product(weight, bits, outliers=outliers)
         x = normal(65, in_dim)
         alone = np.concatenate([product(row[None]) for row in x])
         for count in (2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65):

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from export.readers.common import unpickling
-from export.readers.gguf_container import MOST_TEXTS
+from export.readers.gguf.container import MOST_TEXTS
 from export.readers.reading import read_model
 from models.checkpoint import CheckpointError
 from models.files import MOST_DIRECTORY_BYTES, MOST_HEADER_BYTES

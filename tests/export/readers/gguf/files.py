@@ -2,6 +2,8 @@
 does it (convert_hf_to_gguf.py).
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,27 @@ from transformers import PreTrainedModel
 
 SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>"]
 CONTROL, NORMAL = 3, 1
-ARCHITECTURES = {"gemma3_text": "gemma3", "mistral": "llama"}  # where names differ
+ARCHITECTURES = {  # where names differ
+    "gemma3_text": "gemma3",
+    "gpt_neox": "gptneox",
+    "mistral": "llama",
+    "phi": "phi2",
+}
 ADD = {int: "add_uint32", float: "add_float32", bool: "add_bool", str: "add_string"}
 ADD |= {list: "add_array"}
 
 
-def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys: Any) -> Path:
+def write_gguf(
+    model: PreTrainedModel,
+    path: Path,
+    kind: Kind = Kind.F32,
+    more: Mapping[str, np.ndarray] | None = None,
+    without: str = "",
+    **keys: Any,
+) -> Path:
     """Matrices whose rows are whole blocks as `kind`, the rest in fp32.
 
+    more: further tensors. without: the names of those that are left out, a regular expression.
     keys: set instead of what the model says, dots as double underscores; None leaves one away.
     """
     name = ARCHITECTURES.get(model.config.model_type, model.config.model_type)
@@ -30,7 +45,8 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys
     for key, value in known.items():
         if value is not None:
             getattr(writer, ADD[type(value)])(key, value)
-    for tensor, array in _tensors(model, name).items():
+    tensors = {n: each for n, each in _tensors(model, name).items() if not re.fullmatch(without, n)}
+    for tensor, array in (tensors | dict(more or {})).items():
         is_whole = array.ndim == 2 and array.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
         is_quantised = is_whole and kind is not Kind.F32
         data = gguf.quants.quantize(array, kind) if is_quantised else array
@@ -44,6 +60,10 @@ def write_gguf(model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, **keys
 
 def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     config = model.config
+    if name in ("mamba", "mamba2"):
+        return _mamba_fields(config, name)
+    if name in ("gpt2", "gptneox", "phi2"):
+        return _older_fields(config, name)
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)  # of Gemma 3
     fields = {
@@ -72,6 +92,43 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     return fields
 
 
+def _older_fields(config: Any, name: str) -> dict[str, Any]:
+    head_size = config.hidden_size // config.num_attention_heads
+    fields = {
+        f"{name}.block_count": config.num_hidden_layers,
+        f"{name}.context_length": config.max_position_embeddings,
+        f"{name}.embedding_length": config.hidden_size,
+        f"{name}.feed_forward_length": getattr(config, "intermediate_size", 4 * config.hidden_size),
+        f"{name}.attention.head_count": config.num_attention_heads,
+        f"{name}.attention.head_count_kv": getattr(config, "num_key_value_heads", None),
+        f"{name}.attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-5),
+    }
+    if name == "gptneox":
+        fields[f"{name}.use_parallel_residual"] = config.use_parallel_residual
+    if name != "gpt2":
+        part = config.rope_parameters["partial_rotary_factor"]
+        fields[f"{name}.rope.dimension_count"] = int(part * head_size)
+    return fields
+
+
+def _mamba_fields(config: Any, name: str) -> dict[str, Any]:
+    is_first = name == "mamba"
+    return {
+        f"{name}.block_count": config.num_hidden_layers,
+        f"{name}.context_length": 2**20,
+        f"{name}.embedding_length": config.hidden_size,
+        f"{name}.feed_forward_length": 0,
+        f"{name}.attention.head_count": 0,
+        f"{name}.attention.layer_norm_rms_epsilon": config.layer_norm_epsilon,
+        f"{name}.ssm.conv_kernel": config.conv_kernel,
+        f"{name}.ssm.inner_size": config.expand * config.hidden_size,
+        f"{name}.ssm.state_size": config.state_size,
+        f"{name}.ssm.time_step_rank": config.time_step_rank if is_first else config.num_heads,
+        f"{name}.ssm.group_count": None if is_first else config.n_groups,
+        f"{name}.ssm.dt_b_c_rms": False if is_first else None,
+    }
+
+
 def _tokenizer_fields(vocab_size: int) -> dict[str, Any]:
     """Bytes and one pair of them; the rest of the vocabulary is filled up."""
     tokens = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"]
@@ -93,7 +150,10 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
     config = model.config
     arch = next(arch for arch, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    heads = {
+        part: getattr(config, f"num_{each}_heads", 0)
+        for part, each in (("q_proj", "attention"), ("k_proj", "key_value"))
+    }
     found = {}
     for theirs, parameter in model.named_parameters():
         array = parameter.detach().numpy()
@@ -103,16 +163,36 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
             array = halves.swapaxes(1, 2).reshape(array.shape)
         if "gemma" in name and "norm" in theirs:
             array = array + 1
+        if name == "gpt2" and part in ("c_attn", "c_proj", "c_fc"):
+            array = array.T
+        if part == "query_key_value":
+            by_head = array.reshape(config.num_attention_heads, 3, -1, *array.shape[1:])
+            array = by_head.swapaxes(0, 1).reshape(array.shape)
+        if name == "mamba2":
+            theirs, array = _of_mamba2(theirs, array, config.n_groups)
+        if name == "mamba":
+            array = -np.exp(array) if theirs.endswith("A_log") else array.squeeze()
         ours = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
         assert ours is not None, theirs
         found[ours] = np.ascontiguousarray(array)
-    rope = config.rope_parameters
+    rope = getattr(config, "rope_parameters", {})
     if rope.get("rope_type") == "llama3":
         found["rope_freqs.weight"] = _rope_divisors(model)
     for length in ("short", "long"):
         if factors := rope.get(f"{length}_factor"):
             found[f"rope_factors_{length}.weight"] = np.array(factors, np.float32)
     return found
+
+
+def _of_mamba2(name: str, array: np.ndarray, num_groups: int) -> tuple[str, np.ndarray]:
+    if name.endswith("A_log"):
+        return name, -np.exp(array)[:, None]
+    if name.endswith("mixer.D"):
+        return name, array[:, None]
+    if name.endswith("mixer.norm.weight"):
+        return name, array.reshape(num_groups, -1)
+    name = name.replace("dt_bias", "dt_proj.bias")
+    return name, array.squeeze() if "conv1d" in name else array
 
 
 def _rope_divisors(model: PreTrainedModel) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gguf import GGUFEndian, GGUFWriter
 
-from export.readers.gguf import read
+from export.readers.gguf.reader import read
 from models.checkpoint import CheckpointError
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face.language_models import random_model
@@ -88,7 +88,7 @@ def test_flipped_bytes_never_do_worse(tmp_path: Path, content: bytes) -> None:
 
 
 WRONG_KEYS: list[tuple[str, Any, str]] = [
-    ("general__architecture", "mamba", "'mamba' is not supported"),
+    ("general__architecture", "rwkv6", "'rwkv6' is not supported"),
     ("llama__block_count", 2**31, "and 3 blocks have tensors"),
     ("llama__block_count", None, "llama.block_count is missing"),
     ("llama__context_length", 2**31, "context_length"),

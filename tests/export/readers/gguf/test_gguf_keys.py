@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.gguf import from_gguf, read
-from export.readers.gguf_metadata import UNSUPPORTED
+from export.readers.gguf.metadata import UNSUPPORTED
+from export.readers.gguf.reader import read
+from export.readers.gguf.tokenizer import from_gguf
 from models.architectures.llama.config import LlamaConfig
 from models.checkpoint import CheckpointError
 from tests.export.readers.common.sentencepiece_models import GEMMA, trained

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
@@ -12,8 +13,8 @@ from transformers import PreTrainedModel
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.gguf import read
-from export.readers.gguf_container import kept_bits
+from export.readers.gguf.container import kept_bits
+from export.readers.gguf.reader import read
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.decoding import teacher_forced_log_probabilities
@@ -43,9 +44,21 @@ NAMES = [
     "qwen3",  # norms of queries and keys
     "gemma",
     "phi3",  # projections side by side, LongRoPE
+    "gpt2",  # positions, one tensor of queries, keys and values
+    "gpt_neox",  # heads that rotate in part
+    "phi",  # one norm of both sublayers, a bias of the output
+    "mamba",
+    "mamba untied, with biases",
+    "mamba2",
+    "mamba2 tied, with biases",
 ]
 # What files do not say is as llama.cpp takes it to be.
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 UNSAID: dict[str, dict[str, Any]] = {
+    "gpt_neox of GGUF, one after the other": VARIANTS["gpt_neox one after the other"]
+    | {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5}},
+    "phi of GGUF with 3 pairs of 20": VARIANTS["phi with 3 pairs of 20"]
+    | {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.3}},
     "gemma2 of GGUF": FAMILIES["gemma2"] | {"model_type": "gemma2", "query_pre_attn_scalar": 32},
     "gemma3 of GGUF": FAMILIES["gemma3_text"]
     | {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "num_hidden_layers": 6}
@@ -75,6 +88,32 @@ def test_log_probabilities_are_theirs(
         monkeypatch.setitem(VARIANTS, name, UNSAID[name])
     model = random_model(name)
     assert largest_error(model, read(write_gguf(model, tmp_path / "model.gguf"))) < TOLERANCE
+
+
+def test_an_output_that_is_the_table_of_words_is_held_once(tmp_path: Path) -> None:
+    """As older files of GPT-2 have it."""
+    model = random_model("gpt2")
+    table = model.lm_head.weight.detach().numpy()
+    path = write_gguf(model, tmp_path / "model.gguf", more={"output.weight": table})
+    checkpoint = read(path)
+    assert "output.weight" not in checkpoint.weights
+    assert largest_error(model, checkpoint) < TOLERANCE
+
+
+def test_queries_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
+    """As in older files of Phi-2."""
+    model = random_model("phi")
+    exact = read(write_gguf(model, tmp_path / "model.gguf"))
+    more = {}
+    for layer in range(3):
+        attention = model.model.layers[layer].self_attn
+        for part in ("weight", "bias"):
+            parts = [getattr(each, part) for each in (attention.q_proj, attention.k_proj)]
+            joined = torch.cat([*parts, getattr(attention.v_proj, part)]).detach().numpy()
+            more[f"blk.{layer}.attn_qkv.{part}"] = joined
+    path = write_gguf(model, tmp_path / "fused.gguf", more=more, without=r".*attn_[qkv]\..*")
+    found = read(path)
+    assert all(np.array_equal(found.weights[name], exact.weights[name]) for name in exact.weights)
 
 
 def test_what_it_expects_around_texts(tmp_path: Path) -> None:
@@ -147,6 +186,8 @@ def test_mixed_files_need_what_their_finest_matrices_need() -> None:
     assert kept_bits([Kind.Q4_K, Kind.Q4_0]) == 4
     assert kept_bits([Kind.Q4_K, Kind.Q6_K]) == 8
     assert kept_bits([Kind.Q4_0, Kind.F16]) == 8
+    assert kept_bits([Kind.Q2_K, Kind.Q3_K]) == 4
+    assert kept_bits([Kind.IQ4_XS]) == 8
     assert kept_bits([Kind.F16, Kind.F32]) is None
 
 

@@ -5,12 +5,13 @@ ggml-quants.c, dequantize_row_*).
 import struct
 from collections.abc import Callable
 
+import gguf
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Kind
 
-from export.readers.gguf_container import READABLE, Tensor
+from export.readers.gguf.container import READABLE, Tensor
 
 ROWS, BLOCKS = 3, 2
 
@@ -95,6 +96,60 @@ def q6_k(block: bytes) -> list[float]:
     return values
 
 
+def q2_k(block: bytes) -> list[float]:
+    """16 levels of two bits have a scale and a minimum of four; levels lie as those of q3_k."""
+    levels = two_bits(block[16:80])
+    d, minimum = half(block, 80), half(block, 82)
+    return [
+        d * (block[i // 16] & 15) * level - minimum * (block[i // 16] >> 4)
+        for i, level in enumerate(levels)
+    ]
+
+
+def two_bits(data: bytes) -> list[int]:
+    """32 bytes hold 128 levels: the lowest two bits of all, then the next."""
+    parts = [data[at : at + 32] for at in range(0, len(data), 32)]
+    return [byte >> shift & 3 for part in parts for shift in (0, 2, 4, 6) for byte in part]
+
+
+def q3_k(block: bytes) -> list[float]:
+    """The third bit, where it is 0, stands for -4."""
+    high, low, packed = block[:32], two_bits(block[32:96]), block[96:108]
+    values = []
+    for i, level in enumerate(low):
+        part = i // 16
+        scale = packed[part % 8] >> 4 * (part // 8) & 15
+        scale |= (packed[8 + part % 4] >> 2 * (part // 4) & 3) << 4
+        third = high[i % 32] >> i // 32 & 1
+        values.append(half(block, 108) * (scale - 32) * (level - 4 * (1 - third)))
+    return values
+
+
+UNEVEN = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
+def iq4_nl(block: bytes) -> list[float]:
+    return [half(block, 0) * UNEVEN[level] for level in nibbles(block[2:18])]
+
+
+def iq4_xs(block: bytes) -> list[float]:
+    """Eight parts of 32 levels, each with a scale of six bits."""
+    high = int.from_bytes(block[2:4], "little")
+    values = []
+    for part in range(8):
+        scale = block[4 + part // 2] >> 4 * (part % 2) & 15 | (high >> 2 * part & 3) << 4
+        levels = nibbles(block[8 + 16 * part : 24 + 16 * part])
+        values += [half(block, 0) * (scale - 32) * UNEVEN[level] for level in levels]
+    return values
+
+
+def mxfp4(block: bytes) -> list[float]:
+    """Floats of four bits (OCP's E2M1) and a power of two."""
+    numbers = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+    signed = [*numbers, *(-number for number in numbers)]
+    return [signed[level] * 2.0 ** (block[0] - 127) for level in nibbles(block[1:17])]
+
+
 def floats(code: str) -> Callable[[bytes], list[float]]:
     return lambda block: [float(value) for value in struct.unpack(f"<{code}", block)]
 
@@ -115,8 +170,14 @@ PLAIN: dict[Kind, Callable[[bytes], list[float]]] = {
     Kind.Q4_K: q4_k,
     Kind.Q5_K: q5_k,
     Kind.Q6_K: q6_k,
+    Kind.Q2_K: q2_k,
+    Kind.Q3_K: q3_k,
+    Kind.IQ4_NL: iq4_nl,
+    Kind.IQ4_XS: iq4_xs,
+    Kind.MXFP4: mxfp4,
 }
 HALVES = {Kind.F16: [0], Kind.Q6_K: [208], Kind.Q8_0: [0], Kind.Q4_0: [0], Kind.Q5_0: [0]}
+HALVES |= {Kind.Q2_K: [80, 82], Kind.Q3_K: [108], Kind.IQ4_NL: [0], Kind.IQ4_XS: [0]}
 
 
 def random_blocks(kind: Kind, seed: int) -> np.ndarray:
@@ -127,6 +188,8 @@ def random_blocks(kind: Kind, seed: int) -> np.ndarray:
     if kind in (Kind.F32, Kind.BF16):
         whole = random.standard_normal(ROWS * BLOCKS).astype("<f4")[:, None].view(np.uint8)
         blocks = np.ascontiguousarray(whole[:, 4 - size :])
+    elif kind is Kind.MXFP4:
+        blocks[:, 0] = random.integers(120, 130, ROWS * BLOCKS)
     else:
         for at in HALVES.get(kind, [0, 2]):
             scale = random.uniform(-1, 1, ROWS * BLOCKS).astype("<f2")
@@ -148,3 +211,4 @@ def test_values_are_those_of_a_plain_loop(kind: Kind) -> None:
     expected = np.array(values, np.float32).reshape(ROWS, BLOCKS * block)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert np.array_equal(found, gguf.quants.dequantize(data, kind).reshape(found.shape))

@@ -1,16 +1,22 @@
 """Tokenizers of GGUF files, beside the tokenizers that they were made from."""
 
 import json
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import regex  # type: ignore[import-untyped]  # another engine; transformers needs it
 import sentencepiece
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
+from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN_35
 
-from export.readers.gguf import from_gguf
+from export.readers.common.byte_level import SPLITTINGS as KNOWN
+from export.readers.common.byte_level import byte_level_bpe
+from export.readers.gguf.tokenizer import from_gguf
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import SCRIPTS, awkward_texts
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
@@ -25,18 +31,70 @@ def split(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), BYTES])
 
 
+def digits_first() -> pre_tokenizers.PreTokenizer:
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), whole])
+
+
+LLAMA_3 = CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + REST
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED_REST = REST.replace(r"[\r\n]*", "[\\r\\n/]*")
+START = r"[^\r\n\p{L}\p{N}]?"
 # As the models' own tokenizer.json have them.
 SPLITTINGS = {
-    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
-    "smollm": pre_tokenizers.Sequence(
+    "bailingmoe": split(
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+"
+    ),
+    "bloom": split(r" ?[^(\s|[.,!?…。，、।۔،])]+"),
+    "command-r": digits_first(),
+    "dbrx": split(LLAMA_3),
+    "deepseek-v3": pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+            pre_tokenizers.Split(Regex("[一-龥\u3040-ゟ゠-ヿ]+"), "isolated"),
+            split(
+                r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+                r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+                r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+            ),
         ]
     ),
-    "llama-bpe": split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + REST),
-    "qwen2": split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + REST),
+    "falcon": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Punctuation("contiguous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+            pre_tokenizers.Digits(individual_digits=False),
+            pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+        ]
+    ),
+    "glm4": split(LLAMA_3),
+    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "gpt-4o": split(
+        f"{START}{UPPER}*{LOWER}+{CONTRACTIONS}?|{START}{UPPER}+{LOWER}*{CONTRACTIONS}?"
+        r"|\p{N}{1,3}" + CASED_REST
+    ),
+    "llama-bpe": split(LLAMA_3),
+    "minicpm5": pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+            split(LLAMA_3.replace("{1,3}", "+")),
+        ]
+    ),
+    "qwen2": split(LLAMA_3.replace("{1,3}", "")),
+    "qwen35": split(QWEN_35),
+    "refact": digits_first(),
+    "seed-coder": split(
+        CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    "smollm": digits_first(),
+    "stablelm2": split(LLAMA_3.replace("{1,3}", "")),
+    "starcoder": digits_first(),
+    "tekken": split(rf"{START}{UPPER}*{LOWER}+|{START}{UPPER}+{LOWER}*|\p{{N}}" + CASED_REST),
 }
+TAKE_WHOLE_WORDS = ("llama-bpe", "minicpm5", "tekken")
+COMPOSE = ("qwen2", "qwen35")
 
 
 def served(path: Path, fields: dict[str, Any]) -> Tokenizer:
@@ -48,7 +106,7 @@ def served(path: Path, fields: dict[str, Any]) -> Tokenizer:
 
 
 def byte_level(name: str) -> Library:
-    tokenizer = Library(models.BPE(ignore_merges=name == "llama-bpe"))
+    tokenizer = Library(models.BPE(ignore_merges=name in TAKE_WHOLE_WORDS))
     tokenizer.pre_tokenizer = SPLITTINGS[name]
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -82,12 +140,34 @@ def test_words_are_parted_as_a_name_says(name: str, tmp_path: Path) -> None:
 
     tokenizer = served(tmp_path / "tokenizer.json", fields_of(own, name))
 
-    if name == "qwen2":  # as Qwen's own
+    if name in COMPOSE:  # as Qwen's own
         own.normalizer = normalizers.NFC()
     encodings = own.encode_batch(TEXTS, add_special_tokens=False)
     assert tokenizer.encode_batch(TEXTS) == [encoding.ids for encoding in encodings]
     assert tokenizer.special_tokens == {0: "<|im_start|>", 1: "<|im_end|>"}
-    assert tokenizer.is_lossless == (name != "qwen2")
+    assert tokenizer.is_lossless == (name not in COMPOSE)
+
+
+def parted(text: str, patterns: Sequence[str]) -> list[str]:
+    """Part a text as llama.cpp does: each pattern parts the words that those before it left."""
+    words = [text]
+    for pattern in patterns:
+        ends = [[at for found in regex.finditer(pattern, w) for at in found.span()] for w in words]
+        spans = [pairwise([0, *inside, len(w)]) for w, inside in zip(words, ends, strict=True)]
+        words = [w[a:b] for w, pairs in zip(words, spans, strict=True) for a, b in pairs if a < b]
+    return words
+
+
+# Engines have other versions of Unicode, and other white space among control characters.
+KNOWN_ALIKE = [text for text in TEXTS if not regex.search("[\x1c-\x1f\U00020000-\U0010ffff]", text)]
+
+
+@pytest.mark.parametrize("name", {each: name for name, each in KNOWN.items()}.values())
+def test_another_engine_parts_words_alike(name: str) -> None:
+    tokenizer = byte_level_bpe({"a": 0}, [], name)
+    for text in KNOWN_ALIKE:
+        pieces = tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        assert [text[a:b] for _, (a, b) in pieces] == parted(text, KNOWN[name].patterns)
 
 
 def sentencepiece_fields(model: bytes) -> dict[str, Any]:

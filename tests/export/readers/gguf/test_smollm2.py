@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from export.bundling.writer import export_checkpoint
-from export.readers.gguf import read
+from export.readers.gguf.reader import read
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
 from serving.bundle.manifest import Precision

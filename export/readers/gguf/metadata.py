@@ -5,18 +5,17 @@ conventions of its texts. Keys are those of ggml's docs/gguf.md.
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from export.readers.common.decoders.family import QUERY_KEY_VALUE
+from export.readers.common.byte_level import SPLITTINGS
+from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
 from export.readers.common.tokenizers import DEFAULT, joined_template
-from export.readers.common.weights import Change, Held, Names
-from export.readers.gguf_container import Tensor
+from export.readers.gguf.architectures import ARCHITECTURES
+from export.readers.gguf.container import Tensor
 from models.conventions import Conventions
-from models.safetensors import Array
 
 MOST_POSITIONS = 2**20
 # Tokens that llama.cpp ends generation at, wherever a vocabulary has them (src/llama-vocab.cpp).
@@ -43,6 +42,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "rope.scaling.yarn_attn_factor": (1,),
     "rope.scaling.yarn_ext_factor": (1,),
     "rope.scaling.yarn_log_multiplier": (0,),
+    "ssm.dt_b_c_rms": (False,),
     "use_parallel_residual": (False,),
 }
 # Keys that change nothing here, or that the tokenizer's reader takes.
@@ -55,49 +55,6 @@ WITHOUT_EFFECT = re.compile(
 SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 ADDED_BEHIND = ("tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_sep_token")  # never done here
 CONTROL = 3  # the token type of those that are no text
-# Kinds of byte-pair vocabularies that begin texts with <s> where the file does not say.
-BEGINS_WITH_BOS = frozenset({"llama3", "llama-v3", "llama-bpe", "falcon3"})
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The differences between the architectures of Llama's family.
-
-    model_type: the name at Hugging Face, if it differs.
-    is_permuted: whether rows of queries and keys are permuted; see `names`.
-    norms_have_one: whether the file's norms include the 1 of 1 + weight.
-    names: of tensors that Llama does not have, or names otherwise.
-    wide_blocks: the number of layers of the one model whose scores are scaled by the size of the
-        whole vector and not of a head (Gemma's 27B), as in llama.cpp.
-    """
-
-    model_type: str | None = None
-    is_permuted: bool = False
-    norms_have_one: bool = False
-    activation: str = "silu"
-    names: Names = field(default_factory=dict)
-    wide_blocks: int | None = None
-
-
-GELU = "gelu_pytorch_tanh"
-SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
-    "layers.*.attention_output_norm": "blk.*.post_attention_norm",
-    "layers.*.feed_forward_output_norm": "blk.*.post_ffw_norm",
-}
-SIDE_BY_SIDE: Names = {  # Phi-3
-    QUERY_KEY_VALUE: "blk.*.attn_qkv",
-    ("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "blk.*.ffn_up",
-}
-ARCHITECTURES = {
-    "llama": Architecture(is_permuted=True),
-    "qwen2": Architecture(),
-    "qwen3": Architecture(),
-    "gemma": Architecture(norms_have_one=True, activation=GELU),
-    "gemma2": Architecture(norms_have_one=True, activation=GELU, names=SANDWICH, wide_blocks=46),
-    "gemma3": Architecture("gemma3_text", False, True, GELU, SANDWICH, wide_blocks=62),
-    "phi3": Architecture(names=SIDE_BY_SIDE),
-    "smollm3": Architecture(is_permuted=True),
-}
 
 
 def configuration(
@@ -112,27 +69,30 @@ def configuration(
     length = metadata.integer(f"{name}.context_length")
     if not 1 < length <= MOST_POSITIONS:
         problems.append(f"{name}.context_length {length} must be 2 to {MOST_POSITIONS}")
+    kind = ARCHITECTURES[name]
     for key, neutral in UNSUPPORTED.items():
-        metadata.only(f"{name}.{key}", *neutral)
+        if key not in kind.keys:
+            metadata.only(f"{name}.{key}", *neutral)
     if metadata.get(pooling := f"{name}.pooling_type", 0):
         metadata.refuse(pooling, "is of a model that embeds texts; only encoders can do that here")
     num_heads = metadata.integer(f"{name}.attention.head_count")
+    model_type = _model_type(name, metadata)
+    longest = FAMILIES[model_type].context_length  # of models that read texts of any length
     values: dict[str, Any] = {
-        "model_type": _model_type(name, metadata),
+        "model_type": model_type,
         "vocab_size": _vocab_size(tensors),
         "hidden_size": metadata.integer(f"{name}.embedding_length"),
         "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
         "num_hidden_layers": num_layers,
         "num_attention_heads": num_heads,
         "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", num_heads),
-        "max_position_embeddings": length,
-        "rms_norm_eps": metadata.number(f"{name}.attention.layer_norm_rms_epsilon"),
+        "max_position_embeddings": min(length, longest or length),
+        "rms_norm_eps": metadata.number(f"{name}.attention.{kind.norm}"),
         "rope_theta": metadata.number(f"{name}.rope.freq_base", 10000.0),
         "rope_scaling": _scaling(name, metadata, tensors, length),
-        "tie_word_embeddings": "output.weight" not in tensors,
-        "attention_bias": "blk.0.attn_q.bias" in tensors,
-        "hidden_act": ARCHITECTURES[name].activation,
-        "hidden_activation": ARCHITECTURES[name].activation,
+        "tie_word_embeddings": _is_tied(tensors),
+        "attention_bias": not tensors.keys().isdisjoint(ATTENTION_BIASES),
+        "hidden_act": "silu",
         "sliding_window": metadata.get(f"{name}.attention.sliding_window"),
         "attn_logit_softcapping": metadata.get(f"{name}.attn_logit_softcapping"),
         "final_logit_softcapping": metadata.get(f"{name}.final_logit_softcapping"),
@@ -140,12 +100,24 @@ def configuration(
         **_window_pattern(metadata.get(f"{name}.attention.sliding_window_pattern")),
         **_special_ids(metadata),
     }
-    is_wide = num_layers == ARCHITECTURES[name].wide_blocks
+    is_wide = num_layers == kind.wide_blocks
     whole = values["hidden_size"] // max(num_heads, 1)
     values["head_dim"] = _head_dim(name, metadata, whole)
     values["partial_rotary_factor"] = _rotated(name, metadata, values["head_dim"])
     values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
+    values |= kind.values
+    values |= {word: metadata.get(f"{name}.{key}") for key, word in kind.keys.items()}
+    values |= {word: values[llamas] for word, llamas in kind.also.items()}
+    values |= kind.derived(values, tensors)
     return {option: value for option, value in values.items() if value is not None}
+
+
+def _is_tied(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether the output layer is the table of words, which some files hold twice."""
+    table, output = tensors.get("token_embd.weight"), tensors.get("output.weight")
+    if table is None or output is None:
+        return output is None
+    return table.kind == output.kind and np.array_equal(table.data, output.data)
 
 
 def _model_type(name: str, metadata: Options) -> str:
@@ -203,7 +175,8 @@ def _is_sentencepiece(metadata: Options) -> bool:
 
 
 def _begins_with_bos(metadata: Options) -> bool:
-    return _is_sentencepiece(metadata) or (metadata.get("tokenizer.ggml.pre") in BEGINS_WITH_BOS)
+    splitting = SPLITTINGS.get(metadata.word("tokenizer.ggml.pre", ""))
+    return _is_sentencepiece(metadata) or (splitting is not None and splitting.begins_with_bos)
 
 
 def _stop_ids(metadata: Options) -> tuple[int, ...]:
@@ -301,22 +274,7 @@ def _by_divisors(
     }
 
 
-NAMES = {
-    "embedding": "token_embd",
-    "norm": "output_norm",
-    "output": "output",
-    "layers.*.attention_norm": "blk.*.attn_norm",
-    "layers.*.attention.query": "blk.*.attn_q",
-    "layers.*.attention.key": "blk.*.attn_k",
-    "layers.*.attention.value": "blk.*.attn_v",
-    "layers.*.attention.output": "blk.*.attn_output",
-    "layers.*.attention.query_norm": "blk.*.attn_q_norm",
-    "layers.*.attention.key_norm": "blk.*.attn_k_norm",
-    "layers.*.feed_forward_norm": "blk.*.ffn_norm",
-    "layers.*.feed_forward.gate": "blk.*.ffn_gate",
-    "layers.*.feed_forward.up": "blk.*.ffn_up",
-    "layers.*.feed_forward.down": "blk.*.ffn_down",
-}
+ATTENTION_BIASES = ("blk.0.attn_q.bias", "blk.0.attn_qkv.bias")
 ROPE_FREQUENCIES = "rope_freqs.weight"
 ROPE_SHORT, ROPE_LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 # part of the configuration
@@ -327,26 +285,3 @@ _IN_BLOCK = re.compile(r"blk\.(\d+)\.\w+\.(weight|bias)")
 def num_blocks(names: Collection[str]) -> int:
     """Return the number of layers that have tensors."""
     return len({found[1] for name in names if (found := _IN_BLOCK.fullmatch(name))})
-
-
-def norms_less_one() -> Names:
-    """Gemma's norms scale by 1 + weight; the file holds the sum."""
-    norms = {ours: name for ours, name in (NAMES | SANDWICH).items() if ours.endswith("norm")}
-    return {ours: Held(name, change=lambda weight: weight - 1) for ours, name in norms.items()}
-
-
-def unpermuted(num_heads: int, num_kv_heads: int) -> Names:
-    """Order queries and keys for Hugging Face's rotation, which turns the first half of a head
-    against the second; llama.cpp's turns neighbours (LlamaModel.permute).
-    """
-    names = {"layers.*.attention.query": num_heads, "layers.*.attention.key": num_kv_heads}
-    return {ours: Held(NAMES[ours], change=_apart(heads)) for ours, heads in names.items()}
-
-
-def _apart(num_heads: int) -> Change:
-    def change(weight: Array) -> Array:
-        """[heads * head_dim, ...]"""
-        pairs = weight.reshape(num_heads, -1, 2, *weight.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(weight.shape)
-
-    return change

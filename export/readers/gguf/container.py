@@ -259,28 +259,17 @@ def shortened(names: list[str]) -> str:
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-READABLE = frozenset(
-    {
-        Kind.F32,
-        Kind.F16,
-        Kind.BF16,
-        Kind.Q8_0,
-        Kind.Q4_0,
-        Kind.Q4_1,
-        Kind.Q5_0,
-        Kind.Q5_1,
-        Kind.Q4_K,
-        Kind.Q5_K,
-        Kind.Q6_K,
-    }
-)
 FLOATS = frozenset({Kind.F32, Kind.F16, Kind.BF16})
-FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K})  # a scale and an offset for 32 weights
+# Up to 16 levels at equal distances: a scale and an offset for 32 weights, or for 16 (Q2_K, Q3_K).
+FOUR_BITS = frozenset({Kind.Q4_0, Kind.Q4_1, Kind.Q4_K, Kind.Q3_K, Kind.Q2_K})
+EIGHT_BITS = frozenset({Kind.Q8_0, Kind.Q5_0, Kind.Q5_1, Kind.Q5_K, Kind.Q6_K})
+UNEVEN = frozenset({Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4})  # 16 levels at other distances
+READABLE = FLOATS | FOUR_BITS | EIGHT_BITS | UNEVEN
 
 
 def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
-    """Return the number of bits that keeps matrices of these kinds exactly; those of five and six
-    bits need 8.
+    """Return the number of bits that keeps matrices of these kinds: 4 for levels at equal
+    distances, else 8.
     """
     quantised = {*kinds} - FLOATS
     if not quantised:
