@@ -5,6 +5,7 @@ family that reads it (`export.readers.common.decoders`).
 Keys are those of ggml's docs/gguf.md, tensors those of llama.cpp's convert_hf_to_gguf.py.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,6 +173,20 @@ def mixers(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any
     }
 
 
+def rotations_of_olmo(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """OLMo 3 is OLMo 2 with windows, whose rotation is never scaled. Its files hold YaRN's whole
+    factor of scores, where those of other architectures hold what is left beside the usual one.
+    """
+    if values["sliding_window"] is None:
+        return {}
+    plain = {"rope_theta": values["rope_theta"]}
+    scaling = dict(values["rope_scaling"] or {})
+    if "attention_factor" in scaling:
+        scaling["attention_factor"] /= 1 + 0.1 * math.log(max(scaling["factor"], 1.0))
+    both = {"full_attention": plain | scaling, "sliding_attention": plain}
+    return {"model_type": "olmo3", "rope_parameters": both, "rope_scaling": None}
+
+
 GELU_TANH = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
 LAYER_NORM = "layer_norm_epsilon"
 OF_GPT2 = {
@@ -188,7 +203,14 @@ SSM_KEYS = {
     "ssm.inner_size": "intermediate_size",
     "ssm.state_size": "state_size",
 }
+MULTIPLIERS = {  # of Granite
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier",
+}
 ARCHITECTURES = {
+    "arcee": Architecture(values={"hidden_act": "relu2"}, changed=unpermuted),
     "gemma": Architecture(values=GELU_TANH, changed=norms_less_one),
     "gemma2": Architecture(
         values=GELU_TANH, names=SANDWICH, changed=norms_less_one, wide_blocks=46
@@ -196,6 +218,7 @@ ARCHITECTURES = {
     "gemma3": Architecture(
         "gemma3_text", GELU_TANH, names=SANDWICH, changed=norms_less_one, wide_blocks=62
     ),
+    "glm4": Architecture(names={**SANDWICH, **SIDE_BY_SIDE}),
     "gpt2": Architecture(
         values={"hidden_act": "gelu_new"}, also=OF_GPT2, norm=LAYER_NORM, changed=first_positions
     ),
@@ -206,6 +229,7 @@ ARCHITECTURES = {
         also={"layer_norm_eps": "rms_norm_eps"},
         norm=LAYER_NORM,
     ),
+    "granite": Architecture(keys=MULTIPLIERS, changed=unpermuted),
     "llama": Architecture(changed=unpermuted),
     "mamba": Architecture(
         keys={**SSM_KEYS, "ssm.time_step_rank": "time_step_rank"},
@@ -221,6 +245,7 @@ ARCHITECTURES = {
         names=MAMBA2,
         changed=as_mamba2,
     ),
+    "olmo2": Architecture(derived=rotations_of_olmo, names=SANDWICH),
     "phi2": Architecture(
         "phi",
         values={"hidden_act": "gelu_new"},
@@ -231,5 +256,6 @@ ARCHITECTURES = {
     "phi3": Architecture(names=SIDE_BY_SIDE),
     "qwen2": Architecture(),
     "qwen3": Architecture(),
+    "seed_oss": Architecture(names={"layers.*.feed_forward_norm": "blk.*.post_attention_norm"}),
     "smollm3": Architecture(changed=unpermuted),
 }

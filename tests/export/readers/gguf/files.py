@@ -19,6 +19,7 @@ ARCHITECTURES = {  # where names differ
     "gemma3_text": "gemma3",
     "gpt_neox": "gptneox",
     "mistral": "llama",
+    "olmo3": "olmo2",
     "phi": "phi2",
 }
 ADD = {int: "add_uint32", float: "add_float32", bool: "add_bool", str: "add_string"}
@@ -79,6 +80,16 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
         f"{name}.rope.freq_base": float(rope["rope_theta"]),
         f"{name}.attention.sliding_window": getattr(config, "sliding_window", None),
     }
+    if name == "glm4":
+        fields["glm4.rope.dimension_count"] = int(rope["partial_rotary_factor"] * config.head_dim)
+    if name == "granite":
+        fields["granite.attention.scale"] = config.attention_multiplier
+        fields["granite.embedding_scale"] = config.embedding_multiplier
+        fields["granite.logit_scale"] = config.logits_scaling
+        fields["granite.residual_scale"] = config.residual_multiplier
+    if name == "olmo2" and hasattr(config, "layer_types") and config.model_type == "olmo3":
+        pattern = [kind == "sliding_attention" for kind in config.layer_types]
+        fields["olmo2.attention.sliding_window_pattern"] = pattern
     for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
         fields[f"{name}.{cap}"] = getattr(config, cap, None)
     if (head_dim := getattr(config, "head_dim", None)) is not None:
@@ -158,7 +169,7 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
     for theirs, parameter in model.named_parameters():
         array = parameter.detach().numpy()
         part = theirs.split(".")[-2]
-        if name in ("llama", "smollm3") and part in heads:
+        if name in ("arcee", "granite", "llama", "smollm3") and part in heads:
             halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
             array = halves.swapaxes(1, 2).reshape(array.shape)
         if "gemma" in name and "norm" in theirs:

@@ -1,5 +1,6 @@
 """Language models from GGUF files compute what the models they were made from do."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,22 @@ NAMES = [
     "gpt2",  # positions, one tensor of queries, keys and values
     "gpt_neox",  # heads that rotate in part
     "phi",  # one norm of both sublayers, a bias of the output
+    "arcee",  # no gate
+    "glm4",  # neighbours rotate, norms on both sides
+    "granite",  # multipliers
+    "olmo2",  # norms after sublayers
+    "seed_oss",
     "mamba",
     "mamba untied, with biases",
     "mamba2",
     "mamba2 tied, with biases",
 ]
 # What files do not say is as llama.cpp takes it to be.
+OLMO_ROPES = {  # with one base
+    "full_attention": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 100.0}
+    | {"original_max_position_embeddings": 16},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 UNSAID: dict[str, dict[str, Any]] = {
     "gpt_neox of GGUF, one after the other": VARIANTS["gpt_neox one after the other"]
@@ -64,6 +75,7 @@ UNSAID: dict[str, dict[str, Any]] = {
     | {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "num_hidden_layers": 6}
     | {"rope_parameters": GEMMA3_ROPES | {"sliding_attention": {"rope_theta": 10000.0}}}
     | {"layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+    "olmo3 of GGUF": FAMILIES["olmo3"] | {"model_type": "olmo3", "rope_parameters": OLMO_ROPES},
     "smollm3 of GGUF": SIZES
     | {"model_type": "smollm3", "no_rope_layer_interval": 4, "num_hidden_layers": 4},
 }
@@ -98,6 +110,15 @@ def test_an_output_that_is_the_table_of_words_is_held_once(tmp_path: Path) -> No
     checkpoint = read(path)
     assert "output.weight" not in checkpoint.weights
     assert largest_error(model, checkpoint) < TOLERANCE
+
+
+def test_a_whole_factor_of_scores_in_olmo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VARIANTS, "olmo3 of GGUF", UNSAID["olmo3 of GGUF"])
+    model = random_model("olmo3 of GGUF")
+    factor = 1 + 0.1 * math.log(4.0)  # what YaRN has by itself
+    keys: dict[str, Any] = {"olmo2.rope.scaling.attn_factor": factor}
+    found = read(write_gguf(model, tmp_path / "model.gguf", **keys))
+    assert largest_error(model, found) < TOLERANCE
 
 
 def test_queries_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
