@@ -11,7 +11,7 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
-from export.readers.hugging_face import bart, t5
+from export.readers.hugging_face import bart, pegasus, t5
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
@@ -122,6 +122,7 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     "marian": marian.read_marian,
     "mbart": bart.read_mbart,
     "mt5": t5.read,
+    "pegasus": pegasus.read,
     "t5": t5.read,
 }
 
