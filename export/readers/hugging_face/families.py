@@ -118,12 +118,19 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
     "bart": bart.read_bart,
+    "longt5": t5.read,
     "m2m_100": bart.read_m2m_100,
     "marian": marian.read_marian,
     "mbart": bart.read_mbart,
     "mt5": t5.read,
     "pegasus": pegasus.read,
     "t5": t5.read,
+    "umt5": t5.read,
+}
+
+REFUSED = {  # with the reason
+    "led": "its first token attends to all others by projections of its own, which no graph has",
+    "t5gemma": "there is no encoder-decoder with rotary positions and capped scores here",
 }
 
 
@@ -141,7 +148,10 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
-        folder.config.refuse("model_type", f"is none of {', '.join(sorted(FAMILIES))}")
+        reason = f"is none of {', '.join(sorted(FAMILIES))}"
+        if isinstance(kind, str) and kind in REFUSED:
+            reason = f"is not supported: {REFUSED[kind]}"
+        folder.config.refuse("model_type", reason)
         folder.fail()
     folder.config.only("is_causal", kind not in ENCODERS)
     folder.config.only("is_encoder_decoder", kind not in {*ENCODERS, *LANGUAGE_MODELS})

@@ -1,8 +1,9 @@
 """Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
 
 `tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
-mBART, XLM-R, T5, Pegasus, Llama and Gemma with the ids that `transformers` gives their pieces, GPT-2's
-`vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on top.
+mBART, XLM-R, T5, Pegasus, Llama and Gemma with the ids that `transformers` gives their pieces,
+GPT-2's `vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on
+top.
 """
 
 import json

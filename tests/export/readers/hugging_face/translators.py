@@ -14,6 +14,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
     M2M100Config,
     M2M100ForConditionalGeneration,
     MarianConfig,
@@ -27,6 +29,8 @@ from transformers import (
     PreTrainedModel,
     T5Config,
     T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
 )
 
 VOCABULARY = 120
@@ -265,12 +269,40 @@ FAMILIES: dict[str, Family] = {
         source=(TEXT, 1),
         prompt=(0,),
     ),
+    "longt5": Family(
+        LongT5ForConditionalGeneration,
+        LongT5Config,
+        T5_SIZES | {"d_kv": 8, "local_radius": 3, "feed_forward_proj": "gated-gelu"},
+        T5_TOKENS,
+        source=(TEXT, 1),
+        prompt=(0,),
+    ),
+    "madlad-400": Family(
+        *_t5,
+        T5_SIZES | {"d_kv": 8, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        T5_TOKENS | {"<2en>": 5, "<2fr>": 6, "<2zh_Latn>": 7},
+        has_own_output=True,
+        embedding=0.15,
+        seed=2,
+        source=(6, TEXT, 1),
+        prompt=(0,),
+        source_language="en",
+        target_language="fr",
+    ),
     "pegasus": Family(
         PegasusForConditionalGeneration,
         PegasusConfig,
         SIZES | {"scale_embedding": True, "activation_function": "relu"},
         T5_TOKENS,
         seed=1,
+        source=(TEXT, 1),
+        prompt=(0,),
+    ),
+    "umt5": Family(
+        UMT5ForConditionalGeneration,
+        UMT5Config,
+        T5_SIZES | {"d_kv": 8, "relative_attention_num_buckets": 8},
+        T5_TOKENS,
         source=(TEXT, 1),
         prompt=(0,),
     ),
