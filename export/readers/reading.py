@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from export.readers import fairseq, gguf, joeynmt, marian, opennmt, sockeye
+from export.readers.chat_translators import with_translation
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.hugging_face import families
@@ -91,9 +92,9 @@ def read_model(source: Path, context_length: int | None = None) -> Checkpoint:
     for known in FORMATS:
         if known.looks_like(source):
             if context_length is None:
-                return known.read(source)
+                return with_translation(known.read(source))
             if known.can_shorten:
-                return known.read(source, context_length)
+                return with_translation(known.read(source, context_length))
             message = f"the context length of {known.name} cannot be changed"
             raise CheckpointError(source, [message])
     raise CheckpointError(source, _problems(source))
