@@ -11,14 +11,17 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from click.testing import CliRunner
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from export.bundling.writer import export_checkpoint
+from export.cli import export
 from export.readers.chat_translators import HY_MT, translating
 from export.readers.reading import read_model
 from models.checkpoint import CheckpointError
 from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog
@@ -122,7 +125,7 @@ async def test_text_is_no_special_token(client: httpx.AsyncClient, hy_mt: Path) 
     assert found.json()["translatedText"] != expected(hy_mt, asked(text, "French"))
 
 
-async def test_tags_terms_and_beams(client: httpx.AsyncClient, hy_mt: Path) -> None:
+async def test_tags_beams_and_prefixes(client: httpx.AsyncClient, hy_mt: Path) -> None:
     body = {"text": ["A <b>dog</b> runs."], "source_lang": "EN", "target_lang": "DE"}
     tagged = (await client.post("/v2/translate", json={**body, "tag_handling": "xml"})).json()
     assert tagged["translations"][0]["text"].count("<b>") == 1
@@ -132,15 +135,39 @@ async def test_tags_terms_and_beams(client: httpx.AsyncClient, hy_mt: Path) -> N
     assert searched.status_code == 200, searched.text
     assert len(searched.json()["alternatives"]) >= 1
 
+    begun = await client.post("/translate", json={**libre, "target_prefix": "Ein Hund "})
+    assert begun.json()["translatedText"].startswith("Ein Hund")
 
-@pytest.mark.parametrize("field", ["return_attention", "alignments"])
+
+async def test_streams_and_scores(client: httpx.AsyncClient, hy_mt: Path) -> None:
+    libre = {"q": "A dog runs.", "source": "en", "target": "fr"}
+    whole = (await client.post("/translate", json=libre)).json()["translatedText"]
+    streamed = await client.post("/translate", json={**libre, "stream": True})
+    lines = [line for line in streamed.text.splitlines() if line.startswith("data: {")]
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert whole == expected(hy_mt, asked("A dog runs.", "French"))
+    assert "".join(each.get("delta", "") for each in events).strip() == whole, events
+
+    pairs = {"q": ["A dog.", "A cat."], "translations": ["Un chien.", "Un chat."]}
+    scored = await client.post("/score", json={**pairs, "source": "en", "target": "fr"})
+    assert scored.status_code == 200, scored.text
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "message"),
+    [
+        ({"return_attention": True}, "has no attention over its source"),
+        ({"alignments": True}, "has no attention over its source"),
+        ({"return_attention": [{"kind": "decoder"}]}, "translates by chat"),
+    ],
+)
 async def test_what_needs_attention_to_the_source_is_refused(
-    client: httpx.AsyncClient, field: str
+    client: httpx.AsyncClient, asked_for: dict[str, Any], message: str
 ) -> None:
-    body = {"q": "A dog.", "source": "en", "target": "de", field: True}
+    body = {"q": "A dog.", "source": "en", "target": "de", **asked_for}
     answer = await client.post("/translate", json=body)
     assert answer.status_code == 400
-    assert "has no attention over its source" in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 async def test_a_template_that_takes_the_codes_of_languages(tmp_path: Path) -> None:
@@ -159,8 +186,12 @@ async def test_a_template_that_takes_the_codes_of_languages(tmp_path: Path) -> N
 
 def test_any_chat_model_translates_by_a_prompt(hy_mt: Path, tmp_path: Path) -> None:
     bare = read_model(hy_mt)
-    found = translating(bare, "To {target_language}:\n{text}", ["en", "fr"])
-    assert found.conventions.translation_message["content"] == "To {target_language}:\n{text}"
+    prompt = "To {target_language}:\n{text}"
+    told = [str(hy_mt), "-o", str(tmp_path / "mine"), "--no-verify", "--translation-prompt", prompt]
+    assert CliRunner().invoke(export, [*told, "--languages", "en,fr"]).exit_code == 0
+    made = open_bundle(tmp_path / "mine").manifest
+    assert (made.translation_message["content"], made.source_languages) == (prompt, ("en", "fr"))
+    assert "two languages" in CliRunner().invoke(export, told).output
     with pytest.raises(CheckpointError, match="two languages") as error:
         translating(bare, "{text} in French", ["en"])
     assert "on a line of its own" in str(error.value)
