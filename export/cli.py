@@ -55,6 +55,12 @@ MOST_PROBLEMS = 200
 )
 @click.option("--target-language", help="Target language code.")
 @click.option(
+    "--translation-prompt",
+    help="Makes a chat model a translator: the message that asks for a translation, with {text} on"
+    " a line of its own, and {source_language} and {target_language}.",
+)
+@click.option("--languages", help="Codes between which --translation-prompt translates: en,fr,de.")
+@click.option(
     "--shortlist",
     "corpus",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -103,6 +109,8 @@ def export(
     adapters: tuple[Path, ...],
     source_language: str | None,
     target_language: str | None,
+    translation_prompt: str | None,
+    languages: str | None,
     corpus: Path | None,
     shortlist_best: int,
     shortlist_frequent: int,
@@ -127,11 +135,15 @@ def export(
       attendant export ~/models/all-MiniLM-L6-v2 -o build/bundles/minilm
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
+    from export.readers.chat_translators import translating
     from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
         found = read_model(source, context_length, adapters)
         found = found.with_languages(source_language, target_language)
+        if translation_prompt is not None or languages is not None:
+            codes = (languages or "").replace(",", " ").split()
+            found = translating(found, translation_prompt or "", codes)
         if corpus is None:
             return found
         return _shortlisting(found, corpus, precision, shortlist_best, shortlist_frequent)

@@ -48,6 +48,7 @@ class Conventions:
     separator: between the texts of a pair, for encoders of pairs.
     prompts: texts that an encoder's requests may put before theirs, by name.
     default_prompt: used by requests that name none.
+    translation_message: of a language model that translates: what asks it to; see the manifest.
     generation: default decoding options, by the names that requests use: `temperature`,
     `num_beams`, `length_penalty`, `max_new_tokens` ...
     """
@@ -64,6 +65,7 @@ class Conventions:
     separator: tuple[int, ...] | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    translation_message: Mapping[str, Any] = field(default_factory=dict)
     generation: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -185,6 +185,7 @@ class BundleWriter:
             window=model.window,
             files={},
             chat_template=conventions.chat_template,
+            translation_message=dict(conventions.translation_message),
             generation=dict(conventions.generation),
             alignment_heads=model.alignment_heads,
             attention={str(kind): shape for kind, shape in model.attention.items()},

@@ -16,7 +16,6 @@ from models.configs.transformer import (
     BaseTransformerConfig,
     Learned,
     Linear,
-    NoPositions,
     Relative,
     Sinusoidal,
 )
@@ -87,19 +86,60 @@ class RelativePositions(Positions):
         return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
 
 
-def positions_of(
+def positions_of_layers(
+    layers: Layers, config: BaseTransformerConfig, stack: str, capacity: int
+) -> Sequence[Positions]:
+    """Return the positions of every layer of ``stack``, the encoder or the decoder, for up to
+    ``capacity`` tokens. Layers with the same biases share one object.
+    """
+    num_layers = config.encoder_layers if stack == "encoder" else config.decoder_layers
+    if not isinstance(config.positions, Relative):
+        return [_positions_of(layers, config, stack, capacity)] * num_layers
+    name, found = f"{stack}.positions.weight", config.positions
+    weight = layers.weights.take(name, found.num_buckets, config.num_biases(stack))
+    is_encoder = stack == "encoder"
+    buckets = relative_buckets(found.num_buckets, found.max_distance, bidirectional=is_encoder)
+    window = config.imported.encoder_window if is_encoder else None
+    tables = np.split(weight[buckets].T, weight.shape[1] // config.num_heads)
+    different = [
+        RelativePositions(layers, f"{name}.{i}", _within(table, window), capacity)
+        for i, table in enumerate(tables)
+    ]
+    return different if len(different) == num_layers else different * num_layers
+
+
+def source_biases(positions: Sequence[Positions], ids: Value) -> list[Value | None]:
+    """Return the bias of each layer."""
+    found = {each: each.source_bias(ids) for each in positions}
+    return [found[each] for each in positions]
+
+
+def target_biases(positions: Sequence[Positions], past_lengths: Value) -> list[Value | None]:
+    """Return the bias of each layer."""
+    found = {each: each.target_bias(past_lengths) for each in positions}
+    return [found[each] for each in positions]
+
+
+_NEVER = -30000.0  # a bias after which no weight is left; it may be added to others
+
+
+def _within(table: Array, window: int | None) -> Array:
+    """Return a table that reaches one offset beyond the window, which is never attended to."""
+    if window is None:
+        return table
+    farthest = table.shape[1] // 2
+    offsets = np.arange(-window - 1, window + 2).clip(-farthest, farthest)
+    table = table[:, offsets + farthest]
+    table[:, [0, -1]] = _NEVER
+    return table
+
+
+def _positions_of(
     layers: Layers, config: BaseTransformerConfig, stack: str, capacity: int
 ) -> Positions:
-    """Return the positions of ``stack``, the encoder or the decoder, for up to ``capacity``
-    tokens.
-    """
     name = f"{stack}.positions.weight"
     take, dim = layers.weights.take, config.d_model
     match config.positions:
-        case Relative(num_buckets=num_buckets, max_distance=farthest):
-            buckets = relative_buckets(num_buckets, farthest, bidirectional=stack == "encoder")
-            weight = take(name, num_buckets, config.num_heads)
-            return RelativePositions(layers, name, weight[buckets].T, capacity)
         case Learned():
             return AddedPositions(layers, name, take(name, capacity, dim))
         case Affine():
@@ -112,7 +152,7 @@ def positions_of(
             slopes = np.array(linear_slopes(config.num_heads), np.float32)
             distances = np.abs(np.arange(1 - capacity, capacity, dtype=np.float32))
             return RelativePositions(layers, name, -np.outer(slopes, distances), capacity)
-        case NoPositions():
+        case _:
             return Positions()
 
 

@@ -9,7 +9,7 @@ from export.graph.writer import Value
 from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import FloatMemory, Int8Memory, encoder_attention_weights
-from export.layers.positions import positions_of
+from export.layers.positions import positions_of_layers, source_biases
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig
@@ -55,7 +55,9 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         self.past_lengths = self.graph.input("past_lengths", "int32", ())
         self.source_lengths = self.graph.input("source_lengths", "int32", ())
         config = self.config
-        self.positions = positions_of(self.layers, config, "decoder", config.max_target_tokens)
+        self.positions = positions_of_layers(
+            self.layers, config, "decoder", config.max_target_tokens
+        )
 
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write keys and values of the source for every decoder layer."""
@@ -68,7 +70,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
 
     def step(self) -> None:
         embedded = self.words.embed(self.ids)
-        x = self.begin(self.positions.add_target(embedded, self.past_lengths), "decoder")
+        x = self.begin(self.positions[0].add_target(embedded, self.past_lengths), "decoder")
         for layer in range(self.config.decoder_layers):
             x = self.read_source(self.read_target(x, layer), layer)
         self.attention_outputs.finish(AttentionKind.CROSS, self.heads.num_heads)
@@ -144,11 +146,10 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
 
     def _encode(self, ids: Value, lengths: Value, tokens: SourceTokens) -> Value:
         config = self.config
-        positions = positions_of(self.layers, config, "encoder", config.max_source_tokens)
+        positions = positions_of_layers(self.layers, config, "encoder", config.max_source_tokens)
         embedded = self.words.embed_source(tokens.ids)
-        x = self.begin(positions.add_source(embedded, tokens.positions), "encoder")
-        bias = positions.source_bias(ids)
-        for layer in range(config.encoder_layers):
+        x = self.begin(positions[0].add_source(embedded, tokens.positions), "encoder")
+        for layer, bias in enumerate(source_biases(positions, ids)):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = self.queries_keys_values(normed, name)

@@ -62,7 +62,7 @@ def score_models(models: Sequence[Path], question: Test) -> Report:
 
 def task_of(model: Path) -> str:
     if (model / "bundle.json").exists():
-        return open_bundle(model).manifest.task
+        return open_bundle(model).manifest.serves
     return load_checkpoint(model).config.task
 
 

@@ -132,13 +132,20 @@ class Experts(Section):
 
 
 class TransformerImports(Section):
-    """Options of BART, Marian, T5 and models of OpenNMT-py and fairseq."""
+    """Options of BART, Marian, T5 and models of OpenNMT-py and fairseq.
+
+    layer_positions: whether each layer has a relative bias of its own (UMT5, Chung et al. 2023).
+    encoder_window: how far the source's positions attend to each side (LongT5, Guo et al. 2022);
+        None: everywhere.
+    """
 
     embedding_norm: bool = False  # of the inputs of encoder and decoder
     final_norm: bool | None = None  # of their outputs; None: if norms are pre
     embedding_scale: Positive | None = None  # None: sqrt(d_model)
     biases: bool = True  # of attention and feed-forward layers
     output_bias: bool = False
+    layer_positions: bool = False
+    encoder_window: Size | None = None
 
 
 class BaseTransformerConfig(TranslationModelConfig, HasHeads):
@@ -160,6 +167,10 @@ class BaseTransformerConfig(TranslationModelConfig, HasHeads):
         yield from super().conflicts()
         if self.num_kv_heads is not None:
             yield from self.must_be_multiple("num_heads", "num_kv_heads")
+        for name in ("layer_positions", "encoder_window"):
+            if getattr(self.imported, name) and not isinstance(self.positions, Relative):
+                message = f"imported.{name} is there for relative positions only"
+                yield Conflict(("imported", "positions"), message)
         if self.tied_embeddings and self.source_vocab_size is not None:
             yield from self.must_be_equal(
                 "source_vocab_size", "vocab_size", "one embedding for source and target"
@@ -177,6 +188,11 @@ class BaseTransformerConfig(TranslationModelConfig, HasHeads):
     def scale_of_embeddings(self) -> float:
         scale = self.imported.embedding_scale
         return math.sqrt(self.d_model) if scale is None else scale
+
+    def num_biases(self, stack: str) -> int:
+        """Return the number of heads with a relative bias: those of one layer, or of all."""
+        layers = self.encoder_layers if stack == "encoder" else self.decoder_layers
+        return self.num_heads * (layers if self.imported.layer_positions else 1)
 
     @property
     def has_final_norm(self) -> bool:

@@ -70,23 +70,34 @@ class AffinePositions(Positions):
 
 
 class RelativePositions(Positions):
-    """Adds a bias to each head's scores, learned per bucket of distances, the same in all
-    layers.
+    """Adds a bias to each head's scores, learned per bucket of distances.
+
+    num_heads: of one layer, if the bias is the same in all, else of all layers together.
+    window: how far positions attend to each side; None: everywhere.
     """
 
     def __init__(
-        self, num_heads: int, num_buckets: int, max_distance: int, *, bidirectional: bool
+        self,
+        num_heads: int,
+        num_buckets: int,
+        max_distance: int,
+        *,
+        bidirectional: bool,
+        window: int | None = None,
     ) -> None:
         super().__init__()
-        self.max_distance = max_distance
+        self.max_distance, self.window = max_distance, window
         self.weight = nn.Parameter(torch.randn(num_buckets, num_heads) * 0.02)
         buckets = relative_buckets(num_buckets, max_distance, bidirectional=bidirectional)
         self.register_buffer("buckets", torch.tensor(buckets), persistent=False)
 
     def mask_scores(self, mask: Tensor, start: int, end: int) -> Tensor:
         key = torch.arange(end, device=mask.device)
-        offset = (key - key[start:, None]).clamp(-self.max_distance, self.max_distance)
-        buckets = self.buckets[offset + self.max_distance]
+        offset = key - key[start:, None]
+        if self.window is not None:
+            mask = mask & (offset.abs() <= self.window)
+        farthest = self.max_distance
+        buckets = self.buckets[offset.clamp(-farthest, farthest) + farthest]
         bias = self.weight[buckets].permute(2, 0, 1)  # [heads, query, key]
         return bias.masked_fill(~mask, float("-inf"))
 

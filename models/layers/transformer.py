@@ -122,6 +122,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.positions = _positions(config, num_positions, bidirectional=bidirectional)
+        self.has_biases = config.imported.layer_positions  # in each layer another
         self.layers = nn.ModuleList(layers)
         self.embedding_norm = norm_of(config) if config.imported.embedding_norm else nn.Identity()
         self.norm = norm_of(config) if config.has_final_norm else nn.Identity()
@@ -129,6 +130,12 @@ class Stack(nn.Module):
     def before_layers(self, embedded: Tensor, start: int = 0) -> Tensor:
         """Return the first layer's input for embedded tokens of positions from `start` on."""
         return self.embedding_norm(self.positions(embedded, start))
+
+    def masks(self, mask: Tensor, start: int, end: int) -> Sequence[Tensor]:
+        """Return the mask of queries start..end-1 with the bias added, if any, for each layer."""
+        found = self.positions.mask_scores(mask, start, end)
+        number = len(self.layers)
+        return found.chunk(number, -3) if self.has_biases else [found] * number
 
 
 class BaseTransformer(Vocabulary, Translator[TransformerState]):
@@ -155,9 +162,9 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
         """Return the keys and values that every decoder layer attends to."""
         length = source_ids.shape[1]
         is_real = length_mask(source_lengths, length)[:, None, None]
-        mask = self.encoder.positions.mask_scores(is_real, 0, length)
         x = self.dropout(self.encoder.before_layers(self.embed_source(source_ids)))
-        for layer in self.encoder.layers:
+        masks = self.encoder.masks(is_real, 0, length)
+        for layer, mask in zip(self.encoder.layers, masks, strict=True):
             x = layer(x, mask)
         memory = self.encoder.norm(x)
         source = tuple(each.cross_attention.keys_values(memory) for each in self.decoder.layers)
@@ -166,10 +173,11 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
     def read(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         start, end = state.num_read, state.num_read + ids.shape[1]
         causal = causal_mask(start, end, None, ids.device)
-        mask = self.decoder.positions.mask_scores(causal, start, end)
+        masks = self.decoder.masks(causal, start, end)
         x = self.dropout(self.decoder.before_layers(self.embed(ids), start))
         pasts = []
-        for layer, past, source in zip(self.decoder.layers, state.past, state.source, strict=True):
+        parts = zip(self.decoder.layers, state.past, masks, state.source, strict=True)
+        for layer, past, mask, source in parts:
             x, past = layer(x, past, mask, source, state.is_real)
             pasts.append(past)
         return self.decoder.norm(x), replace(state, past=tuple(pasts), num_read=end)
@@ -180,8 +188,13 @@ def _positions(
 ) -> Positions:
     match config.positions:
         case Relative(num_buckets=num_buckets, max_distance=farthest):
+            stack = "encoder" if bidirectional else "decoder"
             return RelativePositions(
-                config.num_heads, num_buckets, farthest, bidirectional=bidirectional
+                config.num_biases(stack),
+                num_buckets,
+                farthest,
+                bidirectional=bidirectional,
+                window=config.imported.encoder_window if bidirectional else None,
             )
         case Learned():
             return LearnedPositions(num_positions, config.d_model)

@@ -225,11 +225,19 @@ class Manifest:
     files: dict[str, str]  # SHA-256 of every file except bundle.json, by name
     source_vocab_size: int | None = None  # None: vocab_size, that of the target
     chat_template: str | None = None  # in Jinja, as in Hugging Face's tokenizers
+    # Of a language model that translates: the message that asks for a translation, with
+    # {source_language}, {target_language}, {source_code}, {target_code} and {text} in its strings.
+    translation_message: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)  # recommended values of options
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None  # for the tasks embed and classify
+
+    @property
+    def serves(self) -> Task:
+        """Return what requests ask for: a language model may be there to translate."""
+        return Task.TRANSLATE if self.translation_message else self.task
 
     @property
     def num_attention_heads(self) -> int:

@@ -35,7 +35,7 @@ def is_better(one: Manifest, other: Manifest) -> bool:
 
 def _does(manifest: Manifest) -> tuple[Task, frozenset[str], frozenset[str]]:
     sources, targets = frozenset(manifest.source_languages), frozenset(manifest.target_languages)
-    return manifest.task, sources, targets
+    return manifest.serves, sources, targets
 
 
 def _scores(manifest: Manifest) -> Mapping[object, float]:

@@ -105,10 +105,21 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
         yield "tokens.stop: must not be empty"
     if tokens.forced_eos is not None and tokens.forced_eos not in tokens.stop:
         yield f"tokens.forced_eos: {tokens.forced_eos} is not one of tokens.stop"
-    if manifest.task is Task.TRANSLATE:
+    if manifest.translation_message:
+        yield from _translation_problems(manifest)
+    if manifest.serves is Task.TRANSLATE:
         for side in ("source_languages", "target_languages"):
             if not getattr(manifest, side):
                 yield f"{side}: must not be empty for task translate"
+
+
+def _translation_problems(manifest: Manifest) -> Iterator[str]:
+    if manifest.task is not Task.GENERATE:
+        yield f"translation_message: must not be there for task {manifest.task}"
+    if manifest.chat_template is None:
+        yield "translation_message: needs a chat_template"
+    if str(manifest.translation_message).count("{text}") != 1:
+        yield "translation_message: must have {text} once"
 
 
 def _graph_problems(manifest: Manifest) -> Iterator[str]:

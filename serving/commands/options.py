@@ -54,7 +54,7 @@ def _found_bundle(tasks: Sequence[str], languages: tuple[str | None, str | None]
     for file in sorted(BUNDLES.glob("*/bundle.json")):
         with suppress(BundleError):
             manifest = open_manifest(file.parent)
-            if manifest.task in tasks and _has(manifest, *languages):
+            if manifest.serves in tasks and _has(manifest, *languages):
                 found[file.parent] = manifest
     if not found:
         raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")

@@ -120,7 +120,7 @@ def choices(config: ServerConfig) -> Iterator[str]:
     for group in config.groups:
         is_asked = group.canary_percent is None  # a canary has the same model names
         for manifest in map(open_manifest, group.bundles if is_asked else ()):
-            if manifest.task is Task.TRANSLATE:
+            if manifest.serves is Task.TRANSLATE:
                 for pair in product(manifest.source_languages, manifest.target_languages):
                     found.setdefault(pair, []).append(manifest.name)
     pairs: dict[tuple[str, ...], list[str]] = {}

@@ -65,7 +65,7 @@ class ModelCard:
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
         return cls(
             manifest.name,
-            manifest.task,
+            manifest.serves,
             manifest.source_languages,
             manifest.target_languages,
             manifest.limits.max_target_tokens,

@@ -146,7 +146,7 @@ class PromptReader:
         self._vocab_size = manifest.vocab_size
         self._context = manifest.limits.max_target_tokens
         self._tokenizer = tokenizer
-        self._chat = _chat_template(manifest, tokenizer)
+        self._chat = chat_template_of(manifest, tokenizer)
         # What a special token writes is no text, so nothing could be read of it.
         is_text = BEGIN not in tokenizer.special_tokens.values()
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
@@ -201,7 +201,8 @@ class PromptReader:
         return Prompt(token_ids, is_whole=True, ends_text=not has_text)
 
 
-def _chat_template(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
+def chat_template_of(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
+    """Return the chat template of a bundle; None if it has none."""
     if manifest.chat_template is None:
         return None
     tokens = manifest.tokens

@@ -139,7 +139,7 @@ class ModelParts:
         manifest = self.bundle.manifest
         if manifest.task.only_encodes:
             return EncodingPipeline(manifest, self.tokenizers.source, engine, max_segments)
-        if manifest.task is Task.GENERATE:
+        if manifest.serves is Task.GENERATE:
             return CompletionPipeline(manifest, self.tokenizers.target, engine)
         return TranslationPipeline(
             manifest,

@@ -65,9 +65,20 @@ class ChatTemplate:
 
     def prompt_ids(self, chat: Chat) -> TokenIds:
         """Return the whole prompt. Raises RequestError with the template's own words."""
-        text = self.text(chat)
+        return self._ids(self.text(chat))
+
+    def ids_around(self, chat: Chat, mark: str) -> tuple[TokenIds, TokenIds]:
+        """Return the prompt before and after a mark in it. Raises RequestError as `prompt_ids`."""
+        before, *others = self.text(chat).split(mark)
+        if len(others) != 1:
+            raise _refusal(list(chat.messages), "the model's chat template must show a text once")
+        return self._ids(before), self._ids(others[0], begins=False)
+
+    def _ids(self, text: str, begins: bool = True) -> TokenIds:
+        """Return the ids of a part of a prompt, its beginning or not."""
         first, *others = text.split(_CUT)
-        ids = self._tokenizer.encode(first, parse_special=True)
+        encode = self._tokenizer.encode if begins else self._tokenizer.encode_inside
+        ids = encode(first, parse_special=True)
         for part in others:
             ids += self._tokenizer.encode_inside(part, parse_special=True)
         return tuple(ids)

@@ -5,7 +5,8 @@ a language and perhaps a script and a region, apart by `-` or `_` (BCP 47). A cl
 
 1. the model's code that is the same, capitals and `_` aside; else
 2. all codes of the same language, unless both name a script, or a region, and not the same one; of
-   several, those in the script and region that the client's is likeliest in: `zh` is `zh-Hans`.
+   several, those in the script and region that the client's is likeliest in: `zh` is `zh-Hans`;
+   and those that name the script, if the client's does.
 
 A region tells the script, `zh-TW` is in `Hant`. Names, aliases (`eng`, `arb`, `iw`) and likely
 scripts and regions are those of the Unicode CLDR. Of several codes that are left the client has to
@@ -44,6 +45,8 @@ def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
         likely_script, likely_region = _likely(language, region)
         likeliest = language, script or likely_script, likely_region
         meant = [each for each in meant if _agree(_parts(each), likeliest)] or meant
+        if script:  # zh-Hant comes before zh, which leaves it open
+            meant = [each for each in meant if _parts(each)[1] == script] or meant
     return tuple(meant)
 
 
@@ -55,6 +58,17 @@ def primary_language(code: str) -> str:
 def language_name(code: str) -> str:
     """Return the English name; the code itself where no name is known."""
     return _english().languages.get(primary_language(code), code)
+
+
+def full_language_name(code: str) -> str:
+    """Return the English name with script and region, where they have one together: Traditional
+    Chinese, Brazilian Portuguese. The code itself where no name is known.
+    """
+    language, script, _ = _parts(code)
+    region = _plain(code).rpartition("-")[2].upper()
+    names = _english().languages
+    known = (f"{language}_{(script or '').title()}", f"{language}_{region}")
+    return next((names[each] for each in known if each in names), language_name(code))
 
 
 @cache

@@ -47,6 +47,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("transformer", {"activation": "gelu", "ffn_dim": 50, "positions": {"kind": "affine"}}),
     ("transformer", T5),
+    ("transformer", T5 | {"imported": {"layer_positions": True, "encoder_window": 5}}),
     (
         "transformer",
         {"activation": "swish", "imported": {"output_bias": True, "embedding_norm": True}},

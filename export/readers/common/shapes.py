@@ -77,7 +77,7 @@ def _positions(config: BaseTransformerConfig, stack: str) -> Shapes:
         case Learned():
             return {name: (longest, config.d_model)}
         case Relative(num_buckets=num_buckets):
-            return {name: (num_buckets, config.num_heads)}
+            return {name: (num_buckets, config.num_biases(stack))}
         case _:
             return {}
 

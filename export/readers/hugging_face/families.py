@@ -11,7 +11,7 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
-from export.readers.hugging_face import bart, t5
+from export.readers.hugging_face import bart, pegasus, t5
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
@@ -134,11 +134,19 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
     **{name: partial(read_rotary_encoder, family) for name, family in ROTARY_ENCODERS.items()},
     "bart": bart.read_bart,
+    "longt5": t5.read,
     "m2m_100": bart.read_m2m_100,
     "marian": marian.read_marian,
     "mbart": bart.read_mbart,
     "mt5": t5.read,
+    "pegasus": pegasus.read,
     "t5": t5.read,
+    "umt5": t5.read,
+}
+
+REFUSED = {  # with the reason
+    "led": "its first token attends to all others by projections of its own, which no graph has",
+    "t5gemma": "there is no encoder-decoder with rotary positions and capped scores here",
 }
 
 
@@ -159,9 +167,10 @@ def read(
     kind = folder.config.get("model_type")
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
-        folder.config.refuse(
-            "model_type", f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
-        )
+        reason = f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
+        if isinstance(kind, str) and kind in REFUSED:
+            reason = f"is not supported: {REFUSED[kind]}"
+        folder.config.refuse("model_type", reason)
         folder.fail()
     merge_adapters(folder, adapters)
     encoders = {*ENCODERS, *ROTARY_ENCODERS}

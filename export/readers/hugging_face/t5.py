@@ -1,9 +1,14 @@
-"""T5 (Raffel et al. 2020), T5 1.1 and Flan-T5, mT5 (Xue et al. 2021).
+"""T5 (Raffel et al. 2020), T5 1.1 and Flan-T5, mT5 (Xue et al. 2021), UMT5 (Chung et al. 2023),
+MADLAD-400 (Kudugunta et al. 2023), LongT5 (Guo et al. 2022) with local attention.
 
 Pre-norm layers with RMSNorm, no biases, relative positions of the first layer for all, scores that
 are not divided by sqrt(head_dim): query weights are multiplied by it instead. Models that share
 their embedding with the output divide what goes into that by sqrt(d_model): the last norm's weights
 are divided instead. Version 1.1 has gated feed-forward layers and an output of its own.
+
+Each layer of UMT5 has relative positions of its own. A source of MADLAD-400, which is a T5, begins
+with its target's language. LongT5's encoder attends to near positions only, or also to sums of
+blocks ("transient-global"), which is refused: no operator here makes such keys.
 """
 
 import math
@@ -11,18 +16,27 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import ACTIVATIONS, read_activation, transformer_shapes
-from export.readers.common.weights import Table, read_weights, times
+from export.readers.common.weights import Joined, Names, Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
-from export.readers.hugging_face.translators import Decoding
+from export.readers.hugging_face.translators import (
+    MADLAD,
+    Decoding,
+    by_language,
+    codes,
+    language_tokens,
+)
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions, LanguageIds
 
 MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
 TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")
-SELF, CROSS = ("SelfAttention", "self_attention"), ("EncDecAttention", "cross_attention")
+CROSS = "EncDecAttention"
+LOCAL_RADIUS = 127  # of LongT5, where its file does not say
 QUERIES = (
     "encoder.layers.*.self_attention.query",
     "decoder.layers.*.self_attention.query",
@@ -48,6 +62,7 @@ def read(folder: Folder) -> Checkpoint:
     folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
     decoding = Decoding(folder, default_start="pad_token_id")
     tasks = _translations(options)
+    languages = language_tokens(folder, MADLAD)
     has_output = "lm_head.weight" in tensors
     for stack in ("encoder", "decoder"):
         if tensors.differ("shared.weight", name := f"{stack}.embed_tokens.weight"):
@@ -56,11 +71,16 @@ def read(folder: Folder) -> Checkpoint:
         _sizes(options)
         | _feed_forward(options)
         | decoding.special_tokens
-        | _languages(tasks)
+        | _languages(tasks, languages)
         | {"tied_embeddings": not has_output}
     )
     weights = read_weights(transformer_shapes(config), _table(options, config), tensors)
-    return folder.checkpoint(config, weights, _conventions(folder, decoding, tasks))
+    if languages:
+        targets = by_language(languages, lambda token_id: LanguageIds(source_prefix=(token_id,)))
+        conventions = decoding.conventions(decoding.prompt, targets=targets)
+    else:
+        conventions = _conventions(folder, decoding, tasks)
+    return folder.checkpoint(config, weights, conventions)
 
 
 def _sizes(options: Options) -> dict[str, Any]:
@@ -83,17 +103,27 @@ def _sizes(options: Options) -> dict[str, Any]:
             "max_distance": options.integer("relative_attention_max_distance", 128),
         },
         "norm": {"kind": "rms", "epsilon": options.number("layer_norm_epsilon", 1e-6)},
-        "imported": {"biases": False, "embedding_scale": 1.0},
+        "imported": {"biases": False, "embedding_scale": 1.0} | _attention(options),
         "pad_id": options.integer("pad_token_id", 0),
     }
+
+
+def _attention(options: Options) -> dict[str, Any]:
+    """Read which positions have what biases."""
+    if options.get("model_type") != "longt5":
+        return {"layer_positions": options.get("model_type") == "umt5"}
+    if options.word("encoder_attention_type", "local") != "local":
+        options.refuse("encoder_attention_type", "is not supported: only local attention is")
+    options.use("global_block_size")  # of the other type
+    return {"encoder_window": options.integer("local_radius", LOCAL_RADIUS)}
 
 
 def _feed_forward(options: Options) -> dict[str, Any]:
     """`feed_forward_proj` is an activation, or "gated-" and one; gated, gelu is its tanh form. In
     newer files `dense_act_fn` and `is_gated_act` come before it.
     """
-    name = "feed_forward_proj"
-    word = options.word(name, "gated-gelu" if _is_mt5(options) else "relu")
+    name, kind = "feed_forward_proj", options.get("model_type")
+    word = options.word(name, "gated-gelu" if kind in ("mt5", "umt5") else "relu")
     gate, _, last = word.rpartition("-")
     if last not in ACTIVATIONS or gate not in ("", "gated"):
         options.refuse(name)
@@ -107,31 +137,31 @@ def _feed_forward(options: Options) -> dict[str, Any]:
 def _scales_output(options: Options) -> bool:
     """mT5 never does. T5 does where it shares its embedding, by older files' account of that."""
     shares = options.flag("tie_word_embeddings", True)
-    return not _is_mt5(options) and options.flag("scale_decoder_outputs", shares)
-
-
-def _is_mt5(options: Options) -> bool:
-    return options.get("model_type") == "mt5"
+    is_mt5 = options.get("model_type") == "mt5"
+    return not is_mt5 and options.flag("scale_decoder_outputs", shares)
 
 
 def _table(options: Options, config: Any) -> Table:
     changes = dict.fromkeys(QUERIES, times(math.sqrt(config.head_dim)))
     if _scales_output(options):
         changes["decoder.norm"] = times(config.d_model**-0.5)
-    names = VOCABULARY | _stack("encoder", config) | _stack("decoder", config)
+    names = {**VOCABULARY, **_stack("encoder", config), **_stack("decoder", config)}
     return Table(names, changes, NEEDLESS)
 
 
-def _stack(stack: str, config: Any) -> dict[str, str]:
+def _stack(stack: str, config: Any) -> Names:
     """Number a layer's parts as they do: attention to itself, in the decoder to the source, and
     feed-forward.
     """
     theirs, ours = f"{stack}.block.*.layer", f"{stack}.layers.*"
-    names = {
-        f"{stack}.positions": f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias",
+    is_local = stack == "encoder" and config.imported.encoder_window is not None
+    attention = "LocalSelfAttention" if is_local else "SelfAttention"
+    names: dict[str, Any] = {
+        f"{stack}.positions.weight": _positions(stack, attention, config),
         f"{stack}.norm": f"{stack}.final_layer_norm",
     }
-    for number, (their_name, our_name) in enumerate((SELF, CROSS)):
+    parts = ((attention, "self_attention"), (CROSS, "cross_attention"))
+    for number, (their_name, our_name) in enumerate(parts):
         names[f"{ours}.{our_name}_norm"] = f"{theirs}.{number}.layer_norm"
         for letter, part in PARTS.items():
             names[f"{ours}.{our_name}.{part}"] = f"{theirs}.{number}.{their_name}.{letter}"
@@ -141,6 +171,17 @@ def _stack(stack: str, config: Any) -> dict[str, str]:
     return names | {
         f"{ours}.feed_forward.{name}": f"{last}.DenseReluDense.{wi}" for wi, name in dense.items()
     }
+
+
+def _positions(stack: str, attention: str, config: Any) -> Joined:
+    """Join the biases of all layers that have some, heads beside heads."""
+    shape = config.positions.num_buckets, config.num_heads
+    layers = range(config.num_biases(stack) // config.num_heads)
+    name = f"{stack}.block.{{}}.layer.0.{attention}.relative_attention_bias.weight"
+    return Joined(
+        {name.format(layer): shape for layer in layers},
+        lambda *biases: np.concatenate(biases, axis=1),
+    )
 
 
 def _translations(options: Options) -> dict[tuple[str, str], Options]:
@@ -156,8 +197,14 @@ def _translations(options: Options) -> dict[tuple[str, str], Options]:
     }
 
 
-def _languages(tasks: Mapping[tuple[str, str], Options]) -> dict[str, list[str]]:
-    """ "und" takes a text as it is, with whatever task its writer puts before it."""
+def _languages(
+    tasks: Mapping[tuple[str, str], Options], tokens: Mapping[str, int]
+) -> dict[str, list[str]]:
+    """ "und" takes a text as it is, with whatever task its writer puts before it. MADLAD-400 reads
+    any of its languages.
+    """
+    if tokens:
+        return {"source_languages": codes(tokens), "target_languages": codes(tokens)}
     sources, targets = ({pair[side]: None for pair in tasks} for side in (0, 1))
     return {
         "source_languages": [*sources, UNKNOWN_LANGUAGE],

@@ -1,8 +1,9 @@
 """Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
 
 `tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
-mBART, XLM-R, T5, Llama and Gemma with the ids that `transformers` gives their pieces, GPT-2's
-`vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on top.
+mBART, XLM-R, T5, Pegasus, Llama and Gemma with the ids that `transformers` gives their pieces,
+GPT-2's `vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on
+top.
 """
 
 import json
@@ -18,6 +19,7 @@ from export.readers.common.pieces import Order, TokenizerError, using_library
 from export.readers.common.tokenizers import (
     fairseq_order,
     from_sentencepiece,
+    piece_ids,
     word_pieces,
 )
 from models.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
@@ -185,7 +187,7 @@ def _read(files: _Files) -> Tokenizers:
         (("tokenizer.json",), _ready),
         (("sentencepiece.bpe.model", "vocab.json"), _m2m_100),
         (("sentencepiece.bpe.model",), _fairseq),
-        (("spiece.model",), _t5),
+        (("spiece.model",), _pegasus if files.model_type == "pegasus" else _t5),
         (("tokenizer.model",), _llama),
         (("vocab.json", "merges.txt"), _byte_level),
         (("vocab.txt",), _word_pieces),
@@ -262,6 +264,17 @@ def _t5(files: _Files) -> bytes:
         raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
     extra = [f"<extra_id_{i}>" for i in reversed(range(number))]
     return from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
+
+
+def _pegasus(files: _Files) -> bytes:
+    """Pieces are numbered after 103 tokens that stand for gaps, but for padding and the end."""
+    model, offset = files.bytes("spiece.model"), files.config.get("offset", 103)
+    if type(offset) is not int or not 3 <= offset <= 10_000:
+        raise TokenizerError([f"tokenizer_config.json: offset {offset!r} is not supported"])
+    gaps = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
+    names = [*piece_ids(model)][2:]  # the first ones are padding and the end
+    ids = {name: i for i, name in enumerate(["<pad>", "</s>", *gaps, *names])}
+    return from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
 
 
 def _llama(files: _Files) -> bytes:

@@ -43,6 +43,7 @@ NLLB = r"([a-z]{3}_[A-Z][a-z]{3})"  # eng_Latn
 M2M = r"__([a-z]{2,3})__"
 MBART = r"([a-z]{2}_[A-Z]{2})"  # en_XX
 MARIAN = r">>(\S+)<<"
+MADLAD = r"<2([a-z]{2,3}(?:_[A-Z][a-z]{3})?)>"  # <2en>, <2zh_Latn>
 
 
 def language_tokens(folder: Folder, pattern: str) -> dict[str, int]:

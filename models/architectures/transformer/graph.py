@@ -6,6 +6,7 @@ from export.graph.writer import Value
 from export.layers.attention import self_attention
 from export.layers.basic import Layers
 from export.layers.memory import DecoderAttentionWeights
+from export.layers.positions import target_biases
 from export.layers.transformer import BaseTransformerGraph
 from models.architectures.transformer.config import TransformerConfig
 from serving.bundle.manifest import AttentionKind, StateKind
@@ -24,11 +25,9 @@ class TransformerGraph(BaseTransformerGraph[TransformerConfig]):
     def open(self) -> None:
         super().open()
         self.total_lengths = self.graph.input("total_lengths", "int32", ())
-        self.bias = self.positions.target_bias(self.past_lengths)
-        self.weights_of: DecoderAttentionWeights | None = None
+        self.biases = target_biases(self.positions, self.past_lengths)
         if self.attention_outputs.is_on:
-            attended, heads = self.attention_outputs.num_attended(), self.heads
-            self.weights_of = DecoderAttentionWeights(self.past_lengths, attended, heads, self.bias)
+            self.attended = self.attention_outputs.num_attended()
 
     def read_target(self, x: Value, layer: int) -> Value:
         graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
@@ -36,12 +35,12 @@ class TransformerGraph(BaseTransformerGraph[TransformerConfig]):
         past = (graph.state_input(key_state), graph.state_input(value_state))
         qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
         capacity = self.config.max_target_tokens
-        found, keys, values = self_attention(
-            qkv, past, self.total_lengths, capacity, self.heads, self.bias
-        )
-        if self.weights_of is not None:
+        heads, bias = self.heads, self.biases[layer]
+        found, keys, values = self_attention(qkv, past, self.total_lengths, capacity, heads, bias)
+        if self.attention_outputs.is_on:
+            weights_of = DecoderAttentionWeights(self.past_lengths, self.attended, heads, bias)
             self.attention_outputs.add(
-                AttentionKind.DECODER, self._weights_if_asked(self.weights_of, qkv, keys)
+                AttentionKind.DECODER, self._weights_if_asked(weights_of, qkv, keys)
             )
         graph.next_state(key_state, keys)
         graph.next_state(value_state, values)

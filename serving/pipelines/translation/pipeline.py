@@ -36,6 +36,7 @@ from serving.pipelines.translation.job import (
 )
 from serving.pipelines.translation.memory import KnownTexts, Memories, MemoryLookup
 from serving.pipelines.translation.messages import MessageJob
+from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.quality import Calibration
 from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
 from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
@@ -76,8 +77,14 @@ class TranslationPipeline:
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
         self._tokenizers = tokenizers
+        self._prompts = TranslationPrompts.of(manifest, tokenizers.target)
         self._segmenter = TextSegmenter(
-            manifest.limits, manifest.tokens, tokenizers, max_segments, known_words
+            manifest.limits,
+            manifest.tokens,
+            tokenizers,
+            max_segments,
+            known_words,
+            self._prompts,
         )
         self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._manifest = manifest
@@ -168,6 +175,7 @@ class TranslationPipeline:
         """Return the score of each pair, which is one segment, whatever its length."""
         job = self._checked(job)
         self._segmenter.check_number(job.pairs, "pairs")
+        await self._prepare_prompt(job)
         frame = self._segmenter.frame(job.source, job.target)
         requests = await asyncio.to_thread(self._requests.scores, job, frame)
         outcomes = await self._outcomes(requests)
@@ -190,6 +198,9 @@ class TranslationPipeline:
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
+        if self._prompts is not None and job.attention_queries:
+            message = f"model {self.card.name} translates by chat; it returns no attention"
+            raise RequestError("return_attention", len(job.attention_queries), message)
         resolved_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
         if (source, target) == (job.source, job.target):
@@ -200,9 +211,15 @@ class TranslationPipeline:
         """Plan a job if the engine has room for it."""
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
+        await self._prepare_prompt(job)
         plan = await _run(self._segmenter.plan, job)
         plan = await self._memory.applied(job, plan)
         return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
+
+    async def _prepare_prompt(self, job: LanguageJob) -> None:
+        """Have the prompt for a pair of languages made, on another thread, where there is one."""
+        if self._prompts is not None:
+            await asyncio.to_thread(self._prompts.between, job.source, job.target)
 
     async def _with_alternatives(
         self, job: TranslationJob, plan: TranslationPlan
@@ -222,7 +239,7 @@ class TranslationPipeline:
         segments = self._renderer(job, plan).renderings(ends)
         return Translation(
             tuple(text_renderings(plan.layouts, segments, job.num_alternatives + 1)),
-            sum(end.num_source_tokens for end in ends),
+            sum(end.num_source_tokens or end.num_prompt_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )
 

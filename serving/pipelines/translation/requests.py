@@ -221,6 +221,8 @@ class TranslationRequests:
         self, frame: LanguageTokens, request_id: str, source_ids: TokenIds, **fields: Any
     ) -> GenerationRequest:
         """Build a request, with the fields that depend on the bundle and the languages."""
+        if frame.is_prompt:
+            return GenerationRequest(request_id, prompt_ids=source_ids, is_whole=True, **fields)
         return GenerationRequest(
             request_id,
             source_ids,

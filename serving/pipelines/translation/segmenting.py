@@ -9,6 +9,7 @@ from serving.bundle.manifest import Limits, Tokens
 from serving.errors import RequestError, TooLarge
 from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
 from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.request import Constraint
@@ -29,6 +30,7 @@ class TextSegmenter:
 
     max_segments: of one job; None for any number.
     known_words: words of the source language that the model knows, if there is a list.
+    prompts: of a language model.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class TextSegmenter:
         tokenizers: TokenizerPair,
         max_segments: int | None = None,
         known_words: KnownWords | None = None,
+        prompts: TranslationPrompts | None = None,
     ) -> None:
         self._limits = limits
+        self._prompts = prompts
         self._tokens = tokens
         self._tokenizers = tokenizers
         self._source, self._target = tokenizers.source, tokenizers.target
@@ -66,6 +70,8 @@ class TextSegmenter:
 
     def frame(self, source: str, target: str) -> LanguageTokens:
         """Return the special tokens of a pair of languages, given by the model's codes."""
+        if self._prompts is not None:
+            return self._prompts.between(source, target)
         return LanguageTokens.between(self._tokens, source, target)
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
@@ -164,7 +170,8 @@ class TextSegmenter:
         return len(self._source.encode(segment)) <= max_tokens
 
     def _max_segment_tokens(self, frame: LanguageTokens) -> int:
-        longest = int((self._limits.max_target_tokens - frame.num_given) / _MAX_TARGET_GROWTH)
+        growth = _MAX_TARGET_GROWTH + frame.is_prompt  # a prompt needs room for the source, too
+        longest = int((self._limits.max_target_tokens - frame.num_given) / growth)
         if self._limits.max_source_tokens is not None:
             longest = min(longest, self._limits.max_source_tokens - frame.num_around)
         return max(1, longest)

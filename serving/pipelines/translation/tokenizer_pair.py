@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Tokens
 from serving.bundle.opening import Bundle
 from serving.parameters import TokenIds
+from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -20,12 +21,14 @@ class LanguageTokens:
     after: tokens at its end.
     prompt: the beginning of a target, after the bundle's own prefix.
     num_given: number of tokens at the beginning of a target, including that prefix.
+    is_prompt: whether a source with its tokens is the prompt of a language model.
     """
 
     before: TokenIds
     after: TokenIds
     prompt: TokenIds
     num_given: int
+    is_prompt: bool = False
 
     @classmethod
     def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageTokens":
@@ -45,9 +48,9 @@ class LanguageTokens:
     @property
     def num_counted(self) -> int:
         """Return the number of prompt tokens that count in the length of a hypothesis of a beam
-        search: all but the first, as in Hugging Face's `generate`.
+        search, as in Hugging Face's `generate`: all but the first, none of a language model's.
         """
-        return max(self.num_given - 1, 0)
+        return 0 if self.is_prompt else max(self.num_given - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ class TokenizerPair:
 
     def encode_sources(self, texts: Sequence[str], frame: LanguageTokens) -> list[TokenIds]:
         """Return the token ids of each text with the special tokens of the languages."""
+        if frame.is_prompt:
+            with tokenizing("text"):
+                return [frame.add_to(self.source.encode_inside(text)) for text in texts]
         return [frame.add_to(ids) for ids in self.source.encode_batch(texts)]
 
     def source_pieces(self, ids: TokenIds, frame: LanguageTokens) -> list[bytes]:

@@ -28,6 +28,11 @@ LANGUAGE_MODELS: list[tuple[str, dict[str, Any]]] = [
 TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),
     ("transformer", {"num_kv_heads": 2, "positions": {"kind": "relative"}, "head_dim": 12}),
+    (
+        "transformer",
+        {"positions": {"kind": "relative"}}
+        | {"imported": {"layer_positions": True, "encoder_window": 4}},
+    ),
     ("transformer-ssru", {"encoder_layers": 3}),
 ]
 

@@ -142,6 +142,7 @@ def test_wrong_values_in_json(source: Path) -> None:
         (b"{}", "config.json names neither an `architecture`"),
         (b'{"model_type": null, "vocab_size": 3}', "config.json names neither an `architecture`"),
         (b'{"model_type": ["llama"]}', "config.json: model_type ['llama'] is none of bart"),
+        (b'{"model_type": "led"}', "config.json: model_type 'led' is not supported: its first"),
         (b'{"model_type": "lama"}', "config.json: model_type 'lama' is none of bart"),
         (b"[" * 100_000, "config.json is not JSON: it nests too deep"),
     ],

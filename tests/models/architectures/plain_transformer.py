@@ -6,6 +6,7 @@ The independent computation that the torch modules are compared with: nothing is
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,16 @@ class PlainTranslator(Plain):
         memory = self._embed(source, "source", "encoder")
         for i in range(self.config.encoder_layers):
             name = f"encoder.layers.{i}"
-            memory = self._add(memory, f"{name}.self_attention", self._read_source)
+            read = partial(self._read_source, layer=i)
+            memory = self._add(memory, f"{name}.self_attention", read)
             memory = self._add(memory, f"{name}.feed_forward", self._feed_forward)
         memory = self._last_norm(memory, "encoder")
         x = self._embed(target, "target", "decoder")
         for i in range(self.config.decoder_layers):
             name = f"decoder.layers.{i}"
             if self.config.architecture == "transformer":
-                x = self._add(x, f"{name}.self_attention", self._read_target)
+                read = partial(self._read_target, layer=i)
+                x = self._add(x, f"{name}.self_attention", read)
             else:
                 x = self._add(x, f"{name}.recurrence", self._recur)
             x = self._add(
@@ -153,12 +156,18 @@ class PlainTranslator(Plain):
             wanted = self.config.norm.place == "pre"
         return self._norm(x, f"{stack}.norm") if wanted else x
 
-    def _read_source(self, x: Array, name: str) -> Array:
-        return self._attend(x, x, name, lambda h, q, k: self._bias("encoder", h, k - q))
+    def _read_source(self, x: Array, name: str, layer: int) -> Array:
+        window = self.config.imported.encoder_window or math.inf
 
-    def _read_target(self, x: Array, name: str) -> Array:
         def added(head: int, query: int, key: int) -> float:
-            return -math.inf if key > query else self._bias("decoder", head, key - query)
+            is_far = abs(key - query) > window
+            return -math.inf if is_far else self._bias("encoder", layer, head, key - query)
+
+        return self._attend(x, x, name, added)
+
+    def _read_target(self, x: Array, name: str, layer: int) -> Array:
+        def added(head: int, query: int, key: int) -> float:
+            return -math.inf if key > query else self._bias("decoder", layer, head, key - query)
 
         return self._attend(x, x, name, added)
 
@@ -168,7 +177,7 @@ class PlainTranslator(Plain):
         num_kv_heads = self.config.num_kv_heads or self.config.num_heads
         return self.attend(x, memory, name, num_kv_heads, added)
 
-    def _bias(self, stack: str, head: int, offset: int) -> float:
+    def _bias(self, stack: str, layer: int, head: int, offset: int) -> float:
         """T5's 32 buckets: single distances, then logarithmic ones up to 128; or slopes."""
         if self.config.positions.kind == "linear":
             return -SLOPES[self.config.num_heads][head] * abs(offset)
@@ -182,7 +191,8 @@ class PlainTranslator(Plain):
             growth = math.log(distance / exact) / math.log(farthest / exact)
             bucket = min(exact + math.floor(growth * exact), size - 1)
         bucket += ahead if offset > 0 else 0
-        return self.weights[f"{stack}.positions.weight"][bucket, head]
+        first = layer * self.config.num_heads if self.config.imported.layer_positions else 0
+        return self.weights[f"{stack}.positions.weight"][bucket, first + head]
 
     def _recur(self, x: Array, name: str) -> Array:
         """Kim et al. 2019: f_t, c_t and o_t of the simpler simple recurrent unit."""

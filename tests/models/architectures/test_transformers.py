@@ -112,6 +112,8 @@ T5 = RELATIVE | {
         {"positions": {"kind": "linear"}, "num_heads": 3, "head_dim": 24},
         T5,
         T5 | {"gated_ffn": True, "activation": "gelu_tanh", "tied_embeddings": False},
+        RELATIVE | {"imported": {"layer_positions": True}},
+        RELATIVE | {"imported": {"encoder_window": 3}},
     ],
 )
 @torch.inference_mode()

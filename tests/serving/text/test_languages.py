@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.languages import language_name, matching, primary_language
+from serving.text.languages import full_language_name, language_name, matching, primary_language
 
 NLLB = ("eng_Latn", "fra_Latn", "arb_Arab", "zho_Hans", "zho_Hant", "lvs_Latn", "ace_Latn")
 MBART = ("en_XX", "fr_XX", "pt_BR", "zh_CN")
@@ -50,6 +50,9 @@ M2M = ("en", "fr", "pt", "zh", "he")
         ("pt-BR", ("pt", "pt_BR"), ["pt_BR"]),
         ("pt-PT", ("pt", "pt_BR"), ["pt"]),
         ("por", ("pt", "pt_BR"), ["pt", "pt_BR"]),
+        ("zh-TW", ("zh", "zh-Hant"), ["zh-Hant"]),
+        ("zt", ("zh", "zh-Hans", "zh-Hant"), ["zh-Hant"]),
+        ("zho", ("zh", "zh-Hant"), ["zh"]),
         ("xx", M2M, []),
         ("", M2M, []),
         ("-", M2M, []),
@@ -69,3 +72,18 @@ def test_names() -> None:
 def test_splitting_is_told_two_letters() -> None:
     codes = ("eng_Latn", "DE-at", "por", "ace_Latn")
     assert [primary_language(code) for code in codes] == ["en", "de", "pt", "ace"]
+
+
+def test_full_names_say_the_script_and_the_region() -> None:
+    codes = ("fr", "eng_Latn", "zh", "zh-Hant", "zh-TW", "pt_BR", "pt-AO", "yue", "xx")
+    assert [full_language_name(code) for code in codes] == [
+        "French",
+        "English",
+        "Chinese",
+        "Traditional Chinese",
+        "Traditional Chinese",
+        "Brazilian Portuguese",
+        "Portuguese",
+        "Cantonese",
+        "xx",
+    ]

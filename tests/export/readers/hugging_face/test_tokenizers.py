@@ -132,6 +132,19 @@ def test_t5_appends_what_stands_for_gaps(tmp_path: Path) -> None:
     assert ours.vocab_size == size + 100
 
 
+def test_pegasus_numbers_pieces_after_what_stands_for_gaps(tmp_path: Path) -> None:
+    model = trained(**T5)
+    write(tmp_path, spiece__model=model, config__json={"model_type": "pegasus"})
+
+    ours, _ = read(tmp_path)
+
+    expected = [[i + 103 for i in ids] for ids in processor(model).encode(TEXTS)]
+    assert ours.encode_batch(TEXTS) == expected
+    special = {"<pad>": 0, "</s>": 1, "<mask_1>": 2, "<mask_2>": 3, "<unk_2>": 4, "<unk_102>": 104}
+    assert special.items() <= {name: i for i, name in ours.special_tokens.items()}.items()
+    assert ours.decode([0, *ours.encode("un chien"), 1]) == "un chien"
+
+
 @pytest.mark.parametrize("options", [LLAMA, GEMMA], ids=["Llama", "Gemma"])
 def test_llama_and_gemma_with_tokens_of_their_own(tmp_path: Path, options: dict[str, Any]) -> None:
     model = trained(**options)

@@ -300,6 +300,14 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         ["config.json: feed_forward_proj 'gated-tanh' is not supported"],
     ),
     (
+        "longt5",
+        {"config": {"encoder_attention_type": "transient-global"}},
+        [
+            "config.json: encoder_attention_type 'transient-global' is not supported: only local"
+            " attention is",
+        ],
+    ),
+    (
         "marian",
         {"generation_config": {"bad_words_ids": [[120]], "decoder_start_token_id": 500}},
         [
