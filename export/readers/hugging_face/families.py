@@ -13,7 +13,7 @@ from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
 from export.readers.hugging_face import bart, t5
 from export.readers.hugging_face import bart as marian
-from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoder_families import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import (
     CONFIG_FILE,
