@@ -13,7 +13,14 @@ from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import sharing_attention
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
-from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
+from tests.export.texts import (
+    LIKE_ALBERT,
+    LIKE_DEBERTA,
+    LIKE_MPNET,
+    RERANKER,
+    encoded,
+    random_texts,
+)
 from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 T5 = {
@@ -145,6 +152,8 @@ def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[st
 OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ENCODERS),
     ("transformer-encoder", RERANKER | {"d_model": 40, "ffn_dim": 70}),
+    ("transformer-encoder", LIKE_ALBERT),
+    ("transformer-encoder", LIKE_DEBERTA | {"d_model": 40, "ffn_dim": 70}),
     ("transformer-encoder", LIKE_MPNET | {"pooling": ["cls", "max", "mean_sqrt_length", "last"]}),
 ]
 
