@@ -1,9 +1,10 @@
 """The Hugging Face families of encoders: the names of their options and of their tensors."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from export.readers.common.options import Options
 from export.readers.common.weights import Held, Names, Tensors
 
 SIZES = {  # of BERT and most after it: theirs by ours
@@ -53,6 +54,20 @@ DISTILBERT: Names = {
     "layers.*.feed_forward.down": "transformer.layer.*.ffn.lin2",
     "layers.*.feed_forward_norm": "transformer.layer.*.output_layer_norm",
 }
+ELECTRA: Names = {**BERT, "projection": "embeddings_project"}
+_ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
+ALBERT: Names = {
+    **EMBEDDINGS,
+    "projection": "encoder.embedding_hidden_mapping_in",
+    "layers.*.self_attention.query": f"{_ALBERT_LAYER}.attention.query",
+    "layers.*.self_attention.key": f"{_ALBERT_LAYER}.attention.key",
+    "layers.*.self_attention.value": f"{_ALBERT_LAYER}.attention.value",
+    "layers.*.self_attention.output": f"{_ALBERT_LAYER}.attention.dense",
+    "layers.*.self_attention_norm": f"{_ALBERT_LAYER}.attention.LayerNorm",
+    "layers.*.feed_forward.up": f"{_ALBERT_LAYER}.ffn",
+    "layers.*.feed_forward.down": f"{_ALBERT_LAYER}.ffn_output",
+    "layers.*.feed_forward_norm": f"{_ALBERT_LAYER}.full_layer_layer_norm",
+}
 ROBERTA_HEAD: Names = {
     "head.dense.0.linear": "classifier.dense",
     "head.labels": "classifier.out_proj",
@@ -62,26 +77,33 @@ ROBERTA_HEAD: Names = {
 @dataclass(frozen=True)
 class EncoderFamily:
     """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
-    tensors. squashing: the activation of its dense layer.
+    tensors. squashing: the activation of its dense layer. own: the names of weights that are more
+    than a tensor by another name, in full.
 
     defaults: what files of these families need not say. activation: the name of that option.
     fixed: options that the family's code does not read, with what it computes instead.
     pads_positions: the table's first rows, up to that of the padding's id, are of no token.
     num_separators: how many stand between the texts of a pair.
+    distances: reads how scores depend on them. has_embedding_size: words may have smaller vectors.
+    shared_layer: all layers are one, before which words are always projected.
     """
 
     prefix: str
     names: Names
     head: Names
     squashing: str = "tanh"
+    own: Names = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
     activation: str = "hidden_act"
     defaults: Mapping[str, Any] = field(default_factory=lambda: {"pad_token_id": 0})
     fixed: Mapping[str, Any] = field(default_factory=dict)
     pads_positions: bool = False
     has_types: bool = False
-    has_distances: bool = False
+    has_positions: bool = True
     num_separators: int = 1
+    distances: Callable[[Options], dict[str, Any]] | None = None
+    has_embedding_size: bool = False
+    shared_layer: bool = False
 
     def table(self, tensors: Tensors) -> Names:
         """Return the file's names by ours. Older files have other names for norms."""
@@ -90,7 +112,16 @@ class EncoderFamily:
         words = ("gamma", "beta") if is_old else ("weight", "bias")
         named = {ours: f"{self.prefix}{theirs}" for ours, theirs in self.names.items()}
         norms = {ours: Held(name, words) for ours, name in named.items() if ours.endswith("_norm")}
-        return {**named, **norms, **self.head}
+        return {**named, **norms, **self.own, **self.head}
+
+
+NUM_BUCKETS = 32
+
+
+def _distances_of_mpnet(options: Options) -> dict[str, Any]:
+    """Read them as `transformers` does, which knows no other number of buckets."""
+    options.only("relative_attention_num_buckets", NUM_BUCKETS)
+    return {"kind": "relative", "num_buckets": NUM_BUCKETS}
 
 
 _AFTER_ROBERTA: dict[str, Any] = {
@@ -100,6 +131,16 @@ _AFTER_ROBERTA: dict[str, Any] = {
     "head": ROBERTA_HEAD,
 }
 FAMILIES: Mapping[str, EncoderFamily] = {
+    "albert": EncoderFamily(
+        "albert.",
+        ALBERT,
+        head={"head.dense.0.linear": "albert.pooler", "head.labels": "classifier"},
+        defaults={"pad_token_id": 0, "embedding_size": 128, "hidden_act": "gelu_new"},
+        fixed={"num_hidden_groups": 1, "inner_group_num": 1},
+        has_types=True,
+        has_embedding_size=True,
+        shared_layer=True,
+    ),
     "bert": EncoderFamily(
         "bert.",
         BERT,
@@ -117,8 +158,21 @@ FAMILIES: Mapping[str, EncoderFamily] = {
         activation="activation",
         fixed={"layer_norm_eps": 1e-12},
     ),
+    "electra": EncoderFamily(
+        "electra.",
+        ELECTRA,
+        head=ROBERTA_HEAD,
+        squashing="gelu",
+        defaults={"pad_token_id": 0, "embedding_size": 128},
+        has_types=True,
+        has_embedding_size=True,
+    ),
     "mpnet": EncoderFamily(
-        "mpnet.", MPNET, has_distances=True, fixed={"pad_token_id": 1}, **_AFTER_ROBERTA
+        "mpnet.",
+        MPNET,
+        distances=_distances_of_mpnet,
+        fixed={"pad_token_id": 1},
+        **_AFTER_ROBERTA,
     ),
     "roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
     "xlm-roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),

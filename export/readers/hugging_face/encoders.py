@@ -22,9 +22,13 @@ from export.readers.hugging_face.sentence_transformers import (
     read_template,
     read_text_options,
 )
-from models.architectures.transformer_encoder.config import TransformerEncoderConfig
+from models.architectures.transformer_encoder.config import (
+    Disentangled,
+    TransformerEncoderConfig,
+)
 from models.checkpoint import Checkpoint
 from models.configs.base import LabelHead
+from models.configs.transformer import Relative
 from models.conventions import Conventions
 from models.safetensors import Array
 
@@ -34,6 +38,8 @@ NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positi
     r"(\w+\.)?pooler\..*",
     r"(cls|lm_head)\..*",
     r"vocab_(transform|layer_norm|projector)\..*",
+    r"(discriminator_predictions|generator_predictions|generator_lm_head)\..*",
+    r"(predictions|sop_classifier|lm_predictions|mask_predictions)\..*",
     r"(\w+\.)?embeddings\.position_ids",
 )
 OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables were made
@@ -47,7 +53,6 @@ OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables wer
     "pooler_size_per_head",
     "pooler_type",
 )
-NUM_BUCKETS = 32
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
@@ -115,13 +120,17 @@ def _configure(
         options.problems.append(f"{options.file}: is larger than any model")
     pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
     num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
+    words = options.integer("embedding_size") if family.has_embedding_size else sizes["d_model"]
     return {
         **sizes,
         "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
         "max_source_tokens": min(positions, text_options.max_tokens or positions),
         "num_types": min(num_types, 1) if family.pads_positions else num_types,
-        "distances": _distances(folder) if family.has_distances else None,
+        "has_positions": family.has_positions,
+        "embedding_dim": words if family.shared_layer or words != sizes["d_model"] else None,
+        "distances": family.distances(options) if family.distances else None,
+        "shared_layer": family.shared_layer,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
         "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
@@ -130,12 +139,6 @@ def _configure(
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
     }
-
-
-def _distances(folder: Folder) -> dict[str, Any]:
-    """Read them as `transformers` does, which knows no other number of buckets."""
-    folder.config.only("relative_attention_num_buckets", NUM_BUCKETS)
-    return {"kind": "relative", "num_buckets": NUM_BUCKETS}
 
 
 def _num_positions(family: EncoderFamily, folder: Folder) -> int:
@@ -202,11 +205,11 @@ def _weights(
         folder.config.integer("max_position_embeddings", 512),
         _first_position(family, folder),
         config.max_source_tokens,
-        config.d_model,
+        config.word_dim,
     )
     if family.pads_positions and family.has_types:
         rows = folder.config.integer("type_vocab_size", 2)
-        names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.d_model)
+        names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.word_dim)
     read = {name: shape for name, shape in shapes.items() if name not in modules.weights}
     table = Table(names, needless=NEEDLESS, prefix=family.prefix)
     return read_weights(read, table, folder.tensors) | modules.weights
@@ -225,20 +228,34 @@ def _cut(table: Array, first: int, last: int) -> Array:
 def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     """Return the shapes of the weights of an encoder."""
     dim, wide = config.d_model, config.ffn_dim
-    found: dict[str, Shape] = {
-        "embedding.weight": (config.vocab_size, dim),
-        "positions.weight": (config.max_source_tokens, dim),
-    }
-    if config.num_types:
-        found["types.weight"] = (config.num_types, dim)
-    if config.distances is not None:
-        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
     heads = attention("self_attention", dim, config.num_heads, config.num_heads, config.head_size)
     maps = {**heads, "feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     layer = linears(maps, bias=True)
     layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
-    found |= norms(["embedding_norm"], dim, bias=True)
-    return found | repeated("layers", config.num_layers, layer) | _head_shapes(config)
+    if isinstance(config.distances, Disentangled):
+        layer |= _position_shapes(config.distances, config.num_heads * config.head_size)
+    layers = repeated("layers", config.num_stored_layers, layer)
+    return _embedding_shapes(config) | layers | _head_shapes(config)
+
+
+def _embedding_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+    dim = config.word_dim
+    found: dict[str, Shape] = {"embedding.weight": (config.vocab_size, dim)}
+    if config.has_positions:
+        found["positions.weight"] = (config.max_source_tokens, dim)
+    if config.num_types:
+        found["types.weight"] = (config.num_types, dim)
+    if isinstance(config.distances, Relative):
+        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
+    if config.embedding_dim is not None:
+        found |= linears({"projection": (config.d_model, dim)}, bias=True)
+    return found | norms(["embedding_norm"], dim, bias=True)
+
+
+def _position_shapes(config: Disentangled, dim: int) -> dict[str, Shape]:
+    terms = {"keys": config.content_to_position, "queries": config.position_to_content}
+    shape = 2 * config.num_buckets, dim
+    return {f"positions.{name}.weight": shape for name, has_them in terms.items() if has_them}
 
 
 def _head_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
