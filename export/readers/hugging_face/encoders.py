@@ -53,6 +53,7 @@ OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables wer
     "pooler_size_per_head",
     "pooler_type",
 )
+OTHER_VECTORS = ("colbert_linear.pt", "sparse_linear.pt")
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
@@ -73,6 +74,7 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     if not _is_classifier(folder):
         modules = read_modules(folder.path, folder.problems)
         _check_head(folder, modules.pooling)
+        _note_other_vectors(folder)
     config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
     return folder.checkpoint(
         config, _weights(family, folder, config, modules), _conventions(template, text_options)
@@ -103,6 +105,13 @@ def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
                 f"{folder.config.file}: {kind} is read without its head, as a model that embeds"
                 f" texts by their tokens' {' and '.join(pooling)}"
             )
+
+
+def _note_other_vectors(folder: Folder) -> None:
+    """Note the heads of BGE-M3 that make other vectors of a text's tokens."""
+    for name in OTHER_VECTORS:
+        if (folder.path / name).is_file():
+            folder.notes.append(f"{name} is not read: texts have the dense vector alone")
 
 
 def _configure(
