@@ -8,8 +8,11 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
+from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import read
 from models.layers.position_tables import disentangled_buckets
+from serving.bundle.manifest import Precision
+from serving.bundle.opening import open_bundle
 from tests.export.readers.common.sentencepiece_models import trained
 from tests.export.readers.hugging_face.changing import change, problems_of
 from tests.export.readers.hugging_face.encoders import LETTERS, random_model, save
@@ -46,6 +49,18 @@ def test_options_are_those_of_transformers(
     found = encoded(bundle, [laid_out(bundle, family, *pair) for pair in PAIRS])["logits"]
     expected = of_transformers(model, family, PAIRS)[0].logits.numpy()
     assert np.abs(found - expected).max() < LARGEST_ERROR
+
+
+@pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "electra"])
+def test_integers_err_by_rounding(family: str, tmp_path: Path) -> None:
+    model = random_model(family, 3)
+    checkpoint = read(save(model, tmp_path / "theirs"))
+    export_checkpoint(checkpoint, tmp_path / "bundle", Precision.INT8)
+    bundle = open_bundle(tmp_path / "bundle")
+    found = encoded(bundle, [laid_out(bundle, family, *pair) for pair in PAIRS])["logits"]
+    expected = of_transformers(model, family, PAIRS)[0].logits
+    error = torch.tensor(found).log_softmax(-1) - expected.log_softmax(-1)
+    assert error.abs().max() < 0.05
 
 
 def test_attention_is_that_of_transformers(tmp_path: Path) -> None:
