@@ -156,7 +156,7 @@ def weights_of_source(kv_heads: int, group: int, head_dim: int, keys: str) -> st
 # qkv: f32 [tokens, (num_heads + 2 * kv_num_heads) * head_dim], the tokens of rows packed row after
 # row; lengths: int32 [batch]; token_at: int32 [batch, source], the place of each padded token among
 # the packed ones; place_of: int64 [tokens], the places of the packed tokens among the padded ones;
-# optional bias: f32 [1, num_heads, source, source].
+# optional bias: f32 [1 or batch, num_heads, source, source].
 ENCODER_ATTENTION = f"""
 <{OPSETS}>
 EncoderAttention <num_heads, kv_num_heads, scale>

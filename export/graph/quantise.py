@@ -9,6 +9,7 @@ the integer sums are exact and every other operation is elementwise, so a row do
 its neighbours.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,7 @@ class RowQuantiser:
         self._graph = graph
         self._clipped: dict[tuple[Value, float | None], Value] = {}
         self._quantised: dict[Value, tuple[Value, Value]] = {}
+        self._uses = Counter[str]()
         self._zero_point = graph.constant(ZERO_POINT, "uint8")
 
     @property
@@ -86,10 +88,14 @@ class RowQuantiser:
             return product if bias is None else product + self._graph.weight(f"{name}.bias", bias)
         weight_levels, scale = quantise_channels(weight, channels)
         bias = np.zeros(len(weight), np.float32) if bias is None else bias
+        # Layers that share a weight have a copy each, as ONNX Runtime fails to make a signed weight
+        # unsigned twice.
+        copy = f".{self._uses[name]}" if name in self._uses else ""
+        self._uses[name] += 1
         [y] = self._graph.call(
             parsed(QUANTIZED_LINEAR),
             x,
-            self._graph.weight(f"{name}.int8", weight_levels),
+            self._graph.weight(f"{name}.int8{copy}", weight_levels),
             self._graph.weight(f"{name}.scale", scale),
             self._graph.weight(f"{name}.bias", bias),
         )

@@ -313,8 +313,8 @@ class SourceTokens:
         """Attend from every token to all tokens of its row, given the tokens' queries, keys and
         values.
 
-        bias: [1, heads, source, source], added to the scores. Return the tokens' mixed values and,
-        on CUDA, the weights f32 [batch, heads, source, source].
+        bias: [1 or batch, heads, source, source], added to the scores. Return the tokens' mixed
+        values and, on CUDA, the weights f32 [batch, heads, source, source].
         """
         graph = qkv.graph
         if self._is_packed:

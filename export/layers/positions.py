@@ -9,7 +9,7 @@ from operator import and_
 import numpy as np
 
 from export.graph.writer import Array, Value
-from export.layers.attention import LOWEST, Heads, positions_from_one
+from export.layers.attention import LOWEST, Heads, positions_from_one, split_heads
 from export.layers.basic import PAIRS, Layers
 from models.configs.transformer import (
     Affine,
@@ -84,6 +84,64 @@ class RelativePositions(Positions):
         offset = keys - queries + self._farthest
         # CUDA has no Clip for integers of 32 bits.
         return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
+
+
+class DisentangledPositions:
+    """Adds products of queries and of keys with vectors of the buckets of offsets; see
+    `models.layers.positions.DisentangledPositions`.
+
+    Products are computed with the vectors of all `num_buckets`, as a matrix product's order of sums
+    may depend on how many there are. `buckets` has those of offsets -farthest..farthest.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        ids: Value,
+        heads: Heads,
+        num_buckets: int,
+        buckets: Sequence[int],
+        *,
+        has_keys: bool,
+        has_queries: bool,
+    ) -> None:
+        self._layers, self._heads, self._num_buckets = layers, heads, num_buckets
+        self._has_keys, self._has_queries = has_keys, has_queries
+        farthest = len(buckets) // 2
+        positions = positions_from_one(ids)
+        offset = positions[0].unsqueeze(1) - positions[0] + farthest  # of any row
+        table = layers.graph.constant(buckets, "int32")
+        bucket = layers.op.Gather(table, offset.maximum(0).minimum(2 * farthest))
+        # A sum gives them the axes of rows and heads, as CUDA refuses what needs a Shape.
+        zeros = (positions * 0).unsqueeze(1, 3) + layers.graph.constant(
+            np.zeros((heads.num_heads, 1, 1)), "int32"
+        )
+        self._of_queries, self._of_keys = zeros + bucket, zeros + bucket.transpose(1, 0)
+
+    def bias(self, qkv: Value, layer: str) -> Value:
+        """Return what is added to scores, [batch, heads, source, source], of queries, keys and
+        values [batch, source, all].
+        """
+        heads = self._heads
+        dims = [heads.query_dim, heads.kv_dim, heads.kv_dim]
+        query, key, _ = self._layers.graph.split(qkv, dims)
+        terms = []
+        if self._has_keys:
+            terms.append(self._products(query, f"{layer}.positions.keys", self._of_queries))
+        if self._has_queries:
+            products = self._products(key, f"{layer}.positions.queries", self._of_keys)
+            terms.append(products.transpose(0, 1, 3, 2))
+        return sum(terms[1:], terms[0])
+
+    def _products(self, x: Value, name: str, buckets: Value) -> Value:
+        """Return the products of x [batch, source, heads * head_dim] with the vectors of
+        `buckets` [batch, heads, source, source].
+        """
+        heads, layers = self._heads, self._layers
+        vectors = layers.weights.take(f"{name}.weight", self._num_buckets, heads.trained_query_dim)
+        by_head = heads.layout.spread(vectors.T).reshape(heads.num_heads, heads.head_dim, -1)
+        table = layers.float_weight(f"{name}.by_head", by_head)
+        return layers.op.GatherElements(split_heads(x, heads) @ table, buckets, axis=-1)
 
 
 def positions_of_layers(

@@ -1,5 +1,6 @@
 """Tables of positions that torch and graphs share, in double precision: sinusoids, rotations,
-buckets of distances (Raffel et al. 2020, 2.1) and slopes (Press et al. 2022, 3).
+buckets of distances (Raffel et al. 2020, 2.1; He et al. 2021, 3.1) and slopes (Press et al. 2022,
+3).
 """
 
 import math
@@ -69,3 +70,23 @@ def _bucket(distance: int, num_buckets: int, max_distance: int) -> int:
         return distance
     growth = math.log(distance / exact) / math.log(max_distance / exact)
     return min(exact + int(growth * (num_buckets - exact)), num_buckets - 1)
+
+
+def disentangled_buckets(
+    num_positions: int, num_buckets: int, max_distance: int | None
+) -> list[int]:
+    """Return the buckets of offsets 1 - num_positions..num_positions - 1, query position minus key
+    position, among 2 * num_buckets. Those beyond the last of their side share it.
+
+    max_distance: None: each offset is a bucket; else only small ones are, and sizes of the others
+    grow with the logarithm, in single precision, as DeBERTa v2 was trained.
+    """
+    offsets = np.arange(1 - num_positions, num_positions)
+    if max_distance is not None:
+        half = num_buckets // 2
+        distance = np.maximum(np.abs(offsets), half).astype(np.float32)
+        growth = np.log(distance / np.float32(half)) / np.log(np.float32((max_distance - 1) / half))
+        rounded = np.ceil(growth * np.float32(half - 1)) + half
+        offsets = np.where(np.abs(offsets) <= half, offsets, rounded * np.sign(offsets))
+    found: list[int] = (offsets + num_buckets).clip(0, 2 * num_buckets - 1).astype(int).tolist()
+    return found

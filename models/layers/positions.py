@@ -116,6 +116,52 @@ class LinearPositions(Positions):
         return bias.masked_fill(~mask, float("-inf"))
 
 
+class DisentangledPositions(nn.Module):
+    """Adds what a query says of its key's relative position, and a key of its query's (He et al.
+    2021, 3.1): products with learned vectors of each bucket of offsets.
+
+    buckets: of all offsets, see `disentangled_buckets`; in all there are `num_buckets`. has_keys,
+    has_queries: whether there are vectors for queries to meet, and for keys.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        num_buckets: int,
+        buckets: Sequence[int],
+        *,
+        has_keys: bool,
+        has_queries: bool,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        sizes = num_buckets, num_heads * head_dim
+        self.keys = nn.Embedding(*sizes) if has_keys else None
+        self.queries = nn.Embedding(*sizes) if has_queries else None
+        self.register_buffer("buckets", torch.tensor(buckets), persistent=False)
+
+    def mask_scores(self, mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Return what is added to scores [batch, heads, length, length] of queries and keys [batch,
+        heads, length, head_dim]: -inf where a mask [batch, 1, 1, length] is false.
+        """
+        length = query.shape[2]
+        position = torch.arange(length, device=query.device)
+        offset = position[:, None] - position + len(self.buckets) // 2
+        buckets = self.buckets[offset].expand(*query.shape[:2], length, length)
+        bias = query.new_zeros(())
+        if self.keys is not None:
+            bias = bias + self._products(query, self.keys).gather(-1, buckets)
+        if self.queries is not None:
+            products = self._products(key, self.queries).transpose(-1, -2)
+            bias = bias + products.gather(-2, buckets)
+        return bias.masked_fill(~mask, float("-inf"))
+
+    def _products(self, x: Tensor, vectors: nn.Embedding) -> Tensor:
+        """Return [batch, heads, length, buckets] of x [batch, heads, length, head_dim]."""
+        return x @ vectors.weight.unflatten(-1, (self.num_heads, -1)).permute(1, 2, 0)
+
+
 class Rotary(nn.Module):
     """Rotates pairs (i, i + pairs) of a vector's numbers by angles that grow with its position.
 

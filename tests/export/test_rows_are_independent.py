@@ -14,6 +14,8 @@ from serving.engine.runtime.graph import sharing_attention
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import (
+    LIKE_ALBERT,
+    LIKE_DEBERTA,
     LIKE_EMBEDDING_GEMMA,
     LIKE_MPNET,
     LIKE_NOMIC,
@@ -168,6 +170,8 @@ OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
     ("rotary-encoder", LIKE_NOMIC),
     ("rotary-encoder", LIKE_QWEN_EMBEDDING),
     ("transformer-encoder", RERANKER | {"d_model": 40, "ffn_dim": 70}),
+    ("transformer-encoder", LIKE_ALBERT),
+    ("transformer-encoder", LIKE_DEBERTA | {"d_model": 40, "ffn_dim": 70}),
     ("transformer-encoder", LIKE_MPNET | {"pooling": ["cls", "max", "mean_sqrt_length", "last"]}),
 ]
 

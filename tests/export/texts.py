@@ -20,6 +20,13 @@ LIKE_MPNET: dict[str, Any] = {
     "head": {"kind": "embedding", "dense": [{"dim": 17, "activation": "none"}], "normalised": True},
 }
 
+LIKE_DEBERTA: dict[str, Any] = {
+    "num_types": 0,
+    "has_positions": False,
+    "distances": {"kind": "disentangled", "num_buckets": 8, "max_distance": 40},
+}
+LIKE_ALBERT: dict[str, Any] = {"embedding_dim": 20, "shared_layer": True, "num_layers": 3}
+
 
 def random_texts(lengths: tuple[int, ...]) -> list[Text]:
     """Draw texts of these lengths, the second half of each as if it were the other of a pair."""

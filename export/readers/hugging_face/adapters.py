@@ -19,7 +19,7 @@ import numpy as np
 
 from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import Options, read_options, unused_notes
-from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoder_families import FAMILIES as ENCODERS
 from export.readers.hugging_face.folder import Folder, stored_tensors
 from models.safetensors import FLOATS, Array, Stored
 

@@ -3,22 +3,15 @@
 A classifier, and so a reranker, is told by `architectures`; everything else embeds texts.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
 from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
-from export.readers.common.weights import (
-    Held,
-    Names,
-    Shape,
-    Table,
-    Tensors,
-    WeightReader,
-    read_weights,
-)
+from export.readers.common.weights import Held, Shape, Table, WeightReader, read_weights
+from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
@@ -29,130 +22,15 @@ from export.readers.hugging_face.sentence_transformers import (
     read_template,
     read_text_options,
 )
-from models.architectures.transformer_encoder.config import TransformerEncoderConfig
+from models.architectures.transformer_encoder.config import (
+    Disentangled,
+    TransformerEncoderConfig,
+)
 from models.checkpoint import Checkpoint
 from models.configs.base import EncoderConfig, LabelHead
+from models.configs.transformer import Relative
 from models.conventions import Conventions
 from models.safetensors import Array
-
-SIZES = {  # of BERT and most after it: theirs by ours
-    "d_model": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "ffn_dim": "intermediate_size",
-}
-EMBEDDINGS: Names = {
-    "embedding": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "types": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-}
-FEED_FORWARD: Names = {
-    "layers.*.feed_forward.up": "encoder.layer.*.intermediate.dense",
-    "layers.*.feed_forward.down": "encoder.layer.*.output.dense",
-    "layers.*.feed_forward_norm": "encoder.layer.*.output.LayerNorm",
-}
-BERT: Names = {
-    **EMBEDDINGS,
-    "layers.*.self_attention.query": "encoder.layer.*.attention.self.query",
-    "layers.*.self_attention.key": "encoder.layer.*.attention.self.key",
-    "layers.*.self_attention.value": "encoder.layer.*.attention.self.value",
-    "layers.*.self_attention.output": "encoder.layer.*.attention.output.dense",
-    "layers.*.self_attention_norm": "encoder.layer.*.attention.output.LayerNorm",
-    **FEED_FORWARD,
-}
-MPNET: Names = {
-    **EMBEDDINGS,
-    "distances.weight": "encoder.relative_attention_bias.weight",
-    "layers.*.self_attention.query": "encoder.layer.*.attention.attn.q",
-    "layers.*.self_attention.key": "encoder.layer.*.attention.attn.k",
-    "layers.*.self_attention.value": "encoder.layer.*.attention.attn.v",
-    "layers.*.self_attention.output": "encoder.layer.*.attention.attn.o",
-    "layers.*.self_attention_norm": "encoder.layer.*.attention.LayerNorm",
-    **FEED_FORWARD,
-}
-DISTILBERT: Names = {
-    **EMBEDDINGS,
-    "layers.*.self_attention.query": "transformer.layer.*.attention.q_lin",
-    "layers.*.self_attention.key": "transformer.layer.*.attention.k_lin",
-    "layers.*.self_attention.value": "transformer.layer.*.attention.v_lin",
-    "layers.*.self_attention.output": "transformer.layer.*.attention.out_lin",
-    "layers.*.self_attention_norm": "transformer.layer.*.sa_layer_norm",
-    "layers.*.feed_forward.up": "transformer.layer.*.ffn.lin1",
-    "layers.*.feed_forward.down": "transformer.layer.*.ffn.lin2",
-    "layers.*.feed_forward_norm": "transformer.layer.*.output_layer_norm",
-}
-ROBERTA_HEAD: Names = {
-    "head.dense.0.linear": "classifier.dense",
-    "head.labels": "classifier.out_proj",
-}
-
-
-@dataclass(frozen=True)
-class EncoderFamily:
-    """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
-    tensors. squashing: the activation of its dense layer.
-
-    defaults: what files of these families need not say. activation: the name of that option.
-    fixed: options that the family's code does not read, with what it computes instead.
-    pads_positions: the table's first rows, up to that of the padding's id, are of no token.
-    num_separators: how many stand between the texts of a pair.
-    """
-
-    prefix: str
-    names: Names
-    head: Names
-    squashing: str = "tanh"
-    sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
-    activation: str = "hidden_act"
-    defaults: Mapping[str, Any] = field(default_factory=lambda: {"pad_token_id": 0})
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    pads_positions: bool = False
-    has_types: bool = False
-    has_distances: bool = False
-    num_separators: int = 1
-
-    def table(self, tensors: Tensors) -> Names:
-        """Return the file's names by ours. Older files have other names for norms."""
-        first = f"{self.prefix}embeddings.LayerNorm.gamma"
-        is_old = first in tensors or first.removeprefix(self.prefix) in tensors
-        words = ("gamma", "beta") if is_old else ("weight", "bias")
-        named = {ours: f"{self.prefix}{theirs}" for ours, theirs in self.names.items()}
-        norms = {ours: Held(name, words) for ours, name in named.items() if ours.endswith("_norm")}
-        return {**named, **norms, **self.head}
-
-
-_AFTER_ROBERTA: dict[str, Any] = {
-    "pads_positions": True,
-    "num_separators": 2,
-    "defaults": {"pad_token_id": 1},
-    "head": ROBERTA_HEAD,
-}
-FAMILIES: Mapping[str, EncoderFamily] = {
-    "bert": EncoderFamily(
-        "bert.",
-        BERT,
-        head={"head.dense.0.linear": "bert.pooler.dense", "head.labels": "classifier"},
-        has_types=True,
-    ),
-    "camembert": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
-    "distilbert": EncoderFamily(
-        "distilbert.",
-        DISTILBERT,
-        head={"head.dense.0.linear": "pre_classifier", "head.labels": "classifier"},
-        squashing="relu",
-        sizes={"d_model": "dim", "num_layers": "n_layers", "num_heads": "n_heads"}
-        | {"ffn_dim": "hidden_dim"},
-        activation="activation",
-        fixed={"layer_norm_eps": 1e-12},
-    ),
-    "mpnet": EncoderFamily(
-        "mpnet.", MPNET, has_distances=True, fixed={"pad_token_id": 1}, **_AFTER_ROBERTA
-    ),
-    "roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
-    "xlm-roberta": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
-}
-
 
 CLASSIFIER = "ForSequenceClassification"
 OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
@@ -160,6 +38,8 @@ NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positi
     r"(\w+\.)?pooler\..*",
     r"(cls|lm_head)\..*",
     r"vocab_(transform|layer_norm|projector)\..*",
+    r"(discriminator_predictions|generator_predictions|generator_lm_head)\..*",
+    r"(predictions|sop_classifier|lm_predictions|mask_predictions)\..*",
     r"(\w+\.)?embeddings\.position_ids",
 )
 OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables were made
@@ -173,7 +53,7 @@ OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables wer
     "pooler_size_per_head",
     "pooler_type",
 )
-NUM_BUCKETS = 32
+OTHER_VECTORS = ("colbert_linear.pt", "sparse_linear.pt")
 SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
@@ -194,6 +74,7 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     if not is_classifier(folder):
         modules = read_modules(folder.path, folder.problems)
         check_head(folder, modules.pooling)
+        _note_other_vectors(folder)
     config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
     return folder.checkpoint(
         config, _weights(family, folder, config, modules), conventions_of(template, text_options)
@@ -226,6 +107,13 @@ def check_head(folder: Folder, pooling: Sequence[str]) -> None:
             )
 
 
+def _note_other_vectors(folder: Folder) -> None:
+    """Note the heads of BGE-M3 that make other vectors of a text's tokens."""
+    for name in OTHER_VECTORS:
+        if (folder.path / name).is_file():
+            folder.notes.append(f"{name} is not read: texts have the dense vector alone")
+
+
 def _configure(
     family: EncoderFamily,
     folder: Folder,
@@ -241,13 +129,17 @@ def _configure(
         options.problems.append(f"{options.file}: is larger than any model")
     pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
     num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
+    words = options.integer("embedding_size") if family.has_embedding_size else sizes["d_model"]
     return {
         **sizes,
         "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
         "max_source_tokens": min(positions, text_options.max_tokens or positions),
         "num_types": min(num_types, 1) if family.pads_positions else num_types,
-        "distances": _distances(folder) if family.has_distances else None,
+        "has_positions": family.has_positions,
+        "embedding_dim": words if family.shared_layer or words != sizes["d_model"] else None,
+        "distances": family.distances(options) if family.distances else None,
+        "shared_layer": family.shared_layer,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
         "pooling": ["cls"] if is_classifier(folder) else modules.pooling,
@@ -256,12 +148,6 @@ def _configure(
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
     }
-
-
-def _distances(folder: Folder) -> dict[str, Any]:
-    """Read them as `transformers` does, which knows no other number of buckets."""
-    folder.config.only("relative_attention_num_buckets", NUM_BUCKETS)
-    return {"kind": "relative", "num_buckets": NUM_BUCKETS}
 
 
 def _num_positions(family: EncoderFamily, folder: Folder) -> int:
@@ -328,11 +214,11 @@ def _weights(
         folder.config.integer("max_position_embeddings", 512),
         _first_position(family, folder),
         config.max_source_tokens,
-        config.d_model,
+        config.word_dim,
     )
     if family.pads_positions and family.has_types:
         rows = folder.config.integer("type_vocab_size", 2)
-        names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.d_model)
+        names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.word_dim)
     read = {name: shape for name, shape in shapes.items() if name not in modules.weights}
     table = Table(names, needless=NEEDLESS, prefix=family.prefix)
     return read_weights(read, table, folder.tensors) | modules.weights
@@ -351,20 +237,34 @@ def _cut(table: Array, first: int, last: int) -> Array:
 def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     """Return the shapes of the weights of an encoder."""
     dim, wide = config.d_model, config.ffn_dim
-    found: dict[str, Shape] = {
-        "embedding.weight": (config.vocab_size, dim),
-        "positions.weight": (config.max_source_tokens, dim),
-    }
-    if config.num_types:
-        found["types.weight"] = (config.num_types, dim)
-    if config.distances is not None:
-        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
     heads = attention("self_attention", dim, config.num_heads, config.num_heads, config.head_size)
     maps = {**heads, "feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     layer = linears(maps, bias=True)
     layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
-    found |= norms(["embedding_norm"], dim, bias=True)
-    return found | repeated("layers", config.num_layers, layer) | head_shapes(config)
+    if isinstance(config.distances, Disentangled):
+        layer |= _position_shapes(config.distances, config.num_heads * config.head_size)
+    layers = repeated("layers", config.num_stored_layers, layer)
+    return _embedding_shapes(config) | layers | head_shapes(config)
+
+
+def _embedding_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
+    dim = config.word_dim
+    found: dict[str, Shape] = {"embedding.weight": (config.vocab_size, dim)}
+    if config.has_positions:
+        found["positions.weight"] = (config.max_source_tokens, dim)
+    if config.num_types:
+        found["types.weight"] = (config.num_types, dim)
+    if isinstance(config.distances, Relative):
+        found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
+    if config.embedding_dim is not None:
+        found |= linears({"projection": (config.d_model, dim)}, bias=True)
+    return found | norms(["embedding_norm"], dim, bias=True)
+
+
+def _position_shapes(config: Disentangled, dim: int) -> dict[str, Shape]:
+    terms = {"keys": config.content_to_position, "queries": config.position_to_content}
+    shape = 2 * config.num_buckets, dim
+    return {f"positions.{name}.weight": shape for name, has_them in terms.items() if has_them}
 
 
 def head_shapes(config: EncoderConfig) -> dict[str, Shape]:

@@ -11,11 +11,11 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
-from export.readers.hugging_face import bart, pegasus, t5
+from export.readers.hugging_face import bart, deberta, pegasus, t5
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
-from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
+from export.readers.hugging_face.encoder_families import FAMILIES as ENCODER_FAMILIES
 from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import (
     CONFIG_FILE,
@@ -129,9 +129,14 @@ def _named(options: Options) -> dict[str, str]:
     return {name: text for name, text in named if isinstance(name, str) and isinstance(text, str)}
 
 
+ENCODERS: dict[str, Callable[[Folder], Checkpoint]] = {
+    **{name: partial(read_encoder, family) for name, family in ENCODER_FAMILIES.items()},
+    "deberta": deberta.read_v1,
+    "deberta-v2": deberta.read_v2,
+}
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
-    **{name: partial(read_encoder, family) for name, family in ENCODERS.items()},
+    **ENCODERS,
     **{name: partial(read_rotary_encoder, family) for name, family in ROTARY_ENCODERS.items()},
     "bart": bart.read_bart,
     "longt5": t5.read,

@@ -22,9 +22,9 @@ from export.readers.common.shapes import (
     repeated,
 )
 from export.readers.common.weights import Made, Names, Table, read_weights
+from export.readers.hugging_face.encoder_families import SIZES
 from export.readers.hugging_face.encoders import (
     OF_OTHER_HEADS,
-    SIZES,
     check_head,
     conventions_of,
     head_shapes,

@@ -1,9 +1,9 @@
 """Reads the tokenizer files of a Hugging Face folder, whichever of them there are.
 
 `tokenizer.json` is taken as it is. Without it: the sentencepiece models of Marian, M2M-100, NLLB,
-mBART, XLM-R, T5, Pegasus, Llama and Gemma with the ids that `transformers` gives their pieces,
-GPT-2's `vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added come on
-top.
+mBART, XLM-R, T5, DeBERTa, Pegasus, Llama and Gemma with the ids that `transformers` gives their
+pieces, GPT-2's `vocab.json` with `merges.txt`, or BERT's `vocab.txt`. Tokens that a user has added
+come on top.
 """
 
 import json
@@ -188,6 +188,7 @@ def _read(files: _Files) -> Tokenizers:
         (("sentencepiece.bpe.model", "vocab.json"), _m2m_100),
         (("sentencepiece.bpe.model",), _fairseq),
         (("spiece.model",), _pegasus if files.model_type == "pegasus" else _t5),
+        (("spm.model",), _deberta),
         (("tokenizer.model",), _llama),
         (("vocab.json", "merges.txt"), _byte_level),
         (("vocab.txt",), _word_pieces),
@@ -259,6 +260,8 @@ def _fairseq(files: _Files) -> bytes:
 
 
 def _t5(files: _Files) -> bytes:
+    if files.model_type == "albert":  # which lower-cases, parts digits and strips accents
+        raise TokenizerError(["spiece.model of ALBERT needs its tokenizer.json beside it"])
     number = files.config.get("extra_ids", 100)
     if type(number) is not int or not 0 <= number <= 10_000:
         raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
@@ -275,6 +278,11 @@ def _pegasus(files: _Files) -> bytes:
     names = [*piece_ids(model)][2:]  # the first ones are padding and the end
     ids = {name: i for i, name in enumerate(["<pad>", "</s>", *gaps, *names])}
     return from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
+
+
+def _deberta(files: _Files) -> bytes:
+    """DeBERTa v2's and v3's, with BERT's special tokens among the pieces."""
+    return from_sentencepiece(files.bytes("spm.model"), Order(special=_BERT_SPECIAL))
 
 
 def _llama(files: _Files) -> bytes:

@@ -1,14 +1,22 @@
 """Graphs of the Transformer's encoder alone."""
 
+from collections.abc import Callable
+
 from export.graph.writer import Value
 from export.layers.attention import Heads, SourceTokens
 from export.layers.basic import feed_forward, head_layout
 from export.layers.encoder import EncoderGraph, pool
 from export.layers.memory import encoder_attention_weights
-from export.layers.positions import AddedPositions, RelativePositions
-from models.architectures.transformer_encoder.config import TransformerEncoderConfig
-from models.layers.position_tables import relative_buckets
+from export.layers.positions import AddedPositions, DisentangledPositions, RelativePositions
+from models.architectures.transformer_encoder.config import (
+    Disentangled,
+    TransformerEncoderConfig,
+)
+from models.configs.transformer import Relative
+from models.layers.position_tables import disentangled_buckets, relative_buckets
 from serving.bundle.manifest import SOURCE, AttentionKind
+
+Bias = Callable[[Value, str], Value | None]  # of scores, given the tokens' qkv and a layer's name
 
 
 class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
@@ -20,49 +28,78 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             config.num_heads, config.num_heads, head_layout(config.head_size), target
         )
         tokens = SourceTokens(ids, lengths, target)
-        x, bias = self._embed(tokens), self._bias(ids)
-        for layer in range(config.num_layers):
-            x = self._attend(x, f"layers.{layer}.self_attention", tokens, lengths, bias)
-            x = self._feed(x, f"layers.{layer}.feed_forward")
+        x, bias = self._embed(tokens), self._bias(ids, tokens)
+        for number in range(config.num_layers):
+            layer = f"layers.{number % config.num_stored_layers}"
+            x = self._attend(x, layer, tokens, lengths, bias)
+            x = self._feed(x, f"{layer}.feed_forward")
         self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
         return pool(tokens.spread(x), ids, lengths, config.pooling)
 
     def _embed(self, tokens: SourceTokens) -> Value:
         config, layers, take = self.config, self.layers, self.layers.weights.take
-        x = layers.embed(tokens.ids, "embedding", config.vocab_size, config.d_model)
-        positions = take("positions.weight", config.max_source_tokens, config.d_model)
-        types = take("types.weight", config.num_types, config.d_model) if config.num_types else None
-        if config.num_types == 1:  # of all tokens
-            positions, types = positions + types, None
-        x = AddedPositions(layers, "positions.weight", positions).add_source(x, tokens.positions)
+        dim, num_types = config.word_dim, config.num_types
+        x = layers.embed(tokens.ids, "embedding", config.vocab_size, dim)
+        types = take("types.weight", num_types, dim) if num_types else None
+        if config.has_positions:
+            positions = take("positions.weight", config.max_source_tokens, dim)
+            if num_types == 1:  # of all tokens
+                positions, types = positions + types, None
+            added = AddedPositions(layers, "positions.weight", positions)
+            x = added.add_source(x, tokens.positions)
         if types is not None:
             given = self.graph.input("source_types", "int64", (SOURCE,))
             x = x + layers.lookup(tokens.of_each(given), "types.table", types)
-        return self._norm(x, "embedding_norm")
+        x = self._norm(x, "embedding_norm", dim)
+        if config.embedding_dim is None:
+            return x
+        return layers.linear(x, ["projection"], dim, [config.d_model], bias=True)
 
-    def _bias(self, ids: Value) -> Value | None:
-        config, found = self.config, self.config.distances
-        if found is None:
-            return None
-        weight = self.layers.weights.take("distances.weight", found.num_buckets, config.num_heads)
-        buckets = relative_buckets(found.num_buckets, found.max_distance, bidirectional=True)
-        table = weight[buckets].T
-        return RelativePositions(self.layers, "distances.weight", table, 0).source_bias(ids)
+    def _bias(self, ids: Value, tokens: SourceTokens) -> Bias:
+        """Return what gives the bias of a layer's scores."""
+        config, take = self.config, self.layers.weights.take
+        match config.distances:
+            case Relative(num_buckets=num_buckets, max_distance=farthest):
+                weight = take("distances.weight", num_buckets, config.num_heads)
+                table = weight[relative_buckets(num_buckets, farthest, bidirectional=True)].T
+                bias = RelativePositions(self.layers, "distances.weight", table, 0).source_bias(ids)
+                return lambda qkv, layer: bias
+            case Disentangled() as found:
+                positions = self._disentangled(found, ids)
+                return lambda qkv, layer: positions.bias(tokens.spread(qkv), layer)
+            case None:
+                return lambda qkv, layer: None
+
+    def _disentangled(self, found: Disentangled, ids: Value) -> DisentangledPositions:
+        buckets = disentangled_buckets(
+            self.config.max_source_tokens, found.num_buckets, found.max_distance
+        )
+        return DisentangledPositions(
+            self.layers,
+            ids,
+            self.heads,
+            2 * found.num_buckets,
+            buckets,
+            has_keys=found.content_to_position,
+            has_queries=found.position_to_content,
+        )
 
     def _attend(
-        self, x: Value, name: str, tokens: SourceTokens, lengths: Value, bias: Value | None
+        self, x: Value, layer: str, tokens: SourceTokens, lengths: Value, bias_of: Bias
     ) -> Value:
         size, heads, layers = self.config.d_model, self.heads, self.layers
-        dim, layout, names = heads.trained_query_dim, heads.layout, ("query", "key", "value")
+        name, names = f"{layer}.self_attention", ("query", "key", "value")
+        dim, layout = heads.trained_query_dim, heads.layout
         parts = [f"{name}.{part}" for part in names]
         qkv = layers.linear(x, parts, size, [dim] * 3, bias=True, into=layout)
+        bias = bias_of(qkv, layer)
         found, weights = tokens.attend(qkv, heads, bias)
         if self.attention_outputs.is_on:
             if weights is None:
                 weights = encoder_attention_weights(tokens.spread(qkv), lengths, heads, bias)
             self.attention_outputs.add(AttentionKind.ENCODER, weights)
         update = layers.linear(found, [f"{name}.output"], dim, [size], bias=True, out_of=layout)
-        return self._norm(x + update, f"{name}_norm")
+        return self._norm(x + update, f"{name}_norm", size)
 
     def _feed(self, x: Value, name: str) -> Value:
         config = self.config
@@ -70,10 +107,10 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         update = feed_forward(
             self.layers, x, name, dims, config.activation, is_gated=False, bias=True
         )
-        return self._norm(x + update, f"{name}_norm")
+        return self._norm(x + update, f"{name}_norm", config.d_model)
 
-    def _norm(self, x: Value, name: str) -> Value:
-        return self.layers.layer_norm(x, name, self.config.d_model, self.config.norm_epsilon)
+    def _norm(self, x: Value, name: str, dim: int) -> Value:
+        return self.layers.layer_norm(x, name, dim, self.config.norm_epsilon)
 
 
 build = TransformerEncoderGraph.build

@@ -2,20 +2,25 @@
 
 RoBERTa (Liu et al. 2019), XLM-R (Conneau et al. 2020) and DistilBERT (Sanh et al. 2019) differ in
 what they call a token's segment and position; MPNet (Song et al. 2020) adds a bias by distance to
-the scores of all layers.
+the scores of all layers, DeBERTa (He et al. 2021) one that depends on queries and keys. Words of
+ELECTRA (Clark et al. 2020) and ALBERT (Lan et al. 2020) have smaller vectors than the layers.
 """
 
 import torch
 from torch import Tensor, nn
 
-from models.architectures.transformer_encoder.config import TransformerEncoderConfig
+from models.architectures.transformer_encoder.config import (
+    Disentangled,
+    TransformerEncoderConfig,
+)
 from models.batch import length_mask
 from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
 from models.layers.encoder import HeadLayers, pool
-from models.layers.positions import LearnedPositions, RelativePositions
+from models.layers.position_tables import disentangled_buckets
+from models.layers.positions import DisentangledPositions, LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
 
 
@@ -29,12 +34,16 @@ class EncoderLayer(nn.Module):
         self.self_attention_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
         self.feed_forward = FeedForward(size, config.ffn_dim, config.activation)
         self.feed_forward_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
+        self.positions = _disentangled(config)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Read x [batch, source, d_model] where `mask` allows it."""
         attention = self.self_attention
-        found = attention.attend(attention.queries(x), attention.keys_values(x), mask)
+        query, keys_values = attention.queries(x), attention.keys_values(x)
+        if self.positions is not None:
+            mask = self.positions.mask_scores(mask, query, keys_values[0])
+        found = attention.attend(query, keys_values, mask)
         x = self.self_attention_norm(x + self.dropout(found))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
@@ -46,13 +55,16 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, config: TransformerEncoderConfig) -> None:
         super().__init__()
-        self.config, size = config, config.d_model
+        self.config, size = config, config.word_dim
         self.embedding = nn.Embedding(config.vocab_size, size)
-        self.positions = LearnedPositions(config.max_source_tokens, size)
+        self.positions = None
+        if config.has_positions:
+            self.positions = LearnedPositions(config.max_source_tokens, size)
         self.types = nn.Embedding(config.num_types, size) if config.num_types else None
         self.embedding_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
-        self.distances = _distances(config.num_heads, config.distances)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+        self.projection = nn.Linear(size, config.d_model) if config.embedding_dim else None
+        self.distances = _distances(config)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
         self.dropout = Dropout(config.dropout)
         self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
         self.apply(initialise)
@@ -66,23 +78,41 @@ class TransformerEncoder(Encoder):
         if self.distances is not None:
             mask = self.distances.mask_scores(is_real, 0, length)
         x = self.dropout(self._embed(source_ids, source_types))
-        for layer in self.layers:
-            x = layer(x, mask)
+        for number in range(self.config.num_layers):
+            x = self.layers[number % len(self.layers)](x, mask)
         return self.head(pool(x, source_lengths, self.config.pooling))
 
     def project(self, hidden: Tensor) -> Tensor:
         return self.head.project(hidden)
 
     def _embed(self, ids: Tensor, types: Tensor | None) -> Tensor:
-        x = self.positions(self.embedding(ids))
+        x = self.embedding(ids)
+        if self.positions is not None:
+            x = self.positions(x)
         if self.types is not None:
             is_told = types is not None and self.config.num_types > 1
             x = x + self.types(types if is_told else torch.zeros_like(ids))
-        return self.embedding_norm(x)
+        x = self.embedding_norm(x)
+        return x if self.projection is None else self.projection(x)
 
 
-def _distances(num_heads: int, config: Relative | None) -> RelativePositions | None:
-    if config is None:
+def _distances(config: TransformerEncoderConfig) -> RelativePositions | None:
+    found = config.distances
+    if not isinstance(found, Relative):
         return None
-    sizes = num_heads, config.num_buckets, config.max_distance
+    sizes = config.num_heads, found.num_buckets, found.max_distance
     return RelativePositions(*sizes, bidirectional=True)
+
+
+def _disentangled(config: TransformerEncoderConfig) -> DisentangledPositions | None:
+    found = config.distances
+    if not isinstance(found, Disentangled):
+        return None
+    return DisentangledPositions(
+        config.num_heads,
+        config.head_size,
+        2 * found.num_buckets,
+        disentangled_buckets(config.max_source_tokens, found.num_buckets, found.max_distance),
+        has_keys=found.content_to_position,
+        has_queries=found.position_to_content,
+    )

@@ -15,7 +15,15 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.widening import widened
 from tests.export.layers.test_attention_outputs import softmaxes
-from tests.export.texts import LIKE_MPNET, RERANKER, Text, encoded, random_texts
+from tests.export.texts import (
+    LIKE_ALBERT,
+    LIKE_DEBERTA,
+    LIKE_MPNET,
+    RERANKER,
+    Text,
+    encoded,
+    random_texts,
+)
 from tests.tiny import tiny_bundle
 
 TEXTS = random_texts((17, 1, 40, 6))
@@ -35,6 +43,10 @@ OPTIONS: list[dict[str, Any]] = [
     LIKE_MPNET,
     RERANKER,
     {"activation": "relu", "head_dim": 12, "norm_epsilon": 1e-5},
+    LIKE_ALBERT,
+    LIKE_DEBERTA,
+    {"head_dim": 12, "distances": {"kind": "disentangled", "position_to_content": False}},
+    {"distances": {"kind": "disentangled", "num_buckets": 5, "content_to_position": False}},
 ]
 
 
@@ -64,7 +76,7 @@ def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_pat
     assert np.abs(of_graph(bundle, TEXTS) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("options", [{}, LIKE_MPNET, {"head_dim": 12}])
+@pytest.mark.parametrize("options", [{}, LIKE_MPNET, {"head_dim": 12}, LIKE_DEBERTA])
 def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, options)
     maps = encoded(bundle, TEXTS)["encoder_attention"]
@@ -93,7 +105,7 @@ def test_segments_and_positions_count(tmp_path: Path) -> None:
     assert np.abs(one - backwards).max() > 0.01
 
 
-@pytest.mark.parametrize("options", [{}, LABELS, LIKE_MPNET])
+@pytest.mark.parametrize("options", [{}, LABELS, LIKE_MPNET, LIKE_DEBERTA])
 def test_16_bits_err_by_rounding(options: dict[str, Any], tmp_path: Path) -> None:
     half, expected = exported(tmp_path, Precision.FP16, options)
     assert np.abs(of_graph(half, TEXTS) - expected).max() < 0.01

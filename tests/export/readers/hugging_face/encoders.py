@@ -17,11 +17,21 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 40,
 }
 FROM_FAIRSEQ = SIZES | {"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+DISENTANGLED = SIZES | {
+    "relative_attention": True,
+    "pos_att_type": "p2c|c2p",
+    "position_biased_input": False,
+}
 FAMILIES: dict[str, dict[str, Any]] = {
+    "albert": SIZES | {"embedding_size": 20, "bos_token_id": 2, "eos_token_id": 3},
     "bert": SIZES,
     "camembert": FROM_FAIRSEQ,
+    "deberta": DISENTANGLED | {"type_vocab_size": 2},
+    "deberta-v2": DISENTANGLED
+    | {"position_buckets": 6, "share_att_key": True, "norm_rel_ebd": "layer_norm"},
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 50}
     | {"max_position_embeddings": 40, "sinusoidal_pos_embds": True},
+    "electra": SIZES | {"embedding_size": 20, "hidden_act": "relu"},
     "mpnet": SIZES | {"pad_token_id": 1},
     "roberta": FROM_FAIRSEQ | {"type_vocab_size": 2, "hidden_act": "gelu_new"},
     "xlm-roberta": FROM_FAIRSEQ,
@@ -33,9 +43,12 @@ SPECIAL = {
 }
 
 
+LIKE_ROBERTA = ("camembert", "mpnet", "roberta", "xlm-roberta")
+
+
 def kind_of(family: str) -> str:
     """Tell whose special tokens it has."""
-    return "bert" if family in ("bert", "distilbert") else "roberta"
+    return "roberta" if family in LIKE_ROBERTA else "bert"
 
 
 def tokenizer_of(family: str) -> Tokenizer:

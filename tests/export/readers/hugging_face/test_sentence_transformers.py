@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -149,3 +150,14 @@ def test_other_modules_are_refused(listed: Any, tmp_path: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(listed))
     with pytest.raises(CheckpointError, match=r"modules\.json"):
         read_model(folder)
+
+
+def test_other_vectors_of_tokens_are_noted(tmp_path: Path) -> None:
+    """As BGE-M3 has heads for them beside its dense vectors."""
+    _, folder = saved(tmp_path, Pooling(32, "cls"), Normalize())
+    assert not any("is not read" in note for note in read_model(folder).notes)
+    for name in ("colbert_linear.pt", "sparse_linear.pt"):
+        torch.save(nn.Linear(32, 1).state_dict(), folder / name)
+    found = read_model(folder)
+    notes = [note for note in found.notes if "is not read" in note]
+    assert [note.split()[0] for note in notes] == ["colbert_linear.pt", "sparse_linear.pt"]

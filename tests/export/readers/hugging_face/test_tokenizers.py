@@ -145,6 +145,21 @@ def test_pegasus_numbers_pieces_after_what_stands_for_gaps(tmp_path: Path) -> No
     assert ours.decode([0, *ours.encode("un chien"), 1]) == "un chien"
 
 
+def test_deberta_has_berts_special_tokens_among_its_pieces(tmp_path: Path) -> None:
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    roles = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
+    model = trained(**ids, **roles, unk_piece="[UNK]")
+    size = processor(model).vocab_size()
+    write(tmp_path, spm__model=model, added_tokens__json={"[MASK]": size})
+
+    ours, _ = read(tmp_path)
+
+    texts = [*TEXTS, "[CLS] a [SEP]"]
+    assert ours.encode_batch(texts) == processor(model).encode(texts)
+    assert ours.encode("[CLS][SEP][PAD]", parse_special=True) == [1, 2, 0]
+    assert ours.vocab_size == size + 1
+
+
 @pytest.mark.parametrize("options", [LLAMA, GEMMA], ids=["Llama", "Gemma"])
 def test_llama_and_gemma_with_tokens_of_their_own(tmp_path: Path, options: dict[str, Any]) -> None:
     model = trained(**options)
@@ -274,6 +289,7 @@ def test_a_ready_tokenizer_gets_the_tokens_that_were_added(tmp_path: Path) -> No
         ({"source__spm": trained(), "vocab__json": {}}, "ids of tokens|no token"),
         ({"source__spm": trained(), "vocab__json": {"a": "b"}}, "the id of 'a' is not a number"),
         ({"spiece__model": trained(), "tokenizer_config__json": {"extra_ids": -1}}, "extra_ids -1"),
+        ({"spiece__model": trained(), "config__json": {"model_type": "albert"}}, "of ALBERT needs"),
         ({"sentencepiece__bpe__model": trained()}, "tokenizer_class 'None'"),
         ({"vocab__json": {"a": 0}, "merges__txt": "a b"}, "the merge 'a b'"),
         ({"vocab__json": {"\ud800": 0}, "merges__txt": ""}, "is no text"),
