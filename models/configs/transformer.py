@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from models.configs.base import Activation as Activation
 from models.configs.base import (
     ArchitectureConfig,
     Conflict,
@@ -96,9 +97,6 @@ Added = Annotated[Sinusoidal | Learned | NoPositions, Field(discriminator="kind"
 Positions = Annotated[
     Sinusoidal | Learned | Relative | Linear | NoPositions, Field(discriminator="kind")
 ]
-
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "swish"]
 
 
 class TransformerImports(Section):

@@ -20,6 +20,9 @@ LIKE_MPNET: dict[str, Any] = {
     "head": {"kind": "embedding", "dense": [{"dim": 17, "activation": "none"}], "normalised": True},
 }
 
+TAGGER: dict[str, Any] = {"num_types": 0, "head": {"kind": "token-labels", "labels": ["O", "B-X"]}}
+MASKED_WORDS: dict[str, Any] = {"num_types": 0, "head": {"kind": "masked-words", "mask_id": 9}}
+
 
 def random_texts(lengths: tuple[int, ...]) -> list[Text]:
     """Draw texts of these lengths, the second half of each as if it were the other of a pair."""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import EncoderConfig, Positive, Size
-from models.configs.transformer import Activation, HasHeads, Relative
+from models.configs.base import Activation, EncoderConfig, Positive, Size
+from models.configs.transformer import HasHeads, Relative
 
 Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 
@@ -15,7 +15,8 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
 
     num_types: number of segments, such as the two texts of a pair. distances: buckets of distances,
     for which every head has a bias of scores (MPNet, Song et al. 2020). pooling: how tokens'
-    vectors become one; of several ways the vectors lie side by side.
+    vectors become one; of several ways the vectors lie side by side. Heads that read each token's
+    vector do not use it.
     """
 
     architecture: Literal["transformer-encoder"] = "transformer-encoder"
@@ -29,4 +30,4 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
 
     @property
     def vector_dim(self) -> int:
-        return self.d_model * len(self.pooling)
+        return self.d_model * (1 if self.head.per_token else len(self.pooling))

@@ -7,14 +7,16 @@ the scores of all layers.
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.batch import length_mask
+from models.configs.base import MaskedWordHead
 from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
-from models.layers.encoder import HeadLayers, pool
+from models.layers.encoder import HeadLayers, MaskedWordLayers, pool
 from models.layers.positions import LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
 
@@ -40,7 +42,7 @@ class EncoderLayer(nn.Module):
 
 
 class TransformerEncoder(Encoder):
-    """Self-attention over a text, then pooling of its tokens."""
+    """Self-attention over a text, then pooling of its tokens, unless the head reads each token."""
 
     config: TransformerEncoderConfig
 
@@ -54,8 +56,10 @@ class TransformerEncoder(Encoder):
         self.distances = _distances(config.num_heads, config.distances)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
         self.dropout = Dropout(config.dropout)
-        self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
+        self.head = _head(config)
         self.apply(initialise)
+        if isinstance(self.head, MaskedWordLayers):
+            nn.init.normal_(self.embedding.weight, std=size**-0.5)  # it scores words, too
 
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
@@ -68,9 +72,12 @@ class TransformerEncoder(Encoder):
         x = self.dropout(self._embed(source_ids, source_types))
         for layer in self.layers:
             x = layer(x, mask)
-        return self.head(pool(x, source_lengths, self.config.pooling))
+        per_token = self.config.head.per_token
+        return self.head(x if per_token else pool(x, source_lengths, self.config.pooling))
 
     def project(self, hidden: Tensor) -> Tensor:
+        if isinstance(self.head, MaskedWordLayers):
+            return linear(hidden, self.embedding.weight, self.head.bias)
         return self.head.project(hidden)
 
     def _embed(self, ids: Tensor, types: Tensor | None) -> Tensor:
@@ -79,6 +86,12 @@ class TransformerEncoder(Encoder):
             is_told = types is not None and self.config.num_types > 1
             x = x + self.types(types if is_told else torch.zeros_like(ids))
         return self.embedding_norm(x)
+
+
+def _head(config: TransformerEncoderConfig) -> HeadLayers | MaskedWordLayers:
+    if isinstance(config.head, MaskedWordHead):
+        return MaskedWordLayers(config.vector_dim, config.head, config.vocab_size)
+    return HeadLayers(config.vector_dim, config.head, config.dropout)
 
 
 def _distances(num_heads: int, config: Relative | None) -> RelativePositions | None:
