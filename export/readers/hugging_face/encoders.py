@@ -1,6 +1,7 @@
 """Reads a folder with an encoder: of `transformers`, or of Sentence Transformers around one.
 
-A classifier, and so a reranker, is told by `architectures`; everything else embeds texts.
+The head is told by `architectures`: labels of texts or of tokens, or masked words; everything else
+embeds texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,19 @@ from export.readers.common.weights import (
     WeightReader,
     read_weights,
 )
+from export.readers.hugging_face.encoder_heads import (
+    BERT_WORDS,
+    CLASSIFIER,
+    DISTILBERT_WORDS,
+    ROBERTA_WORDS,
+    TOKEN_LABELS,
+    WordHead,
+    head_of,
+    head_shapes,
+    labels_of,
+    masked_words,
+    scores_of,
+)
 from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
@@ -31,8 +45,9 @@ from export.readers.hugging_face.sentence_transformers import (
 )
 from models.architectures.transformer_encoder.config import TransformerEncoderConfig
 from models.checkpoint import Checkpoint
-from models.configs.base import LabelHead
+from models.configs.base import MaskedWordHead
 from models.conventions import Conventions
+from models.data.tokenizer import reading_mask
 from models.safetensors import Array
 
 SIZES = {  # of BERT and most after it: theirs by ours
@@ -91,7 +106,7 @@ ROBERTA_HEAD: Names = {
 @dataclass(frozen=True)
 class EncoderFamily:
     """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
-    tensors. squashing: the activation of its dense layer.
+    tensors. squashing: the activation of its dense layer. words: what scores masked words.
 
     defaults: what files of these families need not say. activation: the name of that option.
     fixed: options that the family's code does not read, with what it computes instead.
@@ -103,6 +118,7 @@ class EncoderFamily:
     names: Names
     head: Names
     squashing: str = "tanh"
+    words: WordHead | None = None
     sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
     activation: str = "hidden_act"
     defaults: Mapping[str, Any] = field(default_factory=lambda: {"pad_token_id": 0})
@@ -112,14 +128,18 @@ class EncoderFamily:
     has_distances: bool = False
     num_separators: int = 1
 
-    def table(self, tensors: Tensors) -> Names:
-        """Return the file's names by ours. Older files have other names for norms."""
+    def table(self, tensors: Tensors, head: str) -> Names:
+        """Return the file's names by ours, for a head of this kind. Older files have other names
+        for norms.
+        """
         first = f"{self.prefix}embeddings.LayerNorm.gamma"
         is_old = first in tensors or first.removeprefix(self.prefix) in tensors
         words = ("gamma", "beta") if is_old else ("weight", "bias")
         named = {ours: f"{self.prefix}{theirs}" for ours, theirs in self.names.items()}
         norms = {ours: Held(name, words) for ours, name in named.items() if ours.endswith("_norm")}
-        return {**named, **norms, **self.head}
+        words_head = self.words.names(words) if self.words and head == "masked-words" else {}
+        heads = {"labels": self.head, "token-labels": TOKEN_LABELS, "masked-words": words_head}
+        return {**named, **norms, **heads.get(head, {})}
 
 
 _AFTER_ROBERTA: dict[str, Any] = {
@@ -127,12 +147,14 @@ _AFTER_ROBERTA: dict[str, Any] = {
     "num_separators": 2,
     "defaults": {"pad_token_id": 1},
     "head": ROBERTA_HEAD,
+    "words": ROBERTA_WORDS,
 }
 FAMILIES: Mapping[str, EncoderFamily] = {
     "bert": EncoderFamily(
         "bert.",
         BERT,
         head={"head.dense.0.linear": "bert.pooler.dense", "head.labels": "classifier"},
+        words=BERT_WORDS,
         has_types=True,
     ),
     "camembert": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
@@ -141,6 +163,7 @@ FAMILIES: Mapping[str, EncoderFamily] = {
         DISTILBERT,
         head={"head.dense.0.linear": "pre_classifier", "head.labels": "classifier"},
         squashing="relu",
+        words=DISTILBERT_WORDS,
         sizes={"d_model": "dim", "num_layers": "n_layers", "num_heads": "n_heads"}
         | {"ffn_dim": "hidden_dim"},
         activation="activation",
@@ -154,8 +177,7 @@ FAMILIES: Mapping[str, EncoderFamily] = {
 }
 
 
-CLASSIFIER = "ForSequenceClassification"
-OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
+OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering")
 NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positions, counted
     r"(\w+\.)?pooler\..*",
     r"(cls|lm_head)\..*",
@@ -174,7 +196,6 @@ OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables wer
     "pooler_type",
 )
 NUM_BUCKETS = 32
-SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
@@ -191,10 +212,14 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
         source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family.num_separators)
-    if not _is_classifier(folder):
+    head = head_of(folder, family.words)
+    if head == "embedding":
         modules = read_modules(folder.path, folder.problems)
         _check_head(folder, modules.pooling)
     config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
+    if isinstance(config.head, MaskedWordHead) and folder.tokenizers is not None:
+        source = reading_mask(folder.tokenizers.source, config.head.mask_id)
+        folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     return folder.checkpoint(
         config, _weights(family, folder, config, modules), _conventions(template, text_options)
     )
@@ -210,15 +235,11 @@ def _conventions(template: Template, text_options: TextOptions) -> Conventions:
     )
 
 
-def _is_classifier(folder: Folder) -> bool:
-    return any(kind.endswith(CLASSIFIER) for kind in folder.config.words("architectures"))
-
-
 def _check_head(folder: Folder, pooling: Sequence[str]) -> None:
     """Refuse a head of another kind, and note one that is left out."""
     for kind in folder.config.words("architectures"):
         if kind.endswith(OTHER_HEADS):
-            folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")
+            folder.config.refuse("architectures", "is none of the heads that are supported")
         elif not kind.endswith((CLASSIFIER, BASE_MODEL)) or kind.endswith("LMHeadModel"):
             folder.notes.append(
                 f"{folder.config.file}: {kind} is read without its head, as a model that embeds"
@@ -241,7 +262,8 @@ def _configure(
         options.problems.append(f"{options.file}: is larger than any model")
     pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
     num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
-    return {
+    head = head_of(folder, family.words)
+    found = {
         **sizes,
         "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
@@ -250,12 +272,12 @@ def _configure(
         "distances": _distances(folder) if family.has_distances else None,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
-        "pooling": ["cls"] if _is_classifier(folder) else modules.pooling,
-        "head": _head(family, folder, modules, text_options, sizes["d_model"]),
+        "pooling": ["cls"] if head == "labels" else modules.pooling,
         "pad_id": pad,
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
     }
+    return {**found, "head": _head(family, folder, modules, text_options, head, found)}
 
 
 def _distances(folder: Folder) -> dict[str, Any]:
@@ -278,51 +300,36 @@ def _first_position(family: EncoderFamily, folder: Folder) -> int:
 
 
 def _head(
-    family: EncoderFamily, folder: Folder, modules: Modules, text_options: TextOptions, dim: int
+    family: EncoderFamily,
+    folder: Folder,
+    modules: Modules,
+    text_options: TextOptions,
+    kind: str,
+    values: dict[str, Any],
 ) -> dict[str, Any]:
-    if not _is_classifier(folder):
+    """Return our head of this kind. values: ours of the model so far."""
+    if kind == "masked-words" and family.words is not None:
+        return masked_words(folder, family.words, _words_name(family), values)
+    if kind == "token-labels":
+        return {"kind": kind, "labels": labels_of(folder)}
+    if kind == "embedding":
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
     return {
         "kind": "labels",
-        "dense": [{"dim": dim, "activation": family.squashing}],
-        "labels": (labels := _labels(folder)),
-        "scores": _scores(folder, text_options, len(labels)),
+        "dense": [{"dim": values["d_model"], "activation": family.squashing}],
+        "labels": (labels := labels_of(folder)),
+        "scores": scores_of(folder, text_options, len(labels)),
     }
 
 
-def _labels(folder: Folder) -> list[str]:
-    """Read their names in the order of their numbers; those of two that have none are not said."""
-    names = folder.config.section("id2label")
-    numbers = sorted(names.values, key=lambda number: (len(number), number))
-    if numbers != [str(number) for number in range(len(numbers))]:
-        folder.config.refuse("id2label", "does not count from 0 on")
-    return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
-
-
-def _scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
-    """Return the activation of logits: that of a cross-encoder's configuration, else the one of
-    `transformers`.
-    """
-    options = folder.config
-    activation = text_options.activation or options.section("sentence_transformers").word(
-        "activation_fn", ""
-    )
-    activation = activation or options.word("sbert_ce_default_activation_function", "")
-    if activation:
-        found = SCORES.get(activation.rpartition(".")[2])
-        if found is None:
-            options.problems.append(f"{options.file}: activation {activation!r} is not supported")
-        return found or "none"
-    problem = options.word("problem_type", "")
-    if problem == "regression":
-        return "none"
-    return "sigmoid" if num_labels == 1 or problem.startswith("multi_label") else "softmax"
+def _words_name(family: EncoderFamily) -> str:
+    return f"{family.prefix}{family.names['embedding']}.weight"
 
 
 def _weights(
     family: EncoderFamily, folder: Folder, config: TransformerEncoderConfig, modules: Modules
 ) -> dict[str, WeightReader]:
-    shapes, names = _shapes(config), dict(family.table(folder.tensors))
+    shapes, names = _shapes(config), dict(family.table(folder.tensors, config.head.kind))
     names["positions.weight"] = _rows(
         names.pop("positions"),
         folder.config.integer("max_position_embeddings", 512),
@@ -364,14 +371,4 @@ def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     layer = linears(maps, bias=True)
     layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
     found |= norms(["embedding_norm"], dim, bias=True)
-    return found | repeated("layers", config.num_layers, layer) | _head_shapes(config)
-
-
-def _head_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
-    found, dim = dict[str, Shape](), config.vector_dim
-    for number, dense in enumerate(config.head.dense):
-        found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
-        dim = dense.dim
-    if isinstance(config.head, LabelHead):
-        found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)
-    return found
+    return found | repeated("layers", config.num_layers, layer) | head_shapes(config)
