@@ -64,7 +64,7 @@ class FollowingBatch(LanguageBatch):
 
 @dataclass(frozen=True)
 class LabelBatch(Batch):
-    """Texts and their labels [batch, 1]."""
+    """Texts and their labels [batch, 1], or those of their masked words [batch, length]."""
 
     lengths: Tensor  # [batch]
 

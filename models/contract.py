@@ -89,8 +89,8 @@ class LanguageModel(GenerativeModel[S]):
 
 
 class Encoder(nn.Module, ABC):
-    """A model that makes one vector of a text and generates nothing: an embedding or scores of
-    labels.
+    """A model that generates nothing: it makes an embedding of a text, or scores labels of it or of
+    its tokens, or scores masked words.
     """
 
     config: EncoderConfig
@@ -100,22 +100,25 @@ class Encoder(nn.Module, ABC):
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
     ) -> Tensor:
         """Read texts [batch, source] of these lengths [batch]. Return the input of `project`,
-        [batch, dim].
+        [batch, dim], or [batch, source, dim] if the head reads each token.
 
         source_types: each token's segment; None: all are in the first.
         """
 
     @abstractmethod
     def project(self, hidden: Tensor) -> Tensor:
-        """Return embeddings [..., dim] or logits [..., labels]."""
+        """Return embeddings [..., dim] or logits, [..., labels] or [..., vocabulary]."""
 
     def hops(self, source_ids: Tensor, source_lengths: Tensor) -> Tensor | None:
         """Return the weights of each hop [batch, hops, source]; None for models without hops."""
         return None
 
     def forward(self, batch: LabelBatch) -> Tensor:
-        """Return vectors [batch, 1, dim] of whole texts, each of which has one label to predict."""
-        return self.encode(batch.input_ids, batch.lengths)[:, None]
+        """Return vectors [batch, 1, dim] of whole texts, each of which has one label to predict, or
+        those of all tokens [batch, source, dim].
+        """
+        hidden = self.encode(batch.input_ids, batch.lengths)
+        return hidden if self.config.head.per_token else hidden[:, None]
 
 
 AnyModel = Translator[Any] | LanguageModel[Any]

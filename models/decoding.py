@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from models.batch import LanguageBatch, TranslationBatch, device_of
+from models.configs.base import MaskedWordHead
 from models.contract import AnyModel, Encoder, GenerativeModel, LanguageModel, S, State, Translator
 from models.conventions import AddedTokens, own_conventions
 from models.data.batching import pad_rows
@@ -318,10 +319,12 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
 def vectors_of(
     model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
 ) -> list[Array]:
-    """Return the embeddings or logits of texts that include their special tokens.
+    """Return the embeddings or logits of texts that include their special tokens; of heads that
+    read each token [tokens, labels], of masked words [masks, vocabulary].
 
     types: the segment of each token.
     """
+    head = model.config.head
     device = device_of(model)
     found = []
     for ids, segments in zip(rows, types, strict=True):
@@ -329,5 +332,7 @@ def vectors_of(
         given = (torch.tensor([each], device=device) for each in (ids, segments))
         source, source_types = given
         hidden = model.encode(source, lengths, source_types)
+        if isinstance(head, MaskedWordHead):
+            hidden = hidden[source == head.mask_id][None]
         found.append(model.project(hidden)[0].float().cpu().numpy())
     return found

@@ -5,7 +5,7 @@ request streams, then exactly one final event (`FinishedEvent`, `FailedEvent` or
 `FinishedEvent` has all tokens, whether the request streams or not.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import repeat
@@ -32,7 +32,7 @@ MAX_TIMEOUT_SECONDS = 86_400.0
 
 AttentionWeights = np.ndarray[Any, np.dtype[np.float32]]
 Ids = np.ndarray[Any, np.dtype[np.int64]]
-Vector = np.ndarray[Any, np.dtype[np.float32]]
+Encoding = Mapping[str, np.ndarray[Any, Any]]  # one text's outputs of the encode graph, by name
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
@@ -262,7 +262,8 @@ class FinishedEvent:
     num_generated_tokens: the other reported tokens, and the stop token if it was generated.
     attention_pieces: for queries of encoder attention or hops, all weights; for the others, the
         weights of the step that chose the stop token, if one did.
-    encoding: of a model that only encodes, f32 [dimension], or one logit for each label.
+    encoding: of a model that only encodes, see `serving.bundle.manifest.Task`: an `embedding`, or
+        `logits` of labels, or of each token's labels, or of each token `top_logp` and `top_ids`.
     queue_seconds: from submission to its row. prefill_seconds: from then to its first step, while
         its source or prompt was read. decode_seconds, num_steps: from then to its end.
     """
@@ -277,7 +278,7 @@ class FinishedEvent:
     prefill_seconds: float = field(default=0.0, compare=False)
     decode_seconds: float = field(default=0.0, compare=False)
     num_steps: int = field(default=0, compare=False)
-    encoding: Vector | None = field(default=None, compare=False)
+    encoding: Encoding | None = field(default=None, compare=False)
 
     @property
     def best(self) -> Hypothesis:

@@ -24,6 +24,7 @@ _OPERATIONS = {
     "/embeddings": "embeddings",
     "/rerank": "rerank",
     "/classify": "classify",
+    "/fill-mask": "fill_mask",
     "/score": "score",
 }
 _TRANSLATES = "translate"

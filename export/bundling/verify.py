@@ -5,7 +5,7 @@ the engine on one side and the plain torch loop on the other.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding import continue_batch, teacher_forced_log_probabilities, translate_all
 from models.loading import load_module
-from serving.bundle.manifest import Manifest, Task, Tokens
+from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
 from serving.request import GenerationRequest
 from serving.text.shortlist import Shortlist
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from models.scores import TestResult
 from export.bundling.parity import VectorError, VectorParity
 from export.bundling.running import TEXTS_AT_ONCE, TextGraph
-from models.configs.base import EncoderConfig
+from models.configs.base import EncoderConfig, MaskedWordHead
 from models.data.corpus import read_text
 from models.decoding import vectors_of
 from models.loading import load_encoder
@@ -39,6 +39,7 @@ FORCED_TEXTS = 64  # of the test text; every position costs a whole vocabulary o
 RANDOM_LENGTH = 24
 PROMPT_LENGTH = 32  # of a language model's test prompts
 NEW_TOKENS = 64  # of their continuations
+MASKED = 7  # one token of so many is masked, the first one among them
 
 
 class Differences:
@@ -262,8 +263,8 @@ class TextVerifier:
 
     def compare(self, test_file: Path | None, num_texts: int) -> VectorParity:
         """Compare on random ids, and on the first lines of ``test_file`` if there is one."""
-        is_embedding = self._bundle.manifest.task is Task.EMBED
-        name = "embeddings" if is_embedding else "logits"
+        names = {Task.EMBED: "embeddings", Task.FILL_MASK: "log-probabilities of masked words"}
+        name = names.get(self._bundle.manifest.task, "logits")
         random_ids = self._compare(*self._random_texts())
         if test_file is None:
             return VectorParity(name, random_ids)
@@ -285,12 +286,31 @@ class TextVerifier:
         return [row.tolist() for row in rows], [each.astype(int).tolist() for each in types]
 
     def _compare(self, rows: Ids, types: Ids) -> VectorError:
-        before = np.stack(vectors_of(self._module, rows, types))
-        parts = [
-            slice(start, start + TEXTS_AT_ONCE) for start in range(0, len(rows), TEXTS_AT_ONCE)
-        ]
-        graph = TextGraph(self._bundle)
-        found = [graph.run(rows[part], types[part]) for part in parts]
-        after = np.concatenate([array for outputs in found for array in outputs.values()])
-        difference = np.abs(before - after)
-        return VectorError(float(difference.max()), float(difference.mean()), len(rows))
+        head, graph = self._config.head, TextGraph(self._bundle)
+        if isinstance(head, MaskedWordHead):
+            rows = [_masked(row, head.mask_id) for row in rows]
+        differences: list[Array] = []
+        for start in range(0, len(rows), TEXTS_AT_ONCE):
+            part = slice(start, start + TEXTS_AT_ONCE)
+            before = vectors_of(self._module, rows[part], types[part])
+            outputs = graph.run(rows[part], types[part])
+            for place, theirs in enumerate(before):
+                ours = {name: array[place] for name, array in outputs.items()}
+                differences.append(_difference(theirs, ours).ravel())
+        found = np.concatenate(differences)
+        return VectorError(float(found.max()), float(found.mean()), len(rows))
+
+
+def _masked(ids: list[int], mask_id: int) -> list[int]:
+    return [mask_id if place % MASKED == 0 else each for place, each in enumerate(ids)]
+
+
+def _difference(theirs: Array, ours: Mapping[str, Array]) -> Array:
+    """Return the differences of one text's numbers; of masked words those of the likeliest."""
+    if TOP_IDS in ours:
+        is_mask = ours[TOP_LOGP].any(axis=1)
+        best = np.take_along_axis(theirs, ours[TOP_IDS][is_mask], axis=1)
+        best -= np.logaddexp.reduce(theirs, axis=1, keepdims=True)
+        return np.abs(best - ours[TOP_LOGP][is_mask])
+    [found] = ours.values()
+    return np.abs(theirs - (found[: len(theirs)] if theirs.ndim == 2 else found))

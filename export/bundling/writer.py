@@ -25,7 +25,12 @@ from export.graph.writer import Array, Store, in_memory
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
-from models.configs.base import EmbeddingHead, EncoderConfig, LanguageModelConfig
+from models.configs.base import (
+    EmbeddingHead,
+    EncoderConfig,
+    LanguageModelConfig,
+    MaskedWordHead,
+)
 from models.configs.transformer import DecoderOnlyConfig
 from models.conventions import Conventions
 from serving.bundle.manifest import (
@@ -92,6 +97,8 @@ def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | Non
     head = config.head
     if isinstance(head, EmbeddingHead):
         return replace(spec, dimension=config.dense_dim, is_normalised=head.normalised)
+    if isinstance(head, MaskedWordHead):
+        return replace(spec, mask_id=head.mask_id)
     return replace(spec, labels=head.labels, activation=Activation(head.scores))
 
 

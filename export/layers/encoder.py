@@ -1,4 +1,5 @@
-"""Graphs of models that only encode: `encode` puts out one vector of each text and keeps no state.
+"""Graphs of models that only encode: `encode` puts out one vector of each text, or of each token,
+and keeps no state.
 
 `encode_attention` is the same graph and puts its attention weights out too. Pooling must not depend
 on how far a row is padded: it multiplies by weights that are zero beyond a row's end.
@@ -8,13 +9,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from export.graph.choice import WINDOW
 from export.graph.model import ExportedModel, Weights
 from export.graph.writer import GraphWriter, Value
 from export.layers.attention import LOWEST, context_of, is_real
-from export.layers.basic import Layers
+from export.layers.basic import ACTIVATIONS, Layers
 from export.layers.memory import AttentionOutputs
-from models.configs.base import EmbeddingHead, EncoderConfig
-from serving.bundle.manifest import EMBEDDING, ENCODE_ATTENTION, LOGITS, SOURCE, Limits, Precision
+from models.configs.base import EmbeddingHead, EncoderConfig, MaskedWordHead
+from serving.bundle.manifest import (
+    EMBEDDING,
+    ENCODE_ATTENTION,
+    LOGITS,
+    SOURCE,
+    TOP_IDS,
+    TOP_LOGP,
+    Limits,
+    Precision,
+)
 
 Config = TypeVar("Config", bound=EncoderConfig)
 
@@ -46,12 +57,16 @@ class EncoderGraph(ABC, Generic[Config]):
     def write(self) -> None:
         source_ids = self.graph.input("source_ids", "int64", (SOURCE,))
         lengths = self.graph.input("source_lengths", "int32", ())
-        finish(self.layers, self.encode(source_ids, lengths), self.config)
+        x = self.encode(source_ids, lengths)
+        if isinstance(self.config.head, MaskedWordHead):
+            put_masked_words(self.layers, x, source_ids, self.config, self.config.head)
+        else:
+            finish(self.layers, x, self.config)
 
     @abstractmethod
     def encode(self, ids: Value, lengths: Value) -> Value:
-        """Return vectors [batch, vector_dim] of texts [batch, source] with lengths int32
-        [batch].
+        """Return vectors [batch, vector_dim] of texts [batch, source] with lengths int32 [batch];
+        [batch, source, vector_dim] if the head reads each token.
         """
 
     def make_attention_outputs(self) -> AttentionOutputs:
@@ -70,7 +85,7 @@ SQUASHING: dict[str, Callable[[Value], Value]] = {
 
 
 def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
-    """Write the graph's output, in fp32, for texts' vectors x [batch, vector_dim]."""
+    """Write the graph's output, in fp32, for vectors x [..., vector_dim] of texts or tokens."""
     dim = config.vector_dim
     for number, dense in enumerate(config.head.dense):
         name = f"head.dense.{number}.linear"
@@ -84,7 +99,41 @@ def finish(layers: Layers, x: Value, config: EncoderConfig) -> None:
     else:
         size = len(config.labels)
         logits = layers.linear(x, ["head.labels"], dim, [size], bias=True)
-        layers.graph.output(LOGITS, logits.cast("float32"), "float32", (size,))
+        axes = (SOURCE, size) if config.head.per_token else (size,)
+        layers.graph.output(LOGITS, logits.cast("float32"), "float32", axes)
+
+
+def put_masked_words(
+    layers: Layers, x: Value, ids: Value, config: EncoderConfig, head: MaskedWordHead
+) -> None:
+    """Write the likeliest tokens in the place of each mask, [batch, source, window], for tokens'
+    vectors x [batch, source, vector_dim]. Other tokens get zeros: only masks are scored.
+    """
+    op, dim, size = layers.op, config.vector_dim, config.vocab_size
+    is_mask = op.Equal(ids.reshape(-1), layers.graph.constant(head.mask_id, "int64"))
+    places = op.NonZero(is_mask).reshape(-1)  # [masks]
+    found = op.Gather(x.reshape(-1, dim), places)
+    found = layers.linear(found, ["head.dense"], dim, [dim], bias=True)
+    found = ACTIVATIONS[head.activation](found)
+    found = layers.layer_norm(found, "head.norm", dim, head.norm_epsilon)
+    weight = layers.weights.take("embedding.weight", size, dim)
+    bias = layers.weights.take("head.bias", size)
+    channels = layers.weights.channels(["embedding.weight"], [size])
+    logits = layers.score(found, "embedding", weight, bias, channels).cast("float32")
+    window = min(WINDOW, size)
+    best = op.TopK(op.LogSoftmax(logits, axis=-1), layers.graph.ints(window), axis=-1, _outputs=2)
+    for name, values in zip((TOP_LOGP, TOP_IDS), best, strict=True):
+        spread = _at_places(values, places, ids, window)
+        layers.graph.output(name, spread, values.dtype, (SOURCE, window))
+
+
+def _at_places(values: Value, places: Value, ids: Value, window: int) -> Value:
+    """Return [batch, source, window]: values [places, window] at the flat places, else zeros."""
+    op, width = values.graph.op, values.graph.ints(window)
+    nothing = values.graph.constant(0, values.dtype)
+    zeros = op.Expand(nothing, op.Concat(ids.reshape(-1).length(0), width, axis=0))
+    filled = op.ScatterND(zeros, places.unsqueeze(1), values)
+    return op.Reshape(filled, op.Concat(op.Shape(ids), width, axis=0))
 
 
 def _normalised(layers: Layers, x: Value, dim: int) -> Value:

@@ -171,14 +171,14 @@ def _score_labels(models: Sequence[Path], question: Test) -> LabelReport:
 
 
 def _score_nothing(models: Sequence[Path], question: Test) -> Report:
-    raise ValueError("a model that embeds texts has no score by itself")
+    raise ValueError("models that embed texts, label tokens or fill masks have no score here")
 
 
 REPORTS: dict[str, Callable[[Sequence[Path], Test], Report]] = {
     "translate": _score_translations,
     "generate": _score_prose,
     "classify": _score_labels,
-    "embed": _score_nothing,
+    **dict.fromkeys(("embed", "classify-tokens", "fill-mask"), _score_nothing),
 }
 
 

@@ -109,6 +109,7 @@ class HasWords(Protocol):
     def tied_embeddings(self) -> bool: ...
 
 
+Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "swish"]
 Squashing = Literal["none", "relu", "gelu", "tanh"]
 
 
@@ -131,9 +132,13 @@ class EmbeddingHead(Section):
     """The model puts out a text's vector, of length 1 if `normalised`."""
 
     task: ClassVar[str] = "embed"
+    per_token: ClassVar[bool] = False
     kind: Literal["embedding"] = "embedding"
     dense: Layers = ()
     normalised: bool = False
+
+
+Labels = Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
 
 
 class LabelHead(Section):
@@ -143,13 +148,44 @@ class LabelHead(Section):
     """
 
     task: ClassVar[str] = "classify"
+    per_token: ClassVar[bool] = False
     kind: Literal["labels"] = "labels"
-    labels: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    labels: Labels
     dense: Layers = ()
     scores: Literal["softmax", "sigmoid", "none"] = "softmax"
 
 
-Head = Annotated[EmbeddingHead | LabelHead, Field(discriminator="kind")]
+class TokenLabelHead(Section):
+    """The model scores labels for each token, such as those of named entities."""
+
+    task: ClassVar[str] = "classify-tokens"
+    per_token: ClassVar[bool] = True
+    kind: Literal["token-labels"] = "token-labels"
+    labels: Labels
+    dense: Layers = ()
+    scores: ClassVar[Literal["softmax"]] = "softmax"
+
+
+class MaskedWordHead(Section):
+    """The model scores the vocabulary at each masked token, with the table of its embeddings: a
+    layer, its activation and a norm come before (BERT, Devlin et al. 2019).
+
+    mask_id: the token that stands for a word to guess.
+    """
+
+    task: ClassVar[str] = "fill-mask"
+    per_token: ClassVar[bool] = True
+    dense: ClassVar[Layers] = ()
+    kind: Literal["masked-words"] = "masked-words"
+    mask_id: TokenId = 3
+    activation: Activation = "gelu"
+    norm_epsilon: Positive = 1e-12
+
+
+TextHead = Annotated[EmbeddingHead | LabelHead, Field(discriminator="kind")]
+Head = Annotated[
+    EmbeddingHead | LabelHead | TokenLabelHead | MaskedWordHead, Field(discriminator="kind")
+]
 
 
 class EncoderConfig(ArchitectureConfig):
@@ -158,10 +194,16 @@ class EncoderConfig(ArchitectureConfig):
     max_source_tokens: Length = 512
     head: Head = EmbeddingHead()
 
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if isinstance(self.head, MaskedWordHead) and self.head.mask_id >= self.vocab_size:
+            message = f"mask_id {self.head.mask_id} must be less than vocab_size {self.vocab_size}"
+            yield Conflict(("head", "vocab_size"), message)
+
     @property
     @abstractmethod
     def vector_dim(self) -> int:
-        """The size of a text's vector that the head reads."""
+        """The size of the vector of a text, or of a token, that the head reads."""
 
     @property
     def task(self) -> str:
@@ -169,10 +211,10 @@ class EncoderConfig(ArchitectureConfig):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that are scored; empty for embeddings."""
-        return self.head.labels if isinstance(self.head, LabelHead) else ()
+        """The labels that are scored; empty for other heads."""
+        return self.head.labels if isinstance(self.head, LabelHead | TokenLabelHead) else ()
 
     @property
     def dense_dim(self) -> int:
-        """The size of a text's vector after the head's dense layers."""
+        """The size of the head's vector after its dense layers."""
         return self.head.dense[-1].dim if self.head.dense else self.vector_dim

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from models.configs.base import Activation as Activation
 from models.configs.base import (
     ArchitectureConfig,
     Conflict,
@@ -106,7 +107,6 @@ Positions = Annotated[
 ]
 
 
-Activation = Literal["relu", "relu2", "gelu", "gelu_tanh", "swish"]
 Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 Poolings = Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)]  # in files a list
 

@@ -21,7 +21,7 @@ from models.batch import (
     LanguageBatch,
     TranslationBatch,
 )
-from models.configs.base import SpecialTokens
+from models.configs.base import EncoderConfig, MaskedWordHead, SpecialTokens
 from models.conventions import AddedTokens, Conventions
 
 LENGTH_NOISE = 0.05  # neighbours in length are mixed, so batches differ from epoch to epoch
@@ -100,6 +100,51 @@ class ProseData:
         labels_tensor = torch.from_numpy(labels.astype(np.int64))
         first = torch.full((len(indices), 1), self.tokens.bos_id)
         return LanguageBatch(torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
+
+
+MASKED_SHARE = 0.15  # of words, to predict; of these 80 % are masked, 10 % replaced, 10 % kept
+MASKED, REPLACED = 0.8, 0.9
+
+
+@dataclass(frozen=True)
+class MaskedProse:
+    """A stream of token ids, cut into texts as long as the model reads. Of each some words are to
+    be predicted, most of them masked (Devlin et al. 2019, 3.1), other ones in each epoch.
+    """
+
+    stream: np.ndarray
+    config: EncoderConfig
+    head: MaskedWordHead
+
+    def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
+        """Return, for each batch, [rows, 3]: the start of each text, `seed` and `epoch`."""
+        length = self.config.max_source_tokens - 2  # <s> and </s> come around
+        size = max(1, tokens_per_batch // self.config.max_source_tokens)
+        batches = ProseData(self.stream, length, self.config).epoch(seed, epoch, size * length)
+        return [np.stack(np.broadcast_arrays(starts, seed, epoch), axis=1) for starts in batches]
+
+    def batch(self, indices: np.ndarray) -> LabelBatch:
+        config, length = self.config, self.config.max_source_tokens - 2
+        words = np.stack([self.stream[start : start + length] for start in indices[:, 0]])
+        rng = np.random.default_rng([*indices[0]])
+        special = [config.pad_id, config.bos_id, config.eos_id, self.head.mask_id]
+        is_chosen = (rng.random(words.shape) < MASKED_SHARE) & ~np.isin(words, special)
+        others = rng.choice(np.setdiff1d(np.arange(config.vocab_size), special), words.shape)
+        fate = rng.random(words.shape)
+        changed = np.where(fate < MASKED, self.head.mask_id, others)
+        given = np.where(is_chosen & (fate < REPLACED), changed, words)
+        labels = np.where(is_chosen, words, IGNORED_LABEL)
+        return LabelBatch(
+            _framed(given, config.bos_id, config.eos_id),
+            _framed(labels, IGNORED_LABEL, IGNORED_LABEL),
+            torch.full((len(words),), config.max_source_tokens),
+        )
+
+
+def _framed(rows: np.ndarray, first: int, last: int) -> Tensor:
+    """Put a number before, and one after, each of rows [rows, length]."""
+    before, after = (np.full((len(rows), 1), end) for end in (first, last))
+    return torch.from_numpy(np.concatenate([before, rows, after], axis=1).astype(np.int64))
 
 
 @dataclass(frozen=True)

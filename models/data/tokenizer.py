@@ -1,5 +1,6 @@
 """Byte-level BPE tokenizers: any valid Unicode survives a round trip, and nothing is unknown."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -30,11 +31,14 @@ SPECIAL_TOKENS = [
     "<s>",
     "</s>",
 ]  # ids 0, 1, 2: models.configs.base.SpecialTokens
+MASK_TOKEN = "<mask>"  # with the id after them, in tokenizers of models that learn masked words
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], vocab_size: int, *, has_mask: bool = False) -> Tokenizer:
     """Train a tokenizer of `vocab_size` tokens (Sennrich et al. 2016, over bytes). Digits stay
     single, and French elisions stay whole: `d'`, `qu'`, `aujourd'hui`.
+
+    has_mask: with a token for masked words, which is read from texts.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -46,11 +50,14 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=SPECIAL_TOKENS,
+        special_tokens=[*SPECIAL_TOKENS, *[MASK_TOKEN] * has_mask],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if has_mask:
+        written = tokenizer.to_str().encode()
+        return read_tokenizer(reading_mask(written, len(SPECIAL_TOKENS)).decode())
     return as_plain_text(tokenizer)
 
 
@@ -62,6 +69,19 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 def read_tokenizer(text: str) -> Tokenizer:
     """Parse the content of a `tokenizer.json`."""
     return as_plain_text(Tokenizer.from_str(text))
+
+
+def reading_mask(tokenizer_json: bytes, mask_id: int) -> bytes:
+    """Return a `tokenizer.json` whose mask token is read from texts, as no special token is."""
+    spec = json.loads(tokenizer_json)
+    added: list[dict[str, object]] = spec["added_tokens"]
+    if all(token["id"] != mask_id for token in added):
+        name = Tokenizer.from_str(tokenizer_json.decode()).id_to_token(mask_id)
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        added.append({"id": mask_id, "content": name, **flags})
+    for token in added:
+        token["special"] = token["id"] != mask_id and bool(token["special"])
+    return json.dumps(spec, ensure_ascii=False).encode()
 
 
 def as_plain_text(tokenizer: Tokenizer) -> Tokenizer:

@@ -1,5 +1,5 @@
 """The end of an encoder: pooling of tokens' vectors (Reimers and Gurevych 2019, 3), dense layers,
-and an embedding or scores of labels.
+and an embedding, scores of labels or of masked words.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize, relu, tanh
 
 from models.batch import length_mask
-from models.configs.base import Dense, EmbeddingHead, LabelHead
-from models.layers.basic import Dropout
+from models.configs.base import Dense, EmbeddingHead, LabelHead, MaskedWordHead, TokenLabelHead
+from models.layers.basic import ACTIVATIONS, Dropout
 
 SQUASHING: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
@@ -35,16 +35,18 @@ class DenseLayer(nn.Module):
 
 
 class HeadLayers(nn.Module):
-    """The layers from a text's vector of `dim` to the model's output."""
+    """The layers from a text's vector, or a token's, of `dim` to the model's output."""
 
-    def __init__(self, dim: int, config: EmbeddingHead | LabelHead, dropout: float) -> None:
+    def __init__(
+        self, dim: int, config: EmbeddingHead | LabelHead | TokenLabelHead, dropout: float
+    ) -> None:
         super().__init__()
         dims = [dim, *(each.dim for each in config.dense)]
         sizes = zip(dims, config.dense, strict=False)
         self.dense = nn.ModuleList(DenseLayer(each, layer) for each, layer in sizes)
         self.dropout = Dropout(dropout)
         self.labels = None
-        if isinstance(config, LabelHead):
+        if isinstance(config, LabelHead | TokenLabelHead):
             self.labels = nn.Linear(dims[-1], len(config.labels))
         self.is_normalised = isinstance(config, EmbeddingHead) and config.normalised
 
@@ -59,6 +61,22 @@ class HeadLayers(nn.Module):
         if self.labels is not None:
             return self.labels(x)
         return normalize(x, dim=-1) if self.is_normalised else x
+
+
+class MaskedWordLayers(nn.Module):
+    """The layers from tokens' vectors of `dim` to scores of the vocabulary. Their last matrix is
+    the table of the model's embeddings.
+    """
+
+    def __init__(self, dim: int, config: MaskedWordHead, vocab_size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = nn.LayerNorm(dim, eps=config.norm_epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(x)))
 
 
 def pool(x: Tensor, lengths: Tensor, ways: Sequence[str]) -> Tensor:

@@ -12,14 +12,22 @@ from models.architectures.registry import AnyConfig
 from models.configs.base import (
     EncoderConfig,
     LanguageModelConfig,
+    MaskedWordHead,
     TranslationModelConfig,
 )
 from models.conventions import own_conventions
 from models.data.augmenting import UNREAL, augmented
-from models.data.batching import CarriedProse, Dataset, LabelData, ParallelData, ProseData
+from models.data.batching import (
+    CarriedProse,
+    Dataset,
+    LabelData,
+    MaskedProse,
+    ParallelData,
+    ProseData,
+)
 from models.data.bpe_dropout import Segmenter, VaryingData
 from models.data.corpus import Pair, hold_out, known_words, read_documents, read_pairs
-from models.data.tokenizer import encode_all, load_tokenizer, train_tokenizer
+from models.data.tokenizer import MASK_TOKEN, encode_all, load_tokenizer, train_tokenizer
 from models.scores import framed, label_numbers
 from models.training.config import RunConfig, TrainingConfig
 
@@ -48,7 +56,7 @@ class Prepared:
 
 def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
     """Read and encode all data. The tokenizer is trained and saved, unless there is one."""
-    if isinstance(config.model, LanguageModelConfig):
+    if isinstance(config.model, LanguageModelConfig) or masked_words_of(config.model):
         return _prepare_prose(config, data, tokenizer_path)
     if isinstance(config.model, EncoderConfig):
         return _prepare_labels(config, data, tokenizer_path)
@@ -157,8 +165,9 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
     origin is not a label of the model.
     """
     assert isinstance(model, EncoderConfig)
-    if not model.labels:
-        raise ValueError('an encoder learns to label texts: model.head needs kind = "labels"')
+    if model.task != "classify":
+        kinds = '"labels" or "masked-words"'
+        raise ValueError(f"an encoder learns one of two tasks: model.head needs kind = {kinds}")
     labels = label_numbers(pairs, model.labels)
     ids = encode_all(tokenizer, [pair.source for pair in pairs])
     rows = framed(ids, own_conventions(model), model.max_source_tokens)
@@ -168,7 +177,11 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
 def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
     train, dev = split_documents(config, data)
     paragraphs = [p for d in train for p in d.split("\n")]
-    tokenizer = _tokenizer(paragraphs, config.model.vocab_size, tokenizer_path)
+    head = masked_words_of(config.model)
+    size, has_mask = config.model.vocab_size, head is not None
+    tokenizer = _tokenizer(paragraphs, size, tokenizer_path, has_mask=has_mask)
+    if head is not None and (found := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
+        raise ValueError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
     return Prepared(
         tokenizer,
         _prose_data(config, tokenizer, train),
@@ -185,20 +198,31 @@ def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list
 
 
 def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> Dataset:
-    assert isinstance(config.model, LanguageModelConfig)
     eos = config.model.eos_id
     ids = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
     stream = np.array(ids, dtype=np.int32)
+    if isinstance(config.model, EncoderConfig):
+        assert isinstance(config.model.head, MaskedWordHead)
+        return MaskedProse(stream, config.model, config.model.head)
+    assert isinstance(config.model, LanguageModelConfig)
     if config.data.carried_window is not None:
         return CarriedProse(stream, config.data.carried_window, config.model)
     return ProseData(stream, config.model.context_length, config.model)
 
 
-def _tokenizer(texts: list[str], vocab_size: int, path: Path) -> Tokenizer:
+def masked_words_of(model: AnyConfig) -> MaskedWordHead | None:
+    """Return the head of a model that learns masked words; None of others."""
+    head = model.head if isinstance(model, EncoderConfig) else None
+    return head if isinstance(head, MaskedWordHead) else None
+
+
+def _tokenizer(
+    texts: list[str], vocab_size: int, path: Path, *, has_mask: bool = False
+) -> Tokenizer:
     if path.exists():
         return load_tokenizer(path)
     sample = random.Random(HOLD_OUT_SEED).sample(texts, min(TOKENIZER_SAMPLE, len(texts)))
-    tokenizer = train_tokenizer(sample, vocab_size)
+    tokenizer = train_tokenizer(sample, vocab_size, has_mask=has_mask)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     tokenizer.save(str(fresh))

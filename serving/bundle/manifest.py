@@ -23,7 +23,8 @@ WANTS_LOGP = "wants_logp"  # input; if false, the step graph does not normalise 
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SOURCE_TYPES = "source_types"  # input of encode: 0 or 1, the text of a pair that a token belongs to
 EMBEDDING = "embedding"  # output of encode for task embed
-LOGITS = "logits"  # output of step, or of encode for task classify
+LOGITS = "logits"  # output of step, or of encode for the tasks classify and classify-tokens
+TOP_LOGP, TOP_IDS = "top_logp", "top_ids"  # outputs of step, or of encode for task fill-mask
 LOGP = "logp"  # output of step on devices, and in older bundles, in place of the logits
 SELECT = "select"  # the graph that chooses next tokens on a device
 MAX_TOP_K = 1024  # the largest top_k of this graph
@@ -41,11 +42,13 @@ class Task(enum.StrEnum):
     GENERATE = "generate"
     EMBED = "embed"  # a vector for each text
     CLASSIFY = "classify"  # logits for each text, or pair of texts
+    CLASSIFY_TOKENS = "classify-tokens"  # logits for each token of a text
+    FILL_MASK = "fill-mask"  # the likeliest tokens in the place of each masked one
 
     @property
     def only_encodes(self) -> bool:
         """Return whether a request ends with its encoding; then there is no graph ``step``."""
-        return self in (Task.EMBED, Task.CLASSIFY)
+        return self not in (Task.TRANSLATE, Task.GENERATE)
 
 
 class Precision(enum.StrEnum):
@@ -181,6 +184,7 @@ class EncoderSpec:
 
     dimension: of an embedding; None for a classifier. is_normalised: embeddings have length 1.
     labels: of a classifier, one for each logit; a reranker has one. activation: of a classifier.
+    mask_id: the token that stands for a word to guess, for task fill-mask.
     separator: ids between the texts of a pair, ``source_prefix + first + separator + second +
         source_suffix``; None if the model takes no pairs. ``source_types``, if the graph reads
         them, are 0 up to the end of the separator and then 1.
@@ -192,6 +196,7 @@ class EncoderSpec:
     is_normalised: bool = False
     labels: tuple[str, ...] = ()
     activation: Activation = Activation.NONE
+    mask_id: int | None = None
     separator: tuple[int, ...] | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
@@ -221,7 +226,7 @@ class Manifest:
     graphs: dict[str, GraphSpec]
     states: tuple[StateSpec, ...]
     vocab_size: int
-    window: int  # number of best tokens per row that the step graph returns; 0 without it
+    window: int  # number of best tokens that the step graph, or a fill-mask one, returns; or 0
     files: dict[str, str]  # SHA-256 of every file except bundle.json, by name
     source_vocab_size: int | None = None  # None: vocab_size, that of the target
     chat_template: str | None = None  # in Jinja, as in Hugging Face's tokenizers
@@ -232,7 +237,7 @@ class Manifest:
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)
-    encoder: EncoderSpec | None = None  # for the tasks embed and classify
+    encoder: EncoderSpec | None = None  # for the tasks that only encode
 
     @property
     def serves(self) -> Task:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
+from serving.bundle.encoder_validation import encoder_problems, missing
 from serving.bundle.manifest import (
     ATTENDED,
     ATTENTION_OUTPUTS,
     BATCH,
     CANDIDATES,
     EDITS,
-    EMBEDDING,
     ENCODE_ATTENTION,
     FORMAT_VERSION,
     LOGITS,
@@ -25,12 +25,12 @@ from serving.bundle.manifest import (
     SOURCE_TYPES,
     STEP_ATTENTION,
     TOKENIZER_FILE,
+    TOP_IDS,
+    TOP_LOGP,
     UNION,
     VERIFY,
     WANTS_LOGP,
-    Activation,
     AttentionKind,
-    EncoderSpec,
     GraphSpec,
     Manifest,
     Shape,
@@ -45,6 +45,8 @@ _GRAPHS_OF = {
     Task.GENERATE: {"step"},
     Task.EMBED: {"encode"},
     Task.CLASSIFY: {"encode"},
+    Task.CLASSIFY_TOKENS: {"encode"},
+    Task.FILL_MASK: {"encode"},
 }
 ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES)
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
@@ -63,7 +65,7 @@ SELECT_COLUMNS = {
 }
 SELECT_EDITS = {"ids": "int64", "bias": "float64", "penalty": "float64", "toll": "float64"}
 SELECT_OUTPUTS = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
-STEP_OUTPUTS = ("top_logp", "top_ids", "log_normaliser")
+STEP_OUTPUTS = (TOP_LOGP, TOP_IDS, "log_normaliser")
 
 
 def manifest_problems(manifest: Manifest) -> Iterator[str]:
@@ -135,10 +137,6 @@ def _graph_problems(manifest: Manifest) -> Iterator[str]:
             yield f"files: {name!r} is not the name of a file in this folder"
 
 
-def _missing(expected: TensorSpec) -> str:
-    return f"{expected.name} is missing or not {expected.dtype} {list(expected.shape)}"
-
-
 def _state_problems(state: StateSpec, graphs: dict[str, GraphSpec]) -> Iterator[str]:
     """Check that a state is an input and output of the graphs, with its type and shape."""
     step, encode = graphs.get("step"), graphs.get("encode")
@@ -208,7 +206,7 @@ def _score_problems(manifest: Manifest, outputs: Mapping[str, TensorSpec]) -> It
 def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
     for expected in SHORTLIST_INPUTS.values():
         if expected not in step.inputs:
-            yield f"graphs.step.inputs: {_missing(expected)}"
+            yield f"graphs.step.inputs: {missing(expected)}"
     if SHORTLIST_FILE not in manifest.files:
         yield f"files: no checksum for {SHORTLIST_FILE}"
 
@@ -268,6 +266,8 @@ def _vocabulary_problems(manifest: Manifest) -> Iterator[str]:
         target_ids.update(language.prompt_prefix)
     if manifest.encoder is not None:
         source_ids.update(manifest.encoder.separator or ())
+        mask_id = manifest.encoder.mask_id
+        source_ids |= set() if mask_id is None else {mask_id}
     target_ids |= {each for each in (tokens.unk, tokens.forced_eos) if each is not None}
     yield from _ids_outside(source_ids - target_ids, manifest.source_vocab_size or vocab_size)
     yield from _ids_outside(target_ids, vocab_size)
@@ -279,78 +279,6 @@ def _ids_outside(token_ids: set[int], vocab_size: int) -> Iterator[str]:
     for token_id in sorted(token_ids):
         if not 0 <= token_id < vocab_size:
             yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"
-
-
-_SOURCE_INPUTS = {
-    "source_ids": TensorSpec("source_ids", "int64", (BATCH, SOURCE)),
-    "source_lengths": TensorSpec("source_lengths", "int32", (BATCH,)),
-    SOURCE_TYPES: TensorSpec(SOURCE_TYPES, "int64", (BATCH, SOURCE)),
-}
-
-
-def encoder_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that `encoder` is present for tasks that only encode, and for no others."""
-    encoder, task = manifest.encoder, manifest.task
-    if not task.only_encodes:
-        if encoder is not None:
-            yield f"encoder: must not be there for task {task}"
-        return
-    if encoder is None:
-        yield f"encoder: missing for task {task}"
-        return
-    yield from _no_decoding_problems(manifest)
-    yield from _embedder_problems(encoder) if task is Task.EMBED else _classifier_problems(encoder)
-    if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
-        yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
-    yield from _encode_problems(manifest, encoder)
-
-
-def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:
-    for name in sorted(manifest.graphs.keys() - {"encode", "encode_attention"}):
-        yield f"graphs.{name}: must not be there for task {manifest.task}"
-    if manifest.states:
-        yield f"states: must be empty for task {manifest.task}"
-    if manifest.limits.max_source_tokens is None:
-        yield f"limits.max_source_tokens: missing for task {manifest.task}"
-    for path, value in (
-        ("limits.max_target_tokens", manifest.limits.max_target_tokens),
-        ("window", manifest.window),
-    ):
-        if value:
-            yield f"{path}: {value} must be 0 for task {manifest.task}"
-
-
-def _embedder_problems(encoder: EncoderSpec) -> Iterator[str]:
-    if encoder.dimension is None or encoder.dimension < 1:
-        yield f"encoder.dimension: {encoder.dimension} is not positive"
-    if encoder.labels or encoder.activation is not Activation.NONE:
-        yield "encoder.labels, encoder.activation: must not be there for task embed"
-
-
-def _classifier_problems(encoder: EncoderSpec) -> Iterator[str]:
-    if encoder.dimension is not None or encoder.is_normalised:
-        yield "encoder.dimension, encoder.is_normalised: must not be there for task classify"
-    if not encoder.labels:
-        yield "encoder.labels: must not be empty for task classify"
-    if len({*encoder.labels}) < len(encoder.labels):
-        yield "encoder.labels: must differ from each other"
-
-
-def _encode_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:
-    """Check the inputs of the encode graph, and that it returns one vector for each row."""
-    graph = manifest.graphs.get("encode")
-    if graph is None:
-        return
-    inputs = {tensor.name: tensor for tensor in graph.inputs}
-    for name, expected in _SOURCE_INPUTS.items():
-        found = inputs.get(name)
-        if found != expected and (found is not None or name != SOURCE_TYPES):
-            yield f"graphs.encode.inputs: {_missing(expected)}"
-    name, width = EMBEDDING, encoder.dimension
-    if manifest.task is Task.CLASSIFY:
-        name, width = LOGITS, len(encoder.labels)
-    if width is not None and TensorSpec(name, "float32", (BATCH, width)) not in graph.outputs:
-        yield f"graphs.encode.outputs: {name} is missing or not float32 [batch, {width}]"
 
 
 TOKENS = "tokens"  # axis: tokens that the step graph reads at once

@@ -1,11 +1,13 @@
-"""`attendant embed`: the vector of each line."""
+"""`attendant embed` and `attendant classify`: the vector, or the labels, of each line."""
 
 import asyncio
 import json
 import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -13,27 +15,16 @@ from serving.commands.options import (
     device_option,
     end_quietly_with_the_reader,
     engine_config,
+    lines_of,
     model_option,
+    progress_bar,
 )
-
-if TYPE_CHECKING:
-    from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import EncodeJob, Matrix
 from serving.errors import RequestError
-
-if TYPE_CHECKING:
-    from serving.bundle.manifest import EncoderSpec
-    from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import EncodeJob, Input, Matrix
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import replace
-
-from serving.commands.options import lines_of, progress_bar
 
 if TYPE_CHECKING:
     from serving.bundle.manifest import EncoderSpec, Task
     from serving.engine.config import EngineConfig
-    from serving.pipelines.jobs import EncodeJob, Input, Matrix
+    from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix
 
 _SUFFIXES = (".npy", ".safetensors")
 
@@ -99,8 +90,9 @@ async def _embed(
     from serving.bundle.manifest import Task
 
     kept: list[Matrix] = []
-    async with aclosing(vectors_of(path, config, Task.EMBED, job, file, str)) as found:
-        async for _, vector in found:
+    async with aclosing(encoded_lines(path, config, (Task.EMBED,), job, file, str)) as found:
+        async for _, encodings in found:
+            vector = encodings.values
             if output is not None:
                 kept.append(vector)
                 continue
@@ -136,7 +128,8 @@ def classify(model: Path, max_tokens: int | None, device: str, file: BinaryIO) -
     """Classify the lines of FILE or standard input: each becomes a line of JSON.
 
     It holds the likeliest label and the score of each. A line may hold two texts with a tab between
-    them, where the model reads pairs: a reranker scores how well the second answers the first.
+    them, where the model reads pairs: a reranker scores how well the second answers the first. Of a
+    model that labels tokens it holds the entities, with the characters of the line they stand at.
 
     \b
     Examples:
@@ -155,10 +148,12 @@ def classify(model: Path, max_tokens: int | None, device: str, file: BinaryIO) -
 async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: BinaryIO) -> None:
     from serving.bundle.manifest import Task
 
-    found = vectors_of(path, config, Task.CLASSIFY, job, file, _text_or_pair)
-    async with aclosing(found) as scores:
-        async for encoder, scored in scores:
-            sys.stdout.write(_written(encoder, scored) + "\n")
+    tasks = (Task.CLASSIFY, Task.CLASSIFY_TOKENS)
+    found = encoded_lines(path, config, tasks, job, file, _text_or_pair)
+    async with aclosing(found) as lines:
+        async for encoder, encodings in lines:
+            written = _labels(encoder, encodings)
+            sys.stdout.write(json.dumps(written, ensure_ascii=False) + "\n")
             sys.stdout.flush()
 
 
@@ -174,25 +169,27 @@ def _text_or_pair(line: str) -> "Input":
             raise RequestError("inputs", line, "must hold one text, or two with a tab between them")
 
 
-def _written(encoder: "EncoderSpec", scores: "Matrix") -> str:
-    label = encoder.labels[int(scores[0].argmax())]
-    by_label = dict(zip(encoder.labels, scores[0].tolist(), strict=True))
-    return json.dumps({"label": label, "scores": by_label}, ensure_ascii=False)
+def _labels(encoder: "EncoderSpec", encodings: "Encodings") -> dict[str, Any]:
+    if encodings.entities:
+        return {"entities": [asdict(each) for each in encodings.entities[0]]}
+    [scores] = encodings.values
+    label = encoder.labels[int(scores.argmax())]
+    return {"label": label, "scores": dict(zip(encoder.labels, scores.tolist(), strict=True))}
 
 
 WINDOWS = 16  # full batches of lines that are read ahead: among them the longest go first
 Parse = Callable[[str], "Input"]  # raises RequestError of the field "inputs"
 
 
-async def vectors_of(
+async def encoded_lines(
     path: Path,
     config: "EngineConfig",
-    task: "Task",
+    tasks: tuple["Task", ...],
     job: "EncodeJob",
     file: BinaryIO,
     parse: Parse,
-) -> AsyncGenerator["tuple[EncoderSpec, Matrix]", None]:
-    """Yield what the bundle is, and the vector of each line, f32 [1, width], in order.
+) -> AsyncGenerator["tuple[EncoderSpec, Encodings]", None]:
+    """Yield what the bundle is, and the encodings of each line, in order.
 
     job: that of every line, but for the line. parse: makes the input of a line without its end.
     """
@@ -203,11 +200,11 @@ async def vectors_of(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        encoder = await catalog.get_model(card.name, task)
+        encoder = await catalog.get_model(card.name, *tasks)
         assert card.encoder is not None
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
-        async def work(numbered: tuple[int, str]) -> "Matrix":
+        async def work(numbered: tuple[int, str]) -> "Encodings":
             number, line = numbered
             priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
             try:
@@ -217,7 +214,7 @@ async def vectors_of(
                     inputs=(parse(line),),
                     decoding=Decoding(priority=priority),
                 )
-                return (await encoder.run(own)).values
+                return await encoder.run(own)
             except RequestError as error:
                 if error.field != "inputs":
                     raise
@@ -225,8 +222,8 @@ async def vectors_of(
 
         with progress_bar(file) as bar:
             numbered = enumerate(_lines(file), start=1)
-            async for vector in in_order(work, numbered, WINDOWS * config.slots):
-                yield card.encoder, vector
+            async for encodings in in_order(work, numbered, WINDOWS * config.slots):
+                yield card.encoder, encodings
                 bar.update()
 
 

@@ -1,19 +1,20 @@
 """An engine for bundles that only encode: a request ends in the step in which it is taken.
 
-    submit -> queue -> batches of similar lengths -> final event with a vector
+    submit -> queue -> batches of similar lengths -> final event with what the graph says of a text
 
 It shares the queue, budgets, deadlines and final events with the decoding engine, but has no rows
 and no states. Like the decoding engine it works with token ids and is independent of the
 architecture.
 """
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from serving.arrays import Array
-from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
+from serving.bundle.manifest import BATCH, SOURCE, Manifest, Shape
 from serving.bundle.opening import Bundle
 from serving.engine.attention_map import keep_source
 from serving.engine.config import EngineConfig
@@ -25,7 +26,8 @@ from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
-from serving.request import Event, GenerationRequest, Vector
+from serving.engine.states.store import max_span
+from serving.request import Encoding, Event, GenerationRequest
 
 
 class EncodingEngine:
@@ -47,12 +49,12 @@ class EncodingEngine:
         shared = shared or SharedParts.of(bundle.manifest, self.config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
         self._events_out = EventQueue(self._queue, _stay)
-        self._vectors = Vectors(bundle.manifest, graphs, self.scheduler.slots)
+        self._graph = EncodeGraph(bundle.manifest, graphs, self.config, self.scheduler.slots)
 
     def warm_up(self) -> None:
         """Encode the batch that needs most memory, so that missing memory is found now."""
         if self.config.device != "cpu":
-            self._vectors.warm_up()
+            self._graph.warm_up()
 
     @property
     def has_work(self) -> bool:
@@ -89,22 +91,22 @@ class EncodingEngine:
         started = time.perf_counter()
         self.step_stats.joined(group, started)
         span = encode_span(group[-1])
-        vectors = self._vectors.of([generation.request for generation in group], span)
+        encodings = self._graph.encode([generation.request for generation in group], span)
         for generation in group:
             if (
                 generation.selections
             ):  # encode it again, alone, so that other requests are not affected
-                keep_source(generation, self._vectors.attention(generation.request, span))
+                keep_source(generation, self._graph.attention(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
-        for generation, vector in zip(group, vectors, strict=True):
-            self._events_out.end(generation, _finished(generation, vector, seconds))
+        for generation, encoding in zip(group, encodings, strict=True):
+            self._events_out.end(generation, _finished(generation, encoding, seconds))
 
 
-def _finished(generation: Generation, vector: Vector, seconds: float) -> Event:
+def _finished(generation: Generation, encoding: Encoding, seconds: float) -> Event:
     event = generation.encoded()
-    event.encoding, event.prefill_seconds = vector, seconds
+    event.encoding, event.prefill_seconds = encoding, seconds
     return event
 
 
@@ -112,26 +114,36 @@ def _stay(generation: Generation) -> None:
     """Do nothing: an encoder has no rows to release."""
 
 
-class Vectors:
+class EncodeGraph:
     """The graph and its output arrays.
 
     max_rows: maximum number of rows in one run.
     """
 
-    def __init__(self, manifest: Manifest, graphs: Graphs, max_rows: int) -> None:
-        encoder, is_embedder = manifest.encoder, manifest.task is Task.EMBED
-        assert encoder is not None and graphs.encode is not None
-        self._name = EMBEDDING if is_embedder else LOGITS
-        width = encoder.dimension if is_embedder else len(encoder.labels)
-        assert width is not None
-        self._written = np.zeros((max_rows, width), np.float32)
+    def __init__(
+        self, manifest: Manifest, graphs: Graphs, config: EngineConfig, max_rows: int
+    ) -> None:
+        assert graphs.encode is not None
+        self._specs = manifest.graphs["encode"].outputs
+        sizes = {BATCH: max_rows}
+        if any(SOURCE in spec.shape for spec in self._specs):  # rows times their padded length
+            sizes = {BATCH: max(config.max_encode_tokens, max_span(manifest)), SOURCE: 1}
+        self._written: dict[str, Array] = {
+            spec.name: np.zeros(math.prod(_sized(spec.shape, sizes)), spec.dtype)
+            for spec in self._specs
+        }
         self._encoder = Encoder(manifest, graphs, self._scratch)
 
-    def of(self, requests: Sequence[GenerationRequest], span: int) -> list[Vector]:
-        """Return the vector of each request; sources are padded to `span`."""
+    def encode(self, requests: Sequence[GenerationRequest], span: int) -> list[Encoding]:
+        """Return the outputs for each request; sources are padded to `span`."""
         sources = [request.source_ids or () for request in requests]
         self._encoder.run(sources, span, [request.pair_start for request in requests])
-        return list(self._written[: len(requests)].copy())
+        found = {name: a.copy() for name, a in self._scratch(len(requests), span).items()}
+        of_tokens = {spec.name for spec in self._specs if SOURCE in spec.shape}
+        return [
+            {name: a[row, : len(ids)] if name in of_tokens else a[row] for name, a in found.items()}
+            for row, ids in enumerate(sources)
+        ]
 
     def attention(self, request: GenerationRequest, span: int) -> Array:
         """Return the attention weights of a request's source; see `Encoder.run_with_attention`."""
@@ -141,4 +153,14 @@ class Vectors:
         self._encoder.warm_up()
 
     def _scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return {self._name: self._written[:num_rows]}
+        shapes = {
+            spec.name: _sized(spec.shape, {BATCH: num_rows, SOURCE: span}) for spec in self._specs
+        }
+        return {
+            name: self._written[name][: math.prod(shape)].reshape(shape)
+            for name, shape in shapes.items()
+        }
+
+
+def _sized(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in shape)

@@ -62,12 +62,16 @@ _TASK_DESCRIPTIONS = {
     Task.GENERATE: "completes prompts",
     Task.EMBED: "makes embeddings",
     Task.CLASSIFY: "classifies texts",
+    Task.CLASSIFY_TOKENS: "labels parts of texts",
+    Task.FILL_MASK: "fills masks",
 }
 _TASK_VERBS = {
     Task.TRANSLATE: "translate",
     Task.GENERATE: "complete prompts",
     Task.EMBED: "make embeddings",
     Task.CLASSIFY: "classify texts",
+    Task.CLASSIFY_TOKENS: "label parts of texts",
+    Task.FILL_MASK: "fill masks",
 }
 
 

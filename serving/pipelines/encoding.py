@@ -1,28 +1,32 @@
 """Encode texts with models that have no decoder: each input is one engine request and gets one
-vector.
+vector, or what its tokens say.
 
 The service, the offline commands and the benchmarks build their requests with `EncodingRequests`,
 so that all of them run the same requests.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from serving.bundle.manifest import Activation, Manifest
+from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
 from serving.errors import EngineError, RequestError
 from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import EnginePort, successful
+from serving.pipelines.encoder_outputs import activated, entities_of, masked_words_of, shortened
 from serving.pipelines.jobs import (
     DetokenizeJob,
     EncodeJob,
     Encodings,
+    Entities,
     Input,
     Job,
+    MaskedWords,
     Matrix,
     Pair,
     StreamedJob,
@@ -32,7 +36,7 @@ from serving.pipelines.jobs import (
     tokenized,
     unsupported,
 )
-from serving.request import FinalEvent, FinishedEvent, GenerationRequest, Vector
+from serving.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat import Chat
 from serving.text.plain_text import spelt, tokenizing
 from serving.text.tokenizer import Tokenizer
@@ -40,6 +44,8 @@ from serving.text.tokenizer import Tokenizer
 _CHARACTERS_A_TOKEN = 4  # about
 # More are cut into tokens, and put together, on another thread, so that other requests go on.
 _MANY_CHARACTERS = 5_000
+MOST_MASKS = 32  # of one text: each has an answer with the whole text for each of its words
+_NO_VALUES: Matrix = np.zeros((0, 0), np.float32)
 Framed = tuple[TokenIds, int | None]  # ids, and where the second text of a pair begins
 
 
@@ -58,6 +64,7 @@ class EncodingPipeline:
     ) -> None:
         assert manifest.encoder is not None
         self.card = ModelCard.from_manifest(manifest)
+        self._task, self._window = manifest.task, manifest.window
         self._encoder = manifest.encoder
         self._tokenizer = tokenizer
         self._requests = EncodingRequests(manifest, tokenizer)
@@ -86,8 +93,9 @@ class EncodingPipeline:
     async def _encode(self, job: EncodeJob) -> Encodings:
         size = sum(map(len, job.inputs))
         self._check(job, size)
-        if size > _MANY_CHARACTERS:
+        if size > _MANY_CHARACTERS or job.top_k is not None:
             requests = await asyncio.to_thread(self._requests.of, job)
+            self._check_masks(job, requests)
             outcomes = await self._engine.run(requests)
             return await asyncio.to_thread(self._encodings, job, requests, outcomes)
         requests = self._requests.of(job)
@@ -104,10 +112,27 @@ class EncodingPipeline:
         if most is not None and num_inputs > most:
             message = f"must be at most {most}, there are {num_inputs}"
             raise RequestError("inputs", f"{num_inputs} inputs", message)
+        if self._task is Task.CLASSIFY_TOKENS and not all(isinstance(i, str) for i in job.inputs):
+            message = "must be texts: this model labels their characters"
+            raise RequestError("inputs", "tokens", message)
         if job.dimensions is not None and self._encoder.dimension is None:
             raise RequestError("dimensions", job.dimensions, "is of embeddings, not of labels")
+        if job.top_k is not None and not 1 <= job.top_k <= self._window:
+            raise RequestError("top_k", job.top_k, f"must be from 1 to {self._window}")
         decoding, work = job.decoding, size // _CHARACTERS_A_TOKEN
         self._engine.check_room(work, decoding.share, decoding.priority)
+
+    def _check_masks(self, job: EncodeJob, requests: Sequence[GenerationRequest]) -> None:
+        """Raise RequestError if masks are asked for and a text has none, or too many."""
+        mask_id = self._encoder.mask_id
+        if job.top_k is None or mask_id is None:
+            return
+        name = self._tokenizer.decode([mask_id]).strip()
+        for number, request in enumerate(requests):
+            count = (request.source_ids or ()).count(mask_id)
+            if not 1 <= count <= MOST_MASKS:
+                message = f"number {number} must hold {name}, at most {MOST_MASKS} times"
+                raise RequestError("inputs", f"{count} of them", message)
 
     def _encodings(
         self,
@@ -115,17 +140,45 @@ class EncodingPipeline:
         requests: Sequence[GenerationRequest],
         outcomes: Sequence[FinalEvent],
     ) -> Encodings:
-        width = self._encoder.dimension or len(self._encoder.labels)
-        values: Matrix = np.zeros((len(outcomes), width), np.float32)
-        for row, end in enumerate(outcomes):
-            values[row] = _vector(successful(end))
-        if self._encoder.dimension is None:
-            values = activated(values, self._encoder.activation)
-        elif job.dimensions is not None:
-            values = shortened(values, job.dimensions, self._encoder.is_normalised)
+        ends = [successful(end) for end in outcomes]
+        encodings = [_encoding(end) for end in ends]
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
-        maps = tuple(map(self._attention_maps, requests, map(successful, outcomes)))
-        return Encodings(values, num_tokens, maps)
+        maps = tuple(map(self._attention_maps, requests, ends))
+        found = Encodings(_NO_VALUES, num_tokens, maps)
+        if self._task is Task.CLASSIFY_TOKENS:
+            entities = map(self._entities, job.inputs, num_tokens, encodings)
+            return replace(found, entities=tuple(entities))
+        if self._task is Task.FILL_MASK:
+            return replace(found, masked_words=tuple(self._masked_words(job, requests, encodings)))
+        return replace(found, values=self._values(job, encodings))
+
+    def _values(self, job: EncodeJob, encodings: Sequence[Encoding]) -> Matrix:
+        name = LOGITS if self._encoder.dimension is None else EMBEDDING
+        width = self._encoder.dimension or len(self._encoder.labels)
+        values: Matrix = np.zeros((len(encodings), width), np.float32)
+        for row, encoding in enumerate(encodings):
+            values[row] = encoding[name]
+        if self._encoder.dimension is None:
+            return activated(values, self._encoder.activation)
+        if job.dimensions is not None:
+            return shortened(values, job.dimensions, self._encoder.is_normalised)
+        return values
+
+    def _entities(self, text: Input, num_tokens: int, encoding: Encoding) -> Entities:
+        assert isinstance(text, str)
+        own = self._requests.own_tokens(num_tokens)
+        _, spans = self._tokenizer.encode_with_spans(text)
+        logits = encoding[LOGITS][own]
+        return entities_of(text, logits, spans[: len(logits)], self._encoder.labels)
+
+    def _masked_words(
+        self, job: EncodeJob, requests: Sequence[GenerationRequest], encodings: Sequence[Encoding]
+    ) -> Iterator[MaskedWords]:
+        mask_id = self._encoder.mask_id
+        assert mask_id is not None
+        for request, encoding in zip(requests, encodings, strict=True):
+            ids, top_k = request.source_ids or (), job.top_k or 0
+            yield masked_words_of(ids, encoding, mask_id, top_k, self._tokenizer)
 
     def _attention_maps(
         self, request: GenerationRequest, end: FinishedEvent
@@ -138,38 +191,11 @@ class EncodingPipeline:
         return attention_maps(request.attention_queries, self._shapes, (), end, texts)
 
 
-def _vector(event: FinishedEvent) -> Vector:
+def _encoding(event: FinishedEvent) -> Encoding:
     assert event.encoding is not None
-    if not np.isfinite(event.encoding).all():
+    if not all(np.isfinite(array).all() for array in event.encoding.values()):
         raise EngineError("the model gave what is no number")
     return event.encoding
-
-
-def activated(logits: Matrix, activation: Activation) -> Matrix:
-    """Return the scores of logits, f32 [texts, labels]."""
-    exact = logits.astype(np.float64)
-    if activation is Activation.SIGMOID:
-        exact = 0.5 * (1.0 + np.tanh(0.5 * exact))  # never overflows
-    elif activation is Activation.SOFTMAX:
-        exact = np.exp(exact - exact.max(axis=1, keepdims=True))
-        exact /= exact.sum(axis=1, keepdims=True)
-    return exact.astype(np.float32)
-
-
-def shortened(embeddings: Matrix, dimensions: int, is_normalised: bool) -> Matrix:
-    """Return the first numbers of embeddings, f32 [texts, dimensions], as models that are trained
-    for it mean them: Matryoshka representation learning, Kusupati et al., 2022.
-
-    is_normalised: they have length 1, and the shorter ones get it again.
-    """
-    if not 1 <= dimensions <= embeddings.shape[1]:
-        message = f"must be from 1 to {embeddings.shape[1]}, what the model has"
-        raise RequestError("dimensions", dimensions, message)
-    exact = embeddings[:, :dimensions].astype(np.float64)
-    if is_normalised:
-        lengths = np.sqrt((exact * exact).sum(axis=1, keepdims=True))
-        exact /= np.maximum(lengths, np.finfo(np.float32).tiny)
-    return exact.astype(np.float32)
 
 
 class EncodingRequests:
@@ -202,6 +228,10 @@ class EncodingRequests:
     def framed(self, ids: TokenIds) -> TokenIds:
         """Return the tokens of a text as the model reads them, special ones around it."""
         return (*self._prefix, *ids, *self._suffix)
+
+    def own_tokens(self, num_tokens: int) -> slice:
+        """Return which of a text's tokens are no special ones around it."""
+        return slice(len(self._prefix), num_tokens - len(self._suffix))
 
     def _framed(self, job: EncodeJob) -> list[Framed]:
         most = min(job.max_tokens or self._most, self._most)

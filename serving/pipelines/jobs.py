@@ -208,6 +208,7 @@ class EncodeJob(Job["Encodings"]):
         model reads. None refuses those that are longer than that.
     prompt_name: which of the model's prompts comes before each text; None for its default.
     dimensions: so many numbers of each embedding, scaled to length 1 if the model's own are.
+    top_k: number of likeliest words in the place of each mask; None if they are not wanted.
     attention_queries: attention weights that are wanted of each input.
     """
 
@@ -217,18 +218,50 @@ class EncodeJob(Job["Encodings"]):
     max_tokens: int | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
+    top_k: int | None = None
     attention_queries: tuple[AttentionQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
+class Entity:
+    """A part of a text, its label and its probability. start, end: in characters of the input (not
+    bytes), from 0, without the one at `end`.
+    """
+
+    text: str
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWord:
+    """A token in the place of a mask, with its probability. sequence: the whole text with it."""
+
+    score: float
+    token: int
+    token_str: str
+    sequence: str
+
+
+Entities = tuple[Entity, ...]  # of one input
+MaskedWords = tuple[tuple[MaskedWord, ...], ...]  # of one input: for each mask, the likeliest first
+
+
+@dataclass(frozen=True, slots=True)
 class Encodings:
-    """The answers. values: f32 [inputs, width], embeddings or scores of labels. num_tokens:
-    read of each input. attention_maps: of each input one for each query of the job.
+    """The answers. values: f32 [inputs, width], embeddings or scores of labels; width 0 of other
+    models. num_tokens: read of each input. attention_maps: of each input one for each query of the
+    job. entities, masked_words: of each input, from models of the tasks classify-tokens and
+    fill-mask.
     """
 
     values: Matrix
     num_tokens: tuple[int, ...]
     attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
+    entities: tuple[Entities, ...] = ()
+    masked_words: tuple[MaskedWords, ...] = ()
 
     @property
     def num_tokens_in_all(self) -> int:

@@ -7,6 +7,7 @@ Special tokens are never read from text, unless that is asked for: a literal "</
 import codecs
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,9 @@ _MOST_HOLES = 1000  # ids without a token
 _BEYOND = "<beyond the vocabulary>"
 # No text in UTF-8 has others.
 _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0, 0xC1)}
+
+
+Span = tuple[int, int]  # of characters: the first one, and the one after the last
 
 
 class Tokenizer:
@@ -87,6 +91,19 @@ class Tokenizer:
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
 
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[Span]]:
+        """Return what `encode` does, and which characters of the text each token stands for."""
+        normalised, origins = self._encoders.normalise_with_origins(text)
+        found = self._located(self._encoders.get(), normalised)
+        if any(token_id in self._reserved for token_id, _ in found):  # as `_plain` has it
+            first, *others = self._inside_names.split(normalised)
+            found, start = self._located(self._encoders.get(), first), len(first)
+            for part in others:
+                found += self._located(self._encoders.get(inside=True), part, start)
+                start += len(part)
+            found = [each for each in found if each[0] not in self._reserved]
+        return [i for i, _ in found], [_origin(span, origins) for _, span in found]
+
     def encode_inside(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the ids of a text as it goes on from other text: with a space before it only if it
         begins with one, if the text before has not ended with it.
@@ -128,6 +145,14 @@ class Tokenizer:
         with reading(text):
             encoding = encoder.encode(text, add_special_tokens=False)
         return self._known(encoding.ids)
+
+    def _located(self, encoder: Any, text: str, start: int = 0) -> list[tuple[int, Span]]:
+        """Return each token with its characters, counted from `start` on."""
+        with reading(text):
+            encoding = encoder.encode(text, add_special_tokens=False)
+        known = (self._known([token_id]) for token_id in encoding.ids)
+        pairs = zip(known, encoding.offsets, strict=True)
+        return [(i, (start + first, start + end)) for ids, (first, end) in pairs for i in ids]
 
     def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
         """Return the ids of a text without special tokens: some models find them as they find any
@@ -171,6 +196,14 @@ class Tokenizer:
 
     def _knows(self, token_id: int) -> bool:
         return token_id < len(self._names) and token_id not in self.textless_ids
+
+
+def _origin(span: Span, origins: Sequence[int]) -> Span:
+    """Return the characters that a span of normalised ones was made of."""
+    first, end = span
+    if first == end:
+        return origins[first], origins[first]
+    return origins[first], origins[bisect_right(origins, origins[end - 1])]
 
 
 def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:

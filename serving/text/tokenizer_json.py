@@ -260,7 +260,6 @@ def _is_start(step: Spec) -> bool:
 class Encoders:
     """Opens a `tokenizer.json`. Raises BundleError.
 
-    normalise: comes before all of its tokenizers.
     outline: the file's content, but for its vocabulary.
     """
 
@@ -269,12 +268,25 @@ class Encoders:
         text = _read(path)
         whole = _open(path, text)
         spec = _complete(path, json.loads(text))
-        self.normalise, rest = _charsmap_apart(path, spec)
+        self._charsmap, rest = _charsmap_apart(path, spec)
         self.outline = {**spec, "model": _without_vocabulary(spec["model"])}
         self._text = json.dumps(rest)  # takes a tenth of the memory of what it holds
         self._made: dict[tuple[bool, bool], Any] = {}
         if rest is spec:
             self._made[False, False] = _as_asked(whole, parse_special=False)
+
+    def normalise(self, text: str) -> str:
+        """Return the text that all tokenizers here take."""
+        return text if self._charsmap is None else self._charsmap.normalize(text)
+
+    def normalise_with_origins(self, text: str) -> tuple[str, Sequence[int]]:
+        """Return also, for each of its characters and for its end, the place in the text that was
+        given.
+        """
+        if self._charsmap is None:
+            return text, range(len(text) + 1)
+        found: tuple[str, list[int]] = self._charsmap.normalize(text, with_offsets=True)
+        return found
 
     def get(self, inside: bool = False, parse_special: bool = False) -> Any:
         """Return a tokenizer, made when it is first needed.
@@ -352,9 +364,9 @@ def _open(path: Path, text: str) -> Any:
 
 def _charsmap_apart(
     path: Path, spec: dict[str, Any]
-) -> tuple[Callable[[str], str], dict[str, Any]]:
-    """Return the rules of sentencepiece that a text is first normalised by, and the tokenizer
-    without.
+) -> tuple[SentencePieceNormalizer | None, dict[str, Any]]:
+    """Return the rules of sentencepiece that a text is first normalised by, if there are any, and
+    the tokenizer without.
 
     The library gives a whole cluster of characters what the first of them becomes: of an a with two
         combining marks one is lost.
@@ -362,7 +374,7 @@ def _charsmap_apart(
     normalizer = spec.get("normalizer") or {}
     steps = normalizer.get("normalizers", [normalizer])
     if not steps or steps[0].get("type") != "Precompiled":
-        return str, spec
+        return None, spec
     file_format: Any = sentencepiece_model_pb2  # its classes are made at run time
     proto = file_format.NormalizerSpec(
         add_dummy_prefix=False, remove_extra_whitespaces=False, escape_whitespaces=False
@@ -371,6 +383,6 @@ def _charsmap_apart(
     without = {**spec, "normalizer": rest if steps[1:] else None}
     try:
         proto.precompiled_charsmap = base64.b64decode(steps[0]["precompiled_charsmap"])
-        return SentencePieceNormalizer(normalizer_spec=proto).normalize, without
+        return SentencePieceNormalizer(normalizer_spec=proto), without
     except (RuntimeError, LookupError, TypeError, ValueError) as error:
         raise BundleError(path, [f"not a tokenizer: {error}"]) from None

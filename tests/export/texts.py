@@ -27,6 +27,9 @@ LIKE_DEBERTA: dict[str, Any] = {
 }
 LIKE_ALBERT: dict[str, Any] = {"embedding_dim": 20, "shared_layer": True, "num_layers": 3}
 
+TAGGER: dict[str, Any] = {"num_types": 0, "head": {"kind": "token-labels", "labels": ["O", "B-X"]}}
+MASKED_WORDS: dict[str, Any] = {"num_types": 0, "head": {"kind": "masked-words", "mask_id": 9}}
+
 
 def random_texts(lengths: tuple[int, ...]) -> list[Text]:
     """Draw texts of these lengths, the second half of each as if it were the other of a pair."""

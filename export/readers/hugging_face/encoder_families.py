@@ -6,6 +6,13 @@ from typing import Any
 
 from export.readers.common.options import Options
 from export.readers.common.weights import Held, Names, Tensors
+from export.readers.hugging_face.encoder_heads import (
+    BERT_WORDS,
+    DISTILBERT_WORDS,
+    ROBERTA_WORDS,
+    TOKEN_LABELS,
+    WordHead,
+)
 
 SIZES = {  # of BERT and most after it: theirs by ours
     "d_model": "hidden_size",
@@ -77,8 +84,8 @@ ROBERTA_HEAD: Names = {
 @dataclass(frozen=True)
 class EncoderFamily:
     """prefix: of tensors' names, which base models are saved without. head: names of a classifier's
-    tensors. squashing: the activation of its dense layer. own: the names of weights that are more
-    than a tensor by another name, in full.
+    tensors. squashing: the activation of its dense layer. words: what scores masked words. own: the
+    names of weights that are more than a tensor by another name, in full.
 
     defaults: what files of these families need not say. activation: the name of that option.
     fixed: options that the family's code does not read, with what it computes instead.
@@ -92,6 +99,7 @@ class EncoderFamily:
     names: Names
     head: Names
     squashing: str = "tanh"
+    words: WordHead | None = None
     own: Names = field(default_factory=dict)
     sizes: Mapping[str, str] = field(default_factory=lambda: SIZES)
     activation: str = "hidden_act"
@@ -105,14 +113,18 @@ class EncoderFamily:
     has_embedding_size: bool = False
     shared_layer: bool = False
 
-    def table(self, tensors: Tensors) -> Names:
-        """Return the file's names by ours. Older files have other names for norms."""
+    def table(self, tensors: Tensors, head: str) -> Names:
+        """Return the file's names by ours, for a head of this kind. Older files have other names
+        for norms.
+        """
         first = f"{self.prefix}embeddings.LayerNorm.gamma"
         is_old = first in tensors or first.removeprefix(self.prefix) in tensors
         words = ("gamma", "beta") if is_old else ("weight", "bias")
         named = {ours: f"{self.prefix}{theirs}" for ours, theirs in self.names.items()}
         norms = {ours: Held(name, words) for ours, name in named.items() if ours.endswith("_norm")}
-        return {**named, **norms, **self.own, **self.head}
+        words_head = self.words.names(words) if self.words and head == "masked-words" else {}
+        heads = {"labels": self.head, "token-labels": TOKEN_LABELS, "masked-words": words_head}
+        return {**named, **norms, **self.own, **heads.get(head, {})}
 
 
 NUM_BUCKETS = 32
@@ -129,6 +141,7 @@ _AFTER_ROBERTA: dict[str, Any] = {
     "num_separators": 2,
     "defaults": {"pad_token_id": 1},
     "head": ROBERTA_HEAD,
+    "words": ROBERTA_WORDS,
 }
 FAMILIES: Mapping[str, EncoderFamily] = {
     "albert": EncoderFamily(
@@ -145,6 +158,7 @@ FAMILIES: Mapping[str, EncoderFamily] = {
         "bert.",
         BERT,
         head={"head.dense.0.linear": "bert.pooler.dense", "head.labels": "classifier"},
+        words=BERT_WORDS,
         has_types=True,
     ),
     "camembert": EncoderFamily("roberta.", BERT, has_types=True, **_AFTER_ROBERTA),
@@ -153,6 +167,7 @@ FAMILIES: Mapping[str, EncoderFamily] = {
         DISTILBERT,
         head={"head.dense.0.linear": "pre_classifier", "head.labels": "classifier"},
         squashing="relu",
+        words=DISTILBERT_WORDS,
         sizes={"d_model": "dim", "num_layers": "n_layers", "num_heads": "n_heads"}
         | {"ffn_dim": "hidden_dim"},
         activation="activation",

@@ -1,6 +1,7 @@
 """Reads a folder with an encoder: of `transformers`, or of Sentence Transformers around one.
 
-A classifier, and so a reranker, is told by `architectures`; everything else embeds texts.
+The head is told by `architectures`: labels of texts or of tokens, or masked words; everything else
+embeds texts.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,14 @@ from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
 from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
 from export.readers.common.weights import Held, Shape, Table, WeightReader, read_weights
 from export.readers.hugging_face.encoder_families import EncoderFamily
+from export.readers.hugging_face.encoder_heads import (
+    CLASSIFIER,
+    head_of,
+    head_shapes,
+    labels_of,
+    masked_words,
+    scores_of,
+)
 from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
@@ -27,12 +36,12 @@ from models.architectures.transformer_encoder.config import (
     TransformerEncoderConfig,
 )
 from models.checkpoint import Checkpoint
-from models.configs.base import EncoderConfig, LabelHead
+from models.configs.base import MaskedWordHead
 from models.configs.transformer import Relative
 from models.conventions import Conventions
+from models.data.tokenizer import reading_mask
 from models.safetensors import Array
 
-CLASSIFIER = "ForSequenceClassification"
 OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
 NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positions, counted
     r"(\w+\.)?pooler\..*",
@@ -54,7 +63,6 @@ OF_OTHER_HEADS = (  # words that are guessed, a vector of a text; how tables wer
     "pooler_type",
 )
 OTHER_VECTORS = ("colbert_linear.pt", "sparse_linear.pt")
-SCORES = {"Sigmoid": "sigmoid", "Identity": "none", "Softmax": "softmax"}
 
 
 def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
@@ -71,11 +79,15 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
         source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family.num_separators)
-    if not is_classifier(folder):
+    head = head_of(folder, family.words)
+    if head == "embedding":
         modules = read_modules(folder.path, folder.problems)
         check_head(folder, modules.pooling)
         _note_other_vectors(folder)
     config: Any = folder.configured(_configure(family, folder, modules, text_options, template))
+    if isinstance(config.head, MaskedWordHead) and folder.tokenizers is not None:
+        source = reading_mask(folder.tokenizers.source, config.head.mask_id)
+        folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     return folder.checkpoint(
         config, _weights(family, folder, config, modules), conventions_of(template, text_options)
     )
@@ -91,15 +103,11 @@ def conventions_of(template: Template, text_options: TextOptions) -> Conventions
     )
 
 
-def is_classifier(folder: Folder) -> bool:
-    return any(kind.endswith(CLASSIFIER) for kind in folder.config.words("architectures"))
-
-
 def check_head(folder: Folder, pooling: Sequence[str]) -> None:
     """Refuse a head of another kind, and note one that is left out."""
     for kind in folder.config.words("architectures"):
         if kind.endswith(OTHER_HEADS):
-            folder.config.refuse("architectures", f"is neither an encoder alone nor {CLASSIFIER}")
+            folder.config.refuse("architectures", "is none of the heads that are supported")
         elif not kind.endswith((CLASSIFIER, BASE_MODEL)) or kind.endswith("LMHeadModel"):
             folder.notes.append(
                 f"{folder.config.file}: {kind} is read without its head, as a model that embeds"
@@ -130,7 +138,8 @@ def _configure(
     pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
     num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
     words = options.integer("embedding_size") if family.has_embedding_size else sizes["d_model"]
-    return {
+    head = head_of(folder, family.words)
+    found = {
         **sizes,
         "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
@@ -142,12 +151,12 @@ def _configure(
         "shared_layer": family.shared_layer,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
-        "pooling": ["cls"] if is_classifier(folder) else modules.pooling,
-        "head": _head(family, folder, modules, text_options, sizes["d_model"]),
+        "pooling": ["cls"] if head == "labels" else modules.pooling,
         "pad_id": pad,
         "bos_id": template.prefix[0] if template.prefix else pad,
         "eos_id": template.suffix[-1] if template.suffix else pad,
     }
+    return {**found, "head": _head(family, folder, modules, text_options, head, found)}
 
 
 def _num_positions(family: EncoderFamily, folder: Folder) -> int:
@@ -164,51 +173,36 @@ def _first_position(family: EncoderFamily, folder: Folder) -> int:
 
 
 def _head(
-    family: EncoderFamily, folder: Folder, modules: Modules, text_options: TextOptions, dim: int
+    family: EncoderFamily,
+    folder: Folder,
+    modules: Modules,
+    text_options: TextOptions,
+    kind: str,
+    values: dict[str, Any],
 ) -> dict[str, Any]:
-    if not is_classifier(folder):
+    """Return our head of this kind. values: ours of the model so far."""
+    if kind == "masked-words" and family.words is not None:
+        return masked_words(folder, family.words, _words_name(family), values)
+    if kind == "token-labels":
+        return {"kind": kind, "labels": labels_of(folder)}
+    if kind == "embedding":
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
     return {
         "kind": "labels",
-        "dense": [{"dim": dim, "activation": family.squashing}],
-        "labels": (labels := read_labels(folder)),
-        "scores": read_scores(folder, text_options, len(labels)),
+        "dense": [{"dim": values["d_model"], "activation": family.squashing}],
+        "labels": (labels := labels_of(folder)),
+        "scores": scores_of(folder, text_options, len(labels)),
     }
 
 
-def read_labels(folder: Folder) -> list[str]:
-    """Read their names in the order of their numbers; those of two that have none are not said."""
-    names = folder.config.section("id2label")
-    numbers = sorted(names.values, key=lambda number: (len(number), number))
-    if numbers != [str(number) for number in range(len(numbers))]:
-        folder.config.refuse("id2label", "does not count from 0 on")
-    return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
-
-
-def read_scores(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
-    """Return the activation of logits: that of a cross-encoder's configuration, else the one of
-    `transformers`.
-    """
-    options = folder.config
-    activation = text_options.activation or options.section("sentence_transformers").word(
-        "activation_fn", ""
-    )
-    activation = activation or options.word("sbert_ce_default_activation_function", "")
-    if activation:
-        found = SCORES.get(activation.rpartition(".")[2])
-        if found is None:
-            options.problems.append(f"{options.file}: activation {activation!r} is not supported")
-        return found or "none"
-    problem = options.word("problem_type", "")
-    if problem == "regression":
-        return "none"
-    return "sigmoid" if num_labels == 1 or problem.startswith("multi_label") else "softmax"
+def _words_name(family: EncoderFamily) -> str:
+    return f"{family.prefix}{family.names['embedding']}.weight"
 
 
 def _weights(
     family: EncoderFamily, folder: Folder, config: TransformerEncoderConfig, modules: Modules
 ) -> dict[str, WeightReader]:
-    shapes, names = _shapes(config), dict(family.table(folder.tensors))
+    shapes, names = _shapes(config), dict(family.table(folder.tensors, config.head.kind))
     names["positions.weight"] = _rows(
         names.pop("positions"),
         folder.config.integer("max_position_embeddings", 512),
@@ -265,15 +259,3 @@ def _position_shapes(config: Disentangled, dim: int) -> dict[str, Shape]:
     terms = {"keys": config.content_to_position, "queries": config.position_to_content}
     shape = 2 * config.num_buckets, dim
     return {f"positions.{name}.weight": shape for name, has_them in terms.items() if has_them}
-
-
-def head_shapes(config: EncoderConfig) -> dict[str, Shape]:
-    found, dim = dict[str, Shape](), config.vector_dim
-    for number, dense in enumerate(config.head.dense):
-        found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
-        if dense.norm_epsilon is not None:
-            found |= norms([f"head.dense.{number}.norm"], dense.dim, bias=True)
-        dim = dense.dim
-    if isinstance(config.head, LabelHead):
-        found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)
-    return found

@@ -23,14 +23,16 @@ from export.readers.common.shapes import (
 )
 from export.readers.common.weights import Made, Names, Table, read_weights
 from export.readers.hugging_face.encoder_families import SIZES
+from export.readers.hugging_face.encoder_heads import (
+    head_shapes,
+    is_classifier,
+    labels_of,
+    scores_of,
+)
 from export.readers.hugging_face.encoders import (
     OF_OTHER_HEADS,
     check_head,
     conventions_of,
-    head_shapes,
-    is_classifier,
-    read_labels,
-    read_scores,
 )
 from export.readers.hugging_face.folder import KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
@@ -115,8 +117,8 @@ def read_rotary_encoder(family: RotaryFamily, folder: Folder) -> Checkpoint:
 
 def _classifier(family: RotaryFamily, parts: TextParts) -> dict[str, Any]:
     pooling, dense = family.classify(parts.folder.config)
-    labels = read_labels(parts.folder)
-    scores = read_scores(parts.folder, parts.text_options, len(labels))
+    labels = labels_of(parts.folder)
+    scores = scores_of(parts.folder, parts.text_options, len(labels))
     head = {"kind": "labels", "dense": [dense], "labels": labels, "scores": scores}
     return {"pooling": (pooling,), "head": head}
 

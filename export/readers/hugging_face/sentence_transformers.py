@@ -214,7 +214,7 @@ def read_template(folder: Folder, num_separators: int) -> Template:
         ids = tuple(encoding.ids)
         return Template(ids[: texts[0]], ids[end:second], ids[texts[-1] + 1 :])
     known = token_ids(source)
-    cls, sep = (_mark(folder, names, known) for names in MARKS)
+    cls, sep = (special_id(folder, names, known) for names in MARKS)
     return Template((cls,), (sep,) * num_separators, (sep,))
 
 
@@ -228,8 +228,11 @@ def read_ends(folder: Folder) -> Template:
     return Template(ids[: texts[0]], (), ids[texts[-1] + 1 :]) if texts else Template()
 
 
-def _mark(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
-    """Return the id of a special token, which may have another name in `tokenizer_config.json`."""
+def special_id(folder: Folder, names: tuple[str, ...], known: dict[str, int]) -> int:
+    """Return the id of a special token, which may have another name in `tokenizer_config.json`.
+
+    names: its role there, then its usual names. known: all tokens.
+    """
     role, *usual = names
     value = folder.tokenizer.get(role)
     wanted = [value.get("content") if isinstance(value, dict) else value, *usual]

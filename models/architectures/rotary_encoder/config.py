@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from models.configs.base import Conflict, EncoderConfig, Positive, Section, Size
+from models.configs.base import (
+    Conflict,
+    EmbeddingHead,
+    EncoderConfig,
+    Positive,
+    Section,
+    Size,
+    TextHead,
+)
 from models.configs.transformer import Activation, Frequencies, HasHeads, Norm, Poolings
 
 LayerNumbers = Annotated[tuple[int, ...], Field(min_length=1, strict=False)]  # in files a list
@@ -69,6 +77,7 @@ class RotaryEncoderConfig(EncoderConfig, HasHeads):
     embedding_norm: bool = True
     activation: Activation = "gelu"
     pooling: Poolings = ("mean",)
+    head: TextHead = EmbeddingHead()
     imported: RotaryEncoderImports = RotaryEncoderImports()
 
     @property

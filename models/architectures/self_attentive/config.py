@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.configs.base import EncoderConfig, Size
+from models.configs.base import EmbeddingHead, EncoderConfig, Size, TextHead
 from models.configs.recurrent import Cell
 
 
@@ -21,6 +21,7 @@ class SelfAttentiveConfig(EncoderConfig):
     attention_dim: Size = 256
     num_hops: Size = 8
     penalty: float = Field(default=1.0, ge=0.0)
+    head: TextHead = EmbeddingHead()
 
     @property
     def vector_dim(self) -> int:

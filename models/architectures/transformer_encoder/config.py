@@ -5,8 +5,16 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.configs.base import Conflict, EncoderConfig, Positive, Section, Size
-from models.configs.transformer import Activation, HasHeads, Poolings, Relative
+from models.configs.base import (
+    Activation,
+    Conflict,
+    EncoderConfig,
+    MaskedWordHead,
+    Positive,
+    Section,
+    Size,
+)
+from models.configs.transformer import HasHeads, Poolings, Relative
 
 
 class Disentangled(Section):
@@ -44,7 +52,8 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     d_model; None: there is no such layer. distances: how scores depend on them: every head has a
     bias of each bucket (MPNet, Song et al. 2020), or each layer has vectors of each (DeBERTa).
     shared_layer: all layers have the weights of the first (ALBERT, Lan et al. 2020). pooling: how
-    tokens' vectors become one; of several ways the vectors lie side by side.
+    tokens' vectors become one; of several ways the vectors lie side by side. Heads that read each
+    token's vector do not use it.
     """
 
     architecture: Literal["transformer-encoder"] = "transformer-encoder"
@@ -64,6 +73,9 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
         if self.num_types == 1 and not self.has_positions:
             message = "num_types 1 needs has_positions, which its vector is added to"
             yield Conflict(("num_types", "has_positions"), message)
+        if self.embedding_dim is not None and isinstance(self.head, MaskedWordHead):
+            message = "a head of masked words scores with the words' vectors: no embedding_dim"
+            yield Conflict(("head", "embedding_dim"), message)
 
     @property
     def word_dim(self) -> int:
@@ -77,4 +89,4 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
 
     @property
     def vector_dim(self) -> int:
-        return self.d_model * len(self.pooling)
+        return self.d_model * (1 if self.head.per_token else len(self.pooling))

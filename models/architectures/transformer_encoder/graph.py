@@ -34,7 +34,8 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             x = self._attend(x, layer, tokens, lengths, bias)
             x = self._feed(x, f"{layer}.feed_forward")
         self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
-        return pool(tokens.spread(x), ids, lengths, config.pooling)
+        x = tokens.spread(x)
+        return x if config.head.per_token else pool(x, ids, lengths, config.pooling)
 
     def _embed(self, tokens: SourceTokens) -> Value:
         config, layers, take = self.config, self.layers, self.layers.weights.take

@@ -8,17 +8,19 @@ ELECTRA (Clark et al. 2020) and ALBERT (Lan et al. 2020) have smaller vectors th
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from models.architectures.transformer_encoder.config import (
     Disentangled,
     TransformerEncoderConfig,
 )
 from models.batch import length_mask
+from models.configs.base import MaskedWordHead
 from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
-from models.layers.encoder import HeadLayers, pool
+from models.layers.encoder import HeadLayers, MaskedWordLayers, pool
 from models.layers.position_tables import disentangled_buckets
 from models.layers.positions import DisentangledPositions, LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
@@ -49,7 +51,7 @@ class EncoderLayer(nn.Module):
 
 
 class TransformerEncoder(Encoder):
-    """Self-attention over a text, then pooling of its tokens."""
+    """Self-attention over a text, then pooling of its tokens, unless the head reads each token."""
 
     config: TransformerEncoderConfig
 
@@ -66,8 +68,10 @@ class TransformerEncoder(Encoder):
         self.distances = _distances(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
         self.dropout = Dropout(config.dropout)
-        self.head = HeadLayers(config.vector_dim, config.head, config.dropout)
+        self.head = _head(config)
         self.apply(initialise)
+        if isinstance(self.head, MaskedWordLayers):
+            nn.init.normal_(self.embedding.weight, std=size**-0.5)  # it scores words, too
 
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
@@ -80,9 +84,12 @@ class TransformerEncoder(Encoder):
         x = self.dropout(self._embed(source_ids, source_types))
         for number in range(self.config.num_layers):
             x = self.layers[number % len(self.layers)](x, mask)
-        return self.head(pool(x, source_lengths, self.config.pooling))
+        per_token = self.config.head.per_token
+        return self.head(x if per_token else pool(x, source_lengths, self.config.pooling))
 
     def project(self, hidden: Tensor) -> Tensor:
+        if isinstance(self.head, MaskedWordLayers):
+            return linear(hidden, self.embedding.weight, self.head.bias)
         return self.head.project(hidden)
 
     def _embed(self, ids: Tensor, types: Tensor | None) -> Tensor:
@@ -94,6 +101,12 @@ class TransformerEncoder(Encoder):
             x = x + self.types(types if is_told else torch.zeros_like(ids))
         x = self.embedding_norm(x)
         return x if self.projection is None else self.projection(x)
+
+
+def _head(config: TransformerEncoderConfig) -> HeadLayers | MaskedWordLayers:
+    if isinstance(config.head, MaskedWordHead):
+        return MaskedWordLayers(config.vector_dim, config.head, config.vocab_size)
+    return HeadLayers(config.vector_dim, config.head, config.dropout)
 
 
 def _distances(config: TransformerEncoderConfig) -> RelativePositions | None:

@@ -1,5 +1,5 @@
-"""Models that only encode: `/v1/embeddings`, and vLLM's `/classify` and `/v1/score`, and
-`/v1/rerank` in the form of Cohere, Jina and vLLM.
+"""Models that only encode: `/v1/embeddings`, vLLM's `/v1/score`, and `/v1/rerank` in the form of
+Cohere, Jina and vLLM.
 """
 
 import asyncio
@@ -23,7 +23,6 @@ from serving.api.openai.fields_without_effect import FieldsWithoutEffect
 from serving.api.openai.protocol import (
     AT_THE_ROOT,
     PROTOCOL,
-    Classes,
     EmbeddingList,
     PairScores,
     Ranking,
@@ -256,41 +255,6 @@ Ids = Annotated[list[int], _ONE_ERROR]
 Given = str | Texts | Ids | Annotated[list[Ids], _ONE_ERROR]
 
 
-class ClassifyBody(EncodingBody):
-    """The body. input: texts, or token ids as they are."""
-
-    input: Given
-
-    @property
-    def inputs(self) -> tuple[str | TokenIds, ...]:
-        return listed(self.input)
-
-    def check(self, max_characters: int) -> None:
-        check_inputs("input", self.inputs, max_characters)
-
-
-async def _classifier(services: Services, body: ClassifyBody) -> Model:
-    return await services.catalog.get_model(body.model, Task.CLASSIFY)
-
-
-async def _answer_classes(call: Call[ClassifyBody, Model]) -> JSONResponse:
-    found, card = await call.model.run(call.job), call.model.card
-    assert card.encoder is not None
-    labels = card.encoder.labels
-    data = [
-        {
-            "index": index,
-            "label": labels[int(scores.argmax())],
-            "probs": scores.tolist(),
-            "num_classes": len(labels),
-        }
-        for index, scores in enumerate(found.values)
-    ]
-    head = {"id": call.job.request_id, "object": "list", "created": int(time.time())}
-    used = {**usage(found.num_tokens_in_all), "completion_tokens": 0}
-    return JSONResponse({**head, "model": card.name, "data": data, "usage": used})
-
-
 def listed(given: Given) -> tuple[str | TokenIds, ...]:
     """Return a tuple of all inputs."""
     is_one = isinstance(given, str) or (bool(given) and isinstance(given[0], int))
@@ -308,25 +272,6 @@ def check_inputs(field: str, inputs: Sequence[str | TokenIds], max_characters: i
     check_size(field, inputs, max_characters)
 
 
-CLASSIFY = Endpoint(
-    protocol=replace(PROTOCOL, field_names=field_names("input")),
-    path="/classify",
-    name="classify",
-    description=(
-        "Return the likeliest label of one text or of several, and all probabilities."
-        " As at `/classify`."
-    ),
-    body=ClassifyBody,
-    reader=READS_JSON,
-    find_model=_classifier,
-    answer=_answer_classes,
-    answer_type=Classes,
-    example={"model": "sentiment", "input": ["A wonderful film.", "I left before the end."]},
-    id_prefix="classify-",
-)
-CLASSIFY_AT_THE_ROOT = replace(
-    CLASSIFY, protocol=replace(AT_THE_ROOT, field_names=field_names("input"))
-)
 MAX_INPUTS = 2048  # of one request, as in OpenAI
 Format = Literal["float", "base64"]
 

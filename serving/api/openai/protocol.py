@@ -339,24 +339,6 @@ class EmbeddingList(TypedDict):
     usage: EncodingUsage
 
 
-class Class(TypedDict):
-    """The likeliest label of a text, and the scores of all labels in the order of `/v1/models`."""
-
-    index: int
-    label: str
-    probs: list[float]
-    num_classes: int
-
-
-class Classes(TypedDict):
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
-    data: list[Class]
-    usage: Usage
-
-
 class RankedText(TypedDict):
     text: str
 

@@ -11,10 +11,9 @@ from serving.api.http.openapi import described_events
 from serving.api.http.services import Services
 from serving.api.openai import chat, completion_body, responses
 from serving.api.openai.chat import ChatBody
+from serving.api.openai.classify import CLASSIFY, CLASSIFY_AT_THE_ROOT, FILL_MASK
 from serving.api.openai.completion_body import CompletionBody
 from serving.api.openai.encoders import (
-    CLASSIFY,
-    CLASSIFY_AT_THE_ROOT,
     EMBEDDINGS,
     RERANK,
     RERANK_AT_THE_ROOT,
@@ -86,7 +85,7 @@ RESPONSES = Endpoint(
     id_prefix="resp_",
     other_answers=described_events("With `stream`: events, the last one with the whole answer."),
 )
-_ENCODERS = (EMBEDDINGS, CLASSIFY, RERANK, SCORE)
+_ENCODERS = (EMBEDDINGS, CLASSIFY, FILL_MASK, RERANK, SCORE)
 _TOKENS = (TOKENIZE, DETOKENIZE)
 _ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
 ENDPOINTS = (COMPLETIONS, CHATS, RESPONSES, *_ENCODERS, *_TOKENS)

@@ -259,7 +259,7 @@ def test_labels_of_a_bundle_and_of_its_checkpoint_are_the_same(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "a model that embeds texts has no score by itself"),
+        ({}, "models that embed texts, label tokens or fill masks have no score here"),
         ({"head": {"kind": "labels", "labels": ["web"]}}, "texts are from book, of which"),
     ],
 )

@@ -19,7 +19,9 @@ from tests.export.texts import (
     LIKE_ALBERT,
     LIKE_DEBERTA,
     LIKE_MPNET,
+    MASKED_WORDS,
     RERANKER,
+    TAGGER,
     Text,
     encoded,
     random_texts,
@@ -134,6 +136,26 @@ def test_the_manifest_says_what_comes_out(tmp_path: Path) -> None:
     spec = labels.manifest.encoder
     assert spec is not None and (spec.labels, spec.activation) == (("a", "b", "c"), "softmax")
     assert spec.dimension is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "most"), [(Precision.FP32, 1e-5), (Precision.FP16, 0.01), (Precision.INT8, 0.1)]
+)
+@pytest.mark.parametrize("options", [TAGGER, MASKED_WORDS])
+def test_heads_of_tokens_compute_what_torch_computes(
+    options: dict[str, Any], precision: Precision, most: float, tmp_path: Path
+) -> None:
+    bundle, _ = exported(tmp_path, precision, options)
+    checkpoint = load_checkpoint(tmp_path / "transformer-encoder")
+    assert 0 < TextVerifier(checkpoint, bundle).compare(None, 0).random_ids.largest < most
+
+
+def test_only_masked_words_are_scored(tmp_path: Path) -> None:
+    bundle, _ = exported(tmp_path, Precision.FP32, MASKED_WORDS)
+    found = encoded(bundle, [([5, 9, 7, 9, 8], [0] * 5), ([5, 6], [0] * 2)])
+    assert found["top_ids"].shape == (2, 5, 20) and bundle.manifest.window == 20
+    is_scored = found["top_logp"].any(axis=2)
+    assert is_scored.tolist() == [[False, True, False, True, False], [False] * 5]
 
 
 def test_the_proof_at_export_compares_random_ids_and_texts(tmp_path: Path) -> None:

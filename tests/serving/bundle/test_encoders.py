@@ -68,7 +68,7 @@ def test_what_was_sealed_opens_as_it_was(tmp_path: Path) -> None:
     ("manifest", "problem"),
     [
         (replace(EMBEDDER, encoder=None), "encoder: missing for task embed"),
-        (replace(EMBEDDER, window=4), "window: 4 must be 0 for task embed"),
+        (replace(EMBEDDER, window=4), "window: must be there for task fill-mask alone"),
         (replace(EMBEDDER, limits=Limits(None, 0)), "limits.max_source_tokens: missing"),
         (replace(EMBEDDER, graphs={}), "graphs.encode: missing"),
         (replace(EMBEDDER, encoder=EncoderSpec(9)), "graphs.encode.outputs: embedding is missing"),

@@ -17,7 +17,7 @@ LINES = ["A dog runs.", "", "Ein längerer Text über Hunde", "Snow", "A dog run
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoders")
-    for kind in ("embedder", "classifier", "reranker"):
+    for kind in ("embedder", "classifier", "reranker", "tagger"):
         encoder_bundle(kind, folder)
     (folder / "lines.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     return folder
@@ -56,6 +56,10 @@ def test_labels_and_pairs(folder: Path) -> None:
     reranker = ("classify", "--model", str(folder / "reranker-fp32"))
     first, second = map(json.loads, output(*reranker, stdin="a\tb\na\tc\n").splitlines())
     assert first["label"] == "relevance" and first["scores"] != second["scores"]
+
+    tagger = ("classify", "--model", str(folder / "tagger-fp32"))
+    [entity, *_] = json.loads(output(*tagger, stdin="A dog\n"))["entities"]
+    assert entity["text"] == "A dog"[entity["start"] : entity["end"]]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from serving.request import (
     GenerationRequest,
 )
 from tests.devices.fake_cuda import FakeDeviceGraph, fake_memory
-from tests.encoders import encoder_bundle
+from tests.encoders import CLS, MASK, encoder_bundle
 from tests.serving.engine.toy import ToyGraph
 from tests.tiny import tiny_bundle
 
@@ -66,7 +66,7 @@ def run(engine: EncodingEngine, requests: Iterable[GenerationRequest]) -> dict[s
 
 def vector_of(event: Event) -> bytes:
     assert isinstance(event, FinishedEvent) and event.encoding is not None
-    return event.encoding.tobytes()
+    return b"".join(array.tobytes() for array in event.encoding.values())
 
 
 def test_company_changes_no_bit_of_a_row(bundle: Bundle) -> None:
@@ -82,6 +82,20 @@ def test_company_changes_no_bit_of_a_row(bundle: Bundle) -> None:
         assert vector_of(together[request.request_id]) == alone
         assert vector_of(backwards[request.request_id]) == alone
     assert len({vector_of(event) for event in together.values()}) == len({*LENGTHS})
+
+
+@pytest.mark.parametrize("kind", ["tagger", "masked"])
+def test_outputs_of_tokens_are_the_same_in_company(kind: str, tmp_path: Path) -> None:
+    engine = EncodingEngine(open_bundle(encoder_bundle(kind, tmp_path)), CONFIG)
+    first = MASK if kind == "masked" else CLS
+    sources = [(first, *source(length - 1)) for length in LENGTHS]
+    requests = [GenerationRequest(f"r{number}", each) for number, each in enumerate(sources)]
+    together = run(engine, requests)
+    for request in requests:
+        event = together[request.request_id]
+        assert vector_of(event) == vector_of(run(engine, [request])[request.request_id])
+        assert isinstance(event, FinishedEvent) and event.encoding is not None
+        assert {len(array) for array in event.encoding.values()} == {len(request.source_ids or ())}
 
 
 def test_attention_queries_change_no_vector(bundle: Bundle) -> None:
@@ -133,8 +147,9 @@ def test_what_is_told_of_a_request(embedder: Bundle) -> None:
     engine = EncodingEngine(embedder, CONFIG)
     event = run(engine, [asked(0, 9)])["r0"]
     assert isinstance(event, FinishedEvent) and event.encoding is not None
-    assert event.encoding.shape == (32,) and event.encoding.dtype == np.float32
-    assert abs(float(np.linalg.norm(event.encoding)) - 1) < 1e-5
+    vector = event.encoding["embedding"]
+    assert vector.shape == (32,) and vector.dtype == np.float32
+    assert abs(float(np.linalg.norm(vector)) - 1) < 1e-5
     assert (event.num_source_tokens, event.num_prompt_tokens) == (9, 0)
     assert event.num_generated_tokens == 0
     assert event.prefill_seconds > 0 and event.queue_seconds >= 0

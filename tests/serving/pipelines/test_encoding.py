@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from models.conventions import Conventions
 from serving.bundle.manifest import Activation, Manifest
 from serving.errors import RequestError
-from serving.pipelines.encoding import EncodingRequests, activated, shortened
+from serving.pipelines.encoder_outputs import activated, shortened
+from serving.pipelines.encoding import EncodingRequests
 from serving.pipelines.jobs import EncodeJob, Input, Pair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle

@@ -50,6 +50,20 @@ def test_texts_are_what_the_library_writes(kind: str, tmp_path: Path) -> None:
         assert tokenizer.decode([0, *ids, 1]) == library.decode([0, *ids, 1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_spans_are_of_the_characters_that_a_token_was_made_of(kind: str, tmp_path: Path) -> None:
+    tokenizer, text = tokenizer_of(kind, tmp_path), " ".join(TEXTS)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    _, spans = tokenizer.encode_with_spans(text)
+    assert spans == library.encode(text, add_special_tokens=False).offsets
+    for text in ("dog</s>black </s>dog", "", "ﬁ½ dog ＡＢ e\u0301té \u3000dog ｶﾞ"):
+        ids, spans = tokenizer.encode_with_spans(text)
+        assert ids == tokenizer.encode(text) and len(ids) == len(spans)
+        for start in (i for i, _ in enumerate(text) if text.startswith("dog", i)):
+            touched = [(a, b) for a, b in spans if a < start + 3 and b > start]
+            assert touched and max(b for _, b in touched) >= start + 3
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "word pieces"])
 def test_ids_that_no_text_has_are_written_as_the_library_does(kind: str, tmp_path: Path) -> None:
     """But for bytes that are no UTF-8, which it counts in its own way, and a text that begins with

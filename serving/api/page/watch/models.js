@@ -32,6 +32,8 @@ function shown(model) {
 function purpose({ task, source_languages: from, target_languages: into }) {
   if (task === "translate") return `Translates ${named(from)} into ${named(into)}`;
   if (task === "embed") return "Makes vectors of texts, to compare them: /v1/embeddings, /v1/rerank";
+  if (task === "classify-tokens") return "Labels parts of texts, such as names: /v1/classify";
+  if (task === "fill-mask") return "Guesses masked words: /v1/fill-mask";
   if (task === "classify") return "Labels texts, or pairs of them: /classify, /v1/rerank";
   return into.length ? `Writes ${named(into)}` : "Writes";
 }

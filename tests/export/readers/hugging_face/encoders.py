@@ -7,7 +7,14 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
 
 SIZES: dict[str, Any] = {
     "hidden_size": 32,
@@ -35,6 +42,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mpnet": SIZES | {"pad_token_id": 1},
     "roberta": FROM_FAIRSEQ | {"type_vocab_size": 2, "hidden_act": "gelu_new"},
     "xlm-roberta": FROM_FAIRSEQ,
+}
+KINDS: dict[str, Any] = {  # by the end of their names
+    "Model": AutoModel,
+    "ForMaskedLM": AutoModelForMaskedLM,
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForTokenClassification": AutoModelForTokenClassification,
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SPECIAL = {
@@ -75,17 +88,18 @@ def tokenizer_of(family: str) -> Tokenizer:
 
 
 def random_model(
-    family: str, num_labels: int = 0, seed: int = 0, **changes: Any
+    family: str, num_labels: int = 0, seed: int = 0, kind: str = "", **changes: Any
 ) -> PreTrainedModel:
-    """Make a classifier, or without labels an encoder alone, of weights of a trained size."""
+    """Make a model of that kind, of weights of a trained size; by default a classifier, or without
+    labels an encoder alone.
+    """
+    kind = kind or ("ForSequenceClassification" if num_labels else "Model")
     labels = {"num_labels": num_labels} if num_labels else {}
     vocab_size = tokenizer_of(family).get_vocab_size() + 3  # models often have some more
-    config = AutoConfig.for_model(
-        family, vocab_size=vocab_size, **FAMILIES[family] | labels | changes
-    )
+    options = {"vocab_size": vocab_size} | FAMILIES[family] | labels | changes
+    config = AutoConfig.for_model(family, **options)
     torch.manual_seed(seed)
-    kind = AutoModelForSequenceClassification if num_labels else AutoModel
-    model: PreTrainedModel = kind.from_config(config).eval()
+    model: PreTrainedModel = KINDS[kind].from_config(config).eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.15)

@@ -145,7 +145,7 @@ def test_scores_are_made_as_the_folder_says(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"architectures": ["BertForTokenClassification"]}, "architectures ['BertForTokenClass"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "architectures ['BertForQuestionAn"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type 'relative_key'"),
         ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
         ({"sentence_transformers": {"activation_fn": "torch.nn.ELU"}}, "activation 'torch.nn.ELU'"),

@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from langchain_openai import OpenAIEmbeddings
 from pydantic import SecretStr, TypeAdapter
 
-from serving.api.openai.protocol import Classes, EmbeddingList, PairScores, Ranking
+from serving.api.openai.classify import Classes
+from serving.api.openai.protocol import EmbeddingList, PairScores, Ranking
 from serving.engine.config import EngineConfig
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.text.tokenizer import Tokenizer
