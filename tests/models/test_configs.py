@@ -72,7 +72,7 @@ WRONG: list[tuple[dict[Any, Any], list[str]]] = [
         {"architecture": "bahdanau", "d_model": 8, "hidden_dims": 3, "colour": {"a": [1]}},
         [
             "vocab_size: is required",
-            "d_model: bahdanau has no such option; gpt-neox, gpt2, llama, mamba, mamba2, rwkv7",
+            "d_model: bahdanau has no such option; gpt-neox, gpt2, llama, mamba, mamba2, r",
             "hidden_dims: bahdanau has no such option; did you mean hidden_dim?",
             "colour: bahdanau has no such option",
         ],
