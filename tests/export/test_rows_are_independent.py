@@ -14,7 +14,15 @@ from serving.engine.runtime.graph import sharing_attention
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
-from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import (
+    DECODERS,
+    ENCODERS,
+    LIKE_BLOOM,
+    LIKE_COMMAND,
+    LIKE_GEMMA,
+    LIKE_PHI,
+    tiny_bundle,
+)
 
 T5 = {
     "gated_ffn": True,
@@ -39,6 +47,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", LIKE_GEMMA),
     ("llama", {"head_dim": 20}),
     ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
+    ("gpt2", {"window": 3, "imported": {"layers_without_window": [1]}}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
     (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
-from tests.tiny import LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
+from tests.tiny import LIKE_BLOOM, LIKE_COMMAND, LIKE_GEMMA, LIKE_PHI, tiny_checkpoint
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
 LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": "relu", "bidirectional": True}
@@ -46,6 +46,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", UNTIED),
     ("gpt-neox", {"imported": {"attention_bias": False}}),
     ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
