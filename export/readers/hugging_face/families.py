@@ -34,7 +34,12 @@ from models.files import read_file
 TEMPLATE_FILE = "chat_template.jinja"
 MORE_TEMPLATES = "additional_chat_templates"  # a folder of files
 MOST_TEMPLATES = 100
-PARTIALLY_ROTATED = ("gpt_neox", "phi", "phi3")  # heads; of others transformers has whole ones
+PARTIALLY_ROTATED = (
+    "gpt_neox",
+    "phi",
+    "phi3",
+    "stablelm",
+)  # heads; of others transformers has whole ones
 
 
 def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:

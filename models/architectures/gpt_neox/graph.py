@@ -44,7 +44,8 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
         imported = self.config.imported
         if (limit := imported.qkv_limit) is not None:
-            qkv = qkv.minimum(limit).maximum(-limit)
+            floats = qkv.cast(self.layers.target.common_dtype)  # CUDA has no minimum of bf16
+            qkv = floats.minimum(limit).maximum(-limit).cast(qkv.dtype)
         if imported.qk_norm:
             query, key, value = self.graph.split(qkv, [heads.query_dim, heads.kv_dim, heads.kv_dim])
             query = self._normalise(query, f"{name}.query_norm", heads)
