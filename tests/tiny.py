@@ -120,6 +120,23 @@ LIKE_PHI: dict[str, Any] = {  # options of gpt-neox
         "output_bias": True,
     },
 }
+LIKE_BLOOM: dict[str, Any] = {"imported": {"position_biases": True, "embedding_norm": True}}
+LIKE_COMMAND: dict[str, Any] = {  # and like OLMo and StableLM: options of gpt-neox
+    "num_kv_heads": 2,
+    "num_layers": 3,
+    "head_dim": 20,
+    "activation": "swish",
+    "window": 5,
+    "imported": {
+        "attention_bias": False,
+        "ffn_bias": False,
+        "gated_ffn": True,
+        "qkv_limit": 1.0,
+        "qk_norm": True,
+        "layers_without_window": [1],
+        "layers_without_rotation": [1],
+    },
+}
 
 
 class RandomWeights(Weights):

@@ -239,12 +239,13 @@ MULTIPLE = 8  # of heads
 PAIRS = 8  # that are rotated together; heads that rotate are multiples of twice as many
 
 
-def head_layout(size: int, pairs: int = 0) -> HeadLayout:
+def head_layout(size: int, pairs: int = 0, spare: int = 0) -> HeadLayout:
     """Return the layout of heads whose number i is rotated with number i + ``pairs``, for all i
-    below. The other numbers keep their order, some of them in between.
+    below. The other numbers keep their order, some of them in between. ``spare``: the least number
+    of zeros after heads that do not rotate.
     """
     if not pairs:
-        return HeadLayout(tuple(range(size)), _up(size, MULTIPLE))
+        return HeadLayout(tuple(range(size)), _up(size + spare, MULTIPLE))
     apart = _up(pairs, PAIRS)
     first, second = range(pairs), range(apart, apart + pairs)
     free = chain(range(pairs, apart), range(apart + pairs, 2 * apart), count(2 * apart))

@@ -1,7 +1,7 @@
 """Options that Transformers share: heads, norms, positions, and the sizes of encoder-decoders."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -220,8 +220,16 @@ class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
             message = f"window {self.window} is longer than context_length {self.context_length}"
             yield Conflict(("window", "context_length"), message)
 
+    def missing_layers(self, field: str, numbers: Iterable[int]) -> Iterator[Conflict]:
+        """Yield a conflict if an imported option names layers that there are not."""
+        beyond = [number for number in numbers if not 0 <= number < self.num_layers]
+        if beyond:
+            message = f"{field} {beyond} must be less than num_layers {self.num_layers}"
+            yield Conflict(("imported", "num_layers"), f"imported.{message}")
+
 
 Frequencies = Annotated[tuple[float, ...], Field(min_length=1, strict=False)]  # in files a list
+LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]
 
 
 class RotaryImports(Section):

@@ -99,6 +99,12 @@ class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
         """
         return x
 
+    def mask(self, allowed: Tensor) -> Tensor:
+        """Return the mask of scores for the keys that queries may attend to, bool [query, key];
+        see `Attention.attend`.
+        """
+        return allowed
+
     def empty_state(self) -> DecoderOnlyState:
         return DecoderOnlyState(((),) * len(self.layers), num_read=0)
 
@@ -106,7 +112,7 @@ class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
         start, end = state.num_read, state.num_read + ids.shape[1]
         x, pasts = self.embed_at(ids, start), []
         for index, (layer, past) in enumerate(zip(self.layers, state.past, strict=True)):
-            mask = causal_mask(start, end, self.config.window_of(index), ids.device)
+            mask = self.mask(causal_mask(start, end, self.config.window_of(index), ids.device))
             rotate = partial(self.rotate, start=start, layer=index)
             x, past = layer(x, rotate, mask, past)
             pasts.append(past)

@@ -29,6 +29,8 @@ from tests.export.texts import (
 from tests.tiny import (
     DECODERS,
     ENCODERS,
+    LIKE_BLOOM,
+    LIKE_COMMAND,
     LIKE_GEMMA,
     LIKE_HUNYUAN,
     LIKE_OLMO,
@@ -63,6 +65,9 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"head_dim": 20}),
     ("llama", {"imported": {"experts": {"num_experts": 5, "num_used": 2, "ffn_dim": 24}}}),
     ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
+    ("gpt2", {"window": 3, "imported": {"layers_without_window": [1]}}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
     ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
     (

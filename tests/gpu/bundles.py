@@ -20,7 +20,15 @@ from models.conventions import own_conventions
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import Device
-from tests.tiny import CONFIGS, DECODERS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
+from tests.tiny import (
+    CONFIGS,
+    DECODERS,
+    LIKE_BLOOM,
+    LIKE_COMMAND,
+    LIKE_GEMMA,
+    LIKE_PHI,
+    byte_tokenizer,
+)
 
 POOL_SIZE = 2**22
 HALVES: dict[Device, list[Precision]] = {  # a CPU has no kernels for all that bf16 needs
@@ -43,6 +51,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", LIKE_GEMMA),
     ("llama", {"window": 5}),
     ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
     ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
     (
         "luong",

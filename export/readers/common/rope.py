@@ -213,6 +213,7 @@ def shorten(config: Options, context_length: int) -> None:
         is_told = rope.get("factor") is not None
         if not is_told and {rope.get("rope_type"), rope.get("type")} & {*BY_LENGTHS}:
             rope["factor"] = whole / original
+    config.default_to(n_positions=whole)  # of a table of positions
     config.values["max_position_embeddings"] = context_length
 
 

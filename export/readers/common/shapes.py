@@ -268,26 +268,31 @@ def shapes_of(
 
 
 def _gpt2(config: GPT2Config) -> Shapes:
-    positions: Shapes = {"positions.weight": (config.context_length, config.d_model)}
-    return positions | _plain(config, config.num_heads, bias=True)
+    dim, wide, heads = config.d_model, config.ffn_dim, config.num_heads
+    matrices = attention("attention", dim, heads, heads, config.head_size)
+    matrices |= {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
+    layer = linears(matrices, bias=True) | norms(NORMS, dim, bias=True)
+    found = norms(["norm"], dim, bias=True) | repeated("layers", config.num_layers, layer)
+    return found | {"positions.weight": (config.context_length, dim)}
 
 
 def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
-    bias: Shapes = {"output.bias": (config.vocab_size,)} if config.imported.output_bias else {}
-    return bias | _plain(config, config.kv_heads, bias=config.imported.attention_bias)
-
-
-def _plain(config: GPT2Config | GPTNeoXConfig, kv_heads: int, *, bias: bool) -> Shapes:
-    """Return the shapes of norms and feed-forward layers with biases.
-
-    bias: whether attention has biases.
-    """
-    dim, wide = config.d_model, config.ffn_dim
-    matrices = attention("attention", dim, config.num_heads, kv_heads, config.head_size)
+    imported, dim, wide = config.imported, config.d_model, config.ffn_dim
+    heads, size = {"query": config.num_heads, "key": config.kv_heads}, config.head_size
+    matrices = attention("attention", dim, heads["query"], heads["key"], size)
     dense = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
-    layer = linears(matrices, bias=bias) | linears(dense, bias=True)
-    layer |= norms(NORMS, dim, bias=True)
-    return norms(["norm"], dim, bias=True) | repeated("layers", config.num_layers, layer)
+    dense |= {"feed_forward.gate": (wide, dim)} if imported.gated_ffn else {}
+    layer = linears(matrices, bias=imported.attention_bias)
+    layer |= linears(dense, bias=imported.ffn_bias) | norms(NORMS, dim, bias=True)
+    if imported.qk_norm:
+        layer |= {f"attention.{part}_norm.weight": (num, size) for part, num in heads.items()}
+    outer = ["norm", "embedding_norm"][: 1 + imported.embedding_norm]
+    found = norms(outer, dim, bias=True) | repeated("layers", config.num_layers, layer)
+    if imported.output_bias:
+        found["output.bias"] = (config.vocab_size,)
+    if imported.position_biases:
+        found["position_biases.weight"] = (config.context_length, config.num_heads)
+    return found
 
 
 def _llama(config: LlamaConfig) -> Shapes:

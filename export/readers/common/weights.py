@@ -109,6 +109,9 @@ class Made:
     make: Callable[[Shape], Array]
 
 
+ZEROS, ONES = (Made(partial(make, dtype=np.float32)) for make in (np.zeros, np.ones))
+
+
 @dataclass(frozen=True)
 class Joined:
     """Makes one weight of ours of several tensors of theirs, by their very names and shapes; with

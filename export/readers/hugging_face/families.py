@@ -46,6 +46,7 @@ PARTIALLY_ROTATED = (
     "gpt_neox",
     "phi",
     "phi3",
+    "stablelm",
 )  # heads; of others transformers has whole ones
 
 

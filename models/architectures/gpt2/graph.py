@@ -13,7 +13,7 @@ class GPT2Graph(DecoderOnlyGraph[GPT2Config]):
     def heads_of(self, layer: int) -> Heads:
         config = self.config
         sizes = (config.num_heads, config.num_heads, head_layout(config.head_size))
-        return Heads(*sizes, self.layers.target, window=config.window)
+        return Heads(*sizes, self.layers.target, window=config.window_of(layer))
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         """Add positions. Padding may be beyond the last one."""

@@ -4,19 +4,29 @@ from collections.abc import Iterator
 from typing import Literal
 
 from models.configs.base import Conflict, Positive, Size
-from models.configs.transformer import Activation, RotaryConfig, RotaryImports
+from models.configs.transformer import Activation, LayerNumbers, RotaryConfig, RotaryImports
 
 
 class GPTNeoXImports(RotaryImports):
-    """Options of Phi, and of a Pythia without biases."""
+    """Options of Phi, GPT-J, BLOOM, Falcon, StableLM, OLMo and Command R, and of a Pythia without
+    biases.
+    """
 
     attention_bias: bool = True
+    ffn_bias: bool = True
+    gated_ffn: bool = False
+    embedding_norm: bool = False
     output_bias: bool = False
+    qkv_limit: Positive | None = None  # queries, keys and values are cut to -limit..limit
+    qk_norm: bool = False  # each head's queries and keys are divided by their root mean square
+    position_biases: bool = False  # of scores, for each head and position of the key; no rotation
+    layers_without_window: LayerNumbers = ()
+    layers_without_rotation: LayerNumbers = ()
 
 
 class GPTNeoXConfig(RotaryConfig):
     """Decoder-only language model with LayerNorm, biases and parallel sublayers (GPT-NeoX, Pythia),
-    optionally with a bias of the output layer (Phi).
+    and what else models with LayerNorm have.
     """
 
     architecture: Literal["gpt-neox"] = "gpt-neox"
@@ -30,6 +40,15 @@ class GPTNeoXConfig(RotaryConfig):
     def kv_heads(self) -> int:
         return self.num_kv_heads or self.num_heads
 
+    def window_of(self, layer: int) -> int | None:
+        return None if layer in self.imported.layers_without_window else self.window
+
+    def frequencies_of(self, layer: int) -> tuple[float, ...]:
+        """Return the frequencies of the pairs that the layer rotates."""
+        imported = self.imported
+        is_still = imported.position_biases or layer in imported.layers_without_rotation
+        return () if is_still else self.frequencies
+
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         if self.num_kv_heads is not None:
@@ -37,3 +56,8 @@ class GPTNeoXConfig(RotaryConfig):
         if self.imported.output_bias and self.tied_embeddings:
             message = "imported.output_bias needs tied_embeddings false"
             yield Conflict(("imported", "tied_embeddings"), message)
+        if self.imported.position_biases and self.kv_heads != self.num_heads:
+            message = "imported.position_biases needs keys for each head"
+            yield Conflict(("imported", "num_kv_heads"), message)
+        for field in ("layers_without_window", "layers_without_rotation"):
+            yield from self.missing_layers(field, getattr(self.imported, field))

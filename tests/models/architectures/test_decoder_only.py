@@ -11,7 +11,15 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error, torch_log_probabilities
-from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_bundle
+from tests.tiny import (
+    LIKE_BLOOM,
+    LIKE_COMMAND,
+    LIKE_GEMMA,
+    LIKE_HUNYUAN,
+    LIKE_OLMO,
+    LIKE_PHI,
+    tiny_bundle,
+)
 
 WINDOW = {"window": 5}
 ODD_HEADS = {"head_dim": 20}
@@ -26,6 +34,8 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {}),
     ("gpt2", WINDOW),
     ("gpt-neox", {}),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
     ("llama", LIKE_GEMMA),
     ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
@@ -56,6 +66,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
             {"parallel_residual": False, "head_dim": 32, "imported": {"attention_bias": False}},
         ),
         ("gpt2", {"head_dim": 12}),
+        ("gpt2", WINDOW | {"imported": {"layers_without_window": [0]}}),
         (
             "gpt-neox",
             ODD_HEADS
@@ -81,6 +92,8 @@ def test_log_probabilities_are_those_of_torch(
         ("gpt2", WINDOW),
         ("llama", LIKE_GEMMA),
         ("gpt-neox", LIKE_PHI),
+        ("gpt-neox", LIKE_BLOOM),
+        ("gpt-neox", LIKE_COMMAND),
         ("gpt2", {"head_dim": 12}),
         ("llama", ODD_HEADS),
         ("llama", LIKE_GEMMA | ODD_GEMMA),

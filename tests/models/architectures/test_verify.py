@@ -10,7 +10,15 @@ from serving.bundle.manifest import VERIFY, Manifest, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.session import open_graphs
-from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_bundle
+from tests.tiny import (
+    LIKE_BLOOM,
+    LIKE_COMMAND,
+    LIKE_GEMMA,
+    LIKE_HUNYUAN,
+    LIKE_OLMO,
+    LIKE_PHI,
+    tiny_bundle,
+)
 
 CAPACITY = 64
 PAST_LENGTHS = (1, 17, CAPACITY - 2, 40)  # one row's tokens go beyond its last position
@@ -28,6 +36,8 @@ Arrays = dict[str, np.ndarray]
         ("llama", LIKE_OLMO),
         ("gpt2", {"window": 3, "ffn_dim": 50}),
         ("gpt-neox", LIKE_PHI),
+        ("gpt-neox", LIKE_BLOOM),
+        ("gpt-neox", LIKE_COMMAND),
     ],
 )
 def test_scores_and_states_are_those_of_single_steps(
@@ -39,11 +49,14 @@ def test_scores_and_states_are_those_of_single_steps(
     manifest, count = bundle.manifest, bundle.manifest.num_verified
     random = np.random.default_rng(0)
     ids = random.integers(3, manifest.vocab_size, (len(PAST_LENGTHS), count))
-    shape = (
-        len(PAST_LENGTHS),
-        *(n if isinstance(n, int) else CAPACITY for n in manifest.states[0].shape),
-    )
-    filled = {s.name: random.standard_normal(shape).astype(np.float32) for s in manifest.states}
+    shapes = {
+        state.name: [n if isinstance(n, int) else CAPACITY for n in state.shape]
+        for state in manifest.states
+    }
+    filled = {
+        name: random.standard_normal((len(ids), *shape)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
 
     stepped = {name: array.copy() for name, array in filled.items()}
     scores = new_scores(manifest, len(ids), count)

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 
 from export.readers.common.decoders import (
+    bloom,
+    cohere,
     experts,
     gemma,
     glm,
     gpt2,
     gpt_neox,
+    gptj,
     granite,
     hunyuan,
     like_llama,
@@ -15,11 +18,14 @@ from export.readers.common.decoders import (
     mamba,
     ministral,
     olmo,
+    stablelm,
 )
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
     **experts.FAMILIES,
+    **bloom.FAMILIES,
+    **cohere.FAMILIES,
     **gemma.FAMILIES,
     **glm.FAMILIES,
     **gpt2.FAMILIES,
@@ -27,8 +33,10 @@ FAMILIES: Mapping[str, LanguageFamily] = {
     **granite.FAMILIES,
     **hunyuan.FAMILIES,
     **like_llama.FAMILIES,
+    **gptj.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
     **ministral.FAMILIES,
     **olmo.FAMILIES,
+    **stablelm.FAMILIES,
 }

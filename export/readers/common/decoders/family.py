@@ -10,15 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import shapes_of
-from export.readers.common.weights import (
-    Change,
-    Held,
-    Table,
-    Tensors,
-    WeightReader,
-    read_weights,
-)
+from export.readers.common.shapes import read_activation, shapes_of
+from export.readers.common.weights import Change, Held, Table, Tensors, WeightReader, read_weights
 from models.configs.transformer import RotaryConfig
 from models.safetensors import Array
 
@@ -94,3 +87,39 @@ def _apart(head_size: int, num_rotated: int, weight: Array) -> Array:
     heads = weight.reshape(-1, head_size, *weight.shape[1:])
     order = [*range(0, num_rotated, 2), *range(1, num_rotated, 2), *range(num_rotated, head_size)]
     return heads[:, order].reshape(weight.shape)
+
+
+def rename(config: Options, **names: str) -> None:
+    """Give options of a family the names that most families use: theirs="usual"."""
+    for theirs, usual in names.items():
+        if theirs in config:
+            config.values[usual] = config.get(theirs)
+
+
+def sizes(
+    config: Options,
+    act: str,
+    *,
+    width: int | None = None,
+    epsilon: str | None = "layer_norm_eps",
+    is_tied: bool = False,
+) -> dict[str, Any]:
+    """Read what models with LayerNorm write alike.
+
+    act, width, is_tied: where the file does not say; width is that of the feed-forward network, in
+        hidden sizes. epsilon: its name, if the file has it.
+    """
+    d_model = config.integer("hidden_size")
+    return {
+        "vocab_size": config.integer("vocab_size"),
+        "context_length": config.integer("max_position_embeddings"),
+        "d_model": d_model,
+        "num_layers": num_layers(config),
+        "num_heads": config.integer("num_attention_heads"),
+        "head_dim": config.integer("head_dim") if "head_dim" in config else None,
+        "ffn_dim": config.integer("intermediate_size", width and width * d_model),
+        "norm_epsilon": 1e-5 if epsilon is None else config.number(epsilon, 1e-5),
+        "activation": read_activation(config, "hidden_act", act),
+        "tied_embeddings": config.flag("tie_word_embeddings", is_tied),
+        **special_ids(config),
+    }

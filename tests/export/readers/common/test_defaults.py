@@ -12,8 +12,6 @@ from tests.export.readers.hugging_face.language_models import SIZES, YARN
 
 NUM_LAYERS = 14  # enough for every pattern of layers
 GPT2_SIZES = {"n_embd": 64, "n_layer": NUM_LAYERS, "n_head": 4, "n_positions": 8192}
-MAMBA2_SIZES = {"hidden_size": 256, "num_heads": 8, "num_hidden_layers": 2}
-MAMBA2_SIZES |= {"max_position_embeddings": 64}  # which it does not know
 TOLD: dict[str, Any] = {
     **SIZES,
     "num_attention_heads": 4,
@@ -22,6 +20,19 @@ TOLD: dict[str, Any] = {
     "max_position_embeddings": 8192,
 }
 ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
+MAMBA_SIZES = {"hidden_size": 256, "num_heads": 8, "num_hidden_layers": 2}
+MAMBA_SIZES |= {"max_position_embeddings": 64}  # which they do not know
+OTHER_SIZES: dict[str, dict[str, Any]] = {
+    "codegen": GPT2_SIZES | {"n_embd": 256},  # heads are as wide as what rotates
+    "falcon": {name: value for name, value in TOLD.items() if name != "intermediate_size"},
+    "gpt2": GPT2_SIZES,
+    "gpt_neo": {"hidden_size": 64, "num_layers": 24, "num_heads": 4}
+    | {"max_position_embeddings": 8192},
+    "gptj": GPT2_SIZES | {"n_embd": 256},
+    "mamba": MAMBA_SIZES,
+    "mamba2": MAMBA_SIZES,
+    "opt": TOLD | {"ffn_dim": 80},
+}
 WINDOWS = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 5}
 
 
@@ -50,9 +61,7 @@ def configured(family: str, values: dict[str, Any]) -> dict[str, Any]:
 )
 def test_defaults_are_theirs(family: str, more: dict[str, Any]) -> None:
     told = {"vocab_size": 267, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
-    told |= {"gpt2": GPT2_SIZES, "mamba": MAMBA2_SIZES, "mamba2": MAMBA2_SIZES}.get(
-        family, TOLD
-    ) | more
+    told |= OTHER_SIZES.get(family, TOLD) | more
     whole = AutoConfig.for_model(family, **told).to_dict()
     assert len(whole) > len(told)
     assert configured(family, told) == configured(family, whole)

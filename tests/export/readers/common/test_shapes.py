@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
-from tests.tiny import LIKE_GEMMA, LIKE_HUNYUAN, LIKE_OLMO, LIKE_PHI, tiny_checkpoint
+from tests.tiny import (
+    LIKE_BLOOM,
+    LIKE_COMMAND,
+    LIKE_GEMMA,
+    LIKE_HUNYUAN,
+    LIKE_OLMO,
+    LIKE_PHI,
+    tiny_checkpoint,
+)
 
 UNTIED: dict[str, Any] = {"tied_embeddings": False}
 EXPERTS = {"num_experts": 3, "num_used": 2, "ffn_dim": 8}
@@ -48,6 +56,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", UNTIED),
     ("gpt-neox", {"imported": {"attention_bias": False}}),
     ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),

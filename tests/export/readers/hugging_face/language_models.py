@@ -54,6 +54,24 @@ GPT2: dict[str, Any] = {
     "eos_token_id": EOS,
 }
 
+GPTJ = GPT2 | {"rotary_dim": 8, "tie_word_embeddings": False}
+GPT_NEO: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "num_layers": 3,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 1], [["local"], 1]],
+    "window_size": 5,
+    "max_position_embeddings": CONTEXT_LENGTH,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+}
+WITHOUT_WIDTH = {name: value for name, value in NEOX.items() if name != "intermediate_size"}
+WITHOUT_WIDTH |= {"num_attention_heads": 4}
+BLOOM = {name: value for name, value in WITHOUT_WIDTH.items() if "num_" not in name}
+FALCON = WITHOUT_WIDTH | {"ffn_hidden_size": 80}
+OPT = WITHOUT_WIDTH | {"ffn_dim": 80}
+COMMAND = SIZES | {"logit_scale": 0.6, "rope_theta": 100.0}
 MAMBA2: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 32,
@@ -81,7 +99,13 @@ MAMBA: dict[str, Any] = {
 
 # of each family one, with what tells it apart
 FAMILIES: dict[str, dict[str, Any]] = {
+    "bloom": BLOOM | {"n_layer": 3, "n_head": 4},
+    "codegen": GPTJ,
+    "cohere": COMMAND,
+    "cohere2": COMMAND | {"sliding_window": 6, "sliding_window_pattern": 2},
+    "falcon": FALCON,
     "gpt2": GPT2,
+    "gpt_neo": GPT_NEO,
     "gpt_neox": NEOX,
     "arcee": SIZES,
     "ernie4_5": SIZES | WIDE_HEADS,
@@ -95,6 +119,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": SIZES
     | WIDE_HEADS
     | {"rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, **ROPE}},
+    "gptj": GPTJ,
     "llama": SIZES | {"rope_parameters": LLAMA3},
     "mamba": MAMBA,
     "mamba2": MAMBA2,
@@ -127,10 +152,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo3": SIZES
     | {"num_hidden_layers": 5, "sliding_window": 6}
     | {"rope_parameters": {"full_attention": YARN, "sliding_attention": ROPE}},
+    "olmo": SIZES | {"clip_qkv": 1.5},
+    "opt": OPT,
     "phi": SIZES,
     "phi3": SIZES | {"rope_parameters": LONGROPE, "original_max_position_embeddings": 40},
     "seed_oss": SIZES | WIDE_HEADS,
     "smollm3": SIZES | {"no_rope_layer_interval": 2},
+    "stablelm": SIZES,
+    "starcoder2": SIZES | {"sliding_window": 6},
 }
 # what else some of them can be
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -140,6 +169,24 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt_neox one after the other": {"model_type": "gpt_neox", **NEOX}
     | {"use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True}
     | {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+    "bloom with 6 heads": {"model_type": "bloom", **BLOOM, "hidden_size": 48}
+    | {"n_layer": 2, "n_head": 6},
+    "cohere with norms of heads": {"model_type": "cohere", **COMMAND, "hidden_size": 80}
+    | {"use_qk_norm": True, "attention_bias": True, "tie_word_embeddings": False},
+    "falcon with linear biases": {"model_type": "falcon", **FALCON, "num_attention_heads": 16}
+    | {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+    "falcon with groups": {"model_type": "falcon", **WITHOUT_WIDTH}
+    | {"new_decoder_architecture": True, "num_kv_heads": 2, "activation": "relu"},
+    "falcon with groups and one norm": {"model_type": "falcon", **FALCON}
+    | {"new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1}
+    | {"rope_parameters": {"rope_type": "linear", "factor": 4.0, **ROPE}},
+    "olmo with biases": {"model_type": "olmo", **SIZES, "attention_bias": True},
+    "opt without biases": {"model_type": "opt", **OPT, "enable_bias": False}
+    | {"layer_norm_elementwise_affine": False, "activation_function": "gelu"},
+    "stablelm with all": {"model_type": "stablelm", **SIZES, "use_qkv_bias": True}
+    | {"qk_layernorm": True, "use_parallel_residual": True, "hidden_size": 80}
+    | {"rope_parameters": {"partial_rotary_factor": 0.3, **ROPE}},
+    "starcoder2 without biases": {"model_type": "starcoder2", **SIZES, "use_bias": False},
     "smollm2": {"model_type": "llama", **SIZES, "tie_word_embeddings": True},
     "llama with biases": {"model_type": "llama", **SIZES, **WIDE_HEADS}
     | {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 1, "rms_norm_eps": 1e-3},
@@ -208,10 +255,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "smollm3 with heads of 20": {"model_type": "smollm3", **FAMILIES["smollm3"]}
     | {"hidden_size": 80},
 }
-SEEDS = {  # of those whose first draw never ends
+SEEDS = {  # of those whose first draw never ends, or always
+    "codegen": 1,
+    "cohere": 1,
     "gemma3_text": 2,
     "mamba2": 2,
+    "stablelm": 1,
+    "falcon with linear biases": 1,
     "gpt_neox one after the other": 2,
+    "starcoder2 without biases": 2,
     "gemma2 with heads of 24": 1,
     "helium with biases": 1,
     "gemma3 that reads pictures": 1,
@@ -226,7 +278,8 @@ def random_model(name: str, **changes: Any) -> PreTrainedModel:
     options = {**options, **changes}
     kind = options["model_type"]
     config = AutoConfig.for_model(**deepcopy(options))  # it writes into what it is given
-    config._attn_implementation = "eager"
+    # Falcon's eager attention in transformers 5.23 adds linear biases twice.
+    config._attn_implementation = "sdpa" if kind == "falcon" else "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():
         for part, parameter in model.named_parameters():

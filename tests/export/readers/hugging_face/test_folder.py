@@ -10,13 +10,20 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import looks_like, read
 from models.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.readers.hugging_face.changing import change, problems_of
-from tests.export.readers.hugging_face.language_models import BOS, EOS, random_model, save
+from tests.export.readers.hugging_face.language_models import (
+    BOS,
+    EOS,
+    log_probabilities,
+    random_model,
+    save,
+)
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +129,15 @@ def test_without_sampling_there_is_no_temperature(folder: Path) -> None:
     assert read(folder).conventions.generation == {"num_beams": 4}
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gemma3_text"])
+@pytest.mark.parametrize("name", ["bloom", "gpt2", "gpt_neo", "gptj", "gemma3_text", "opt"])
 def test_a_shorter_context(name: str, tmp_path: Path) -> None:
-    folder = save(random_model(name), tmp_path / "theirs")
+    folder = save(model := random_model(name), tmp_path / "theirs")
     export_checkpoint(read(folder, context_length=5), tmp_path / "ours", Precision.FP32)
     assert read(folder).config.model_dump()["context_length"] == 64
-    assert open_bundle(tmp_path / "ours").manifest.limits.max_target_tokens == 5
+    bundle, ids = open_bundle(tmp_path / "ours"), [BOS, 50, 60, 70]
+    assert bundle.manifest.limits.max_target_tokens == 5
+    (found,) = Rows(bundle, [[]]).read([ids])
+    assert np.abs(found - log_probabilities(model, ids)[-1]).max() < 1e-4
     with pytest.raises(CheckpointError, match="context length 65 is not one of 2 to 64"):
         read(folder, context_length=65)
 

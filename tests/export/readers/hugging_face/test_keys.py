@@ -150,6 +150,18 @@ def test_many_unknown_keys_are_counted(folder: Path) -> None:
         ("gpt2", {"add_cross_attention": True}),
         ("gemma3_text", {"use_bidirectional_attention": True}),
         ("phi", {"qk_layernorm": True}),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}),
+        ("bloom", {"slow_but_exact": True}),
+        ("codegen", {"n_head": 2}),
+        ("cohere2", {"order_of_interleaved_layers": "global_attn_first"}),
+        ("cohere2", {"use_qk_norm": True}),
+        ("falcon", {"alibi": True}),
+        ("falcon", {"num_ln_in_parallel_attn": 2}),
+        ("gpt_neo", {"attention_layers": ["global", "dilated", "local"]}),
+        ("gptj", {"rotary_dim": 5}),
+        ("opt", {"_remove_final_layer_norm": True}),
+        ("opt", {"do_layer_norm_before": False}),
+        ("opt", {"word_embed_proj_dim": 32}),
         ("llama", {"hidden_act": "mish"}),
         ("llama", {"quantization_config": {"bits": 4}}),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]}),
@@ -163,6 +175,7 @@ def test_what_would_compute_another_model_is_refused(
     change(tmp_path / "config.json", **values)
     (wanted,) = values
     found = {"rope_parameters": "partial_rotary_factor", "use_sliding_window": "layer_types"}
+    found["attention_layers"] = "attention_types"
     assert found.get(wanted, wanted) in "; ".join(problems_of(tmp_path))
 
 
