@@ -6,14 +6,19 @@ from itertools import chain
 from typing import TypeVar
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import Heads, SourceTokens, self_attention
 from export.layers.basic import Layers, feed_forward, head_layout
-from export.layers.memory import FloatMemory, Int8Memory, encoder_attention_weights
+from export.layers.memory import (
+    DecoderAttentionWeights,
+    FloatMemory,
+    Int8Memory,
+    encoder_attention_weights,
+)
 from export.layers.positions import positions_of
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig
-from serving.bundle.manifest import AttentionKind, StateSpec
+from serving.bundle.manifest import AttentionKind, StateKind, StateSpec
 
 Config = TypeVar("Config", bound=BaseTransformerConfig)
 
@@ -163,3 +168,55 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             x = self.feed_forward(x, f"encoder.layers.{layer}")
         self.attention_outputs.finish(AttentionKind.ENCODER, self.heads.num_heads)
         return self.finish(x, "encoder")
+
+
+class SelfAttentionGraph(BaseTransformerGraph[Config]):
+    """Keeps keys and values of the target so far in place, and appends to them."""
+
+    def __init__(self, config: Config, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.past_states = [
+            self.heads.states("self", StateKind.APPEND, layer)
+            for layer in range(config.decoder_layers)
+        ]
+
+    def open(self) -> None:
+        super().open()
+        self.total_lengths = self.graph.input("total_lengths", "int32", ())
+        self.bias = self.positions.target_bias(self.past_lengths)
+        self.weights_of: DecoderAttentionWeights | None = None
+        if self.attention_outputs.is_on:
+            attended, heads = self.attention_outputs.num_attended(), self.heads
+            self.weights_of = DecoderAttentionWeights(self.past_lengths, attended, heads, self.bias)
+
+    def read_target(self, x: Value, layer: int) -> Value:
+        graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
+        key_state, value_state = self.past_states[layer]
+        past = (graph.state_input(key_state), graph.state_input(value_state))
+        qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
+        capacity = self.config.max_target_tokens
+        found, keys, values = self_attention(
+            qkv, past, self.total_lengths, capacity, self.heads, self.bias
+        )
+        if self.weights_of is not None:
+            self.attention_outputs.add(
+                AttentionKind.DECODER, self._weights_if_asked(self.weights_of, qkv, keys)
+            )
+        graph.next_state(key_state, keys)
+        graph.next_state(value_state, values)
+        return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
+
+    def _weights_if_asked(
+        self, weights_of: DecoderAttentionWeights, qkv: Value, keys: Value
+    ) -> Value:
+        """Compute weights only if any are asked for: requests that only want cross-attention do not
+        wait for them.
+        """
+        [weights] = self.graph.branch(
+            weights_of.attended > 0,
+            "float32",
+            lambda: [weights_of.weights(qkv, keys)],
+            lambda: [weights_of.none(qkv)],
+            1,
+        )
+        return weights

@@ -20,7 +20,7 @@ from models.configs.transformer import (
     Sinusoidal,
 )
 from models.contract import State, Translator
-from models.layers.attention import Attention, KeysValues, Past, causal_mask
+from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
 from models.layers.basic import Dropout, FeedForward, Vocabulary
 from models.layers.positions import (
     LearnedPositions,
@@ -105,6 +105,21 @@ class DecoderLayer(Layer, ABC):
     @abstractmethod
     def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
         """Read x [batch, new, d_model] after the past, where `mask` allows it."""
+
+
+class SelfAttentionDecoderLayer(DecoderLayer):
+    """Keeps the keys and values of the past."""
+
+    def __init__(self, config: BaseTransformerConfig) -> None:
+        super().__init__(config)
+        self.self_attention = attention_of(config)
+        self.self_attention_norm = norm_of(config)
+
+    def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
+        y = self.before_sublayer(x, self.self_attention_norm)
+        past_and_new = append(past, self.self_attention.keys_values(y))
+        update = self.self_attention.attend(self.self_attention.queries(y), past_and_new, mask)
+        return self.after_sublayer(x, update, self.self_attention_norm), past_and_new
 
 
 class Stack(nn.Module):
