@@ -65,10 +65,15 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write keys and values of the source for every decoder layer."""
         tokens = SourceTokens(ids, lengths, self.layers.target)
-        encoded = self._encode(ids, lengths, tokens)
+        self.write_memories(self._encode(ids, lengths, tokens), tokens, self.config.d_model)
+
+    def write_memories(self, encoded: Value, tokens: SourceTokens, dim: int) -> None:
+        """Write keys and values of the encoder's output [..., dim]."""
+        dims, bias = [self.heads.trained_kv_dim] * 2, self.config.imported.biases
         for layer, memory in enumerate(self.memories):
             names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]
-            keys_values = self.project(encoded, names, [self.heads.trained_kv_dim] * 2)
+            layout = self.heads.layout
+            keys_values = self.layers.linear(encoded, names, dim, dims, bias=bias, into=layout)
             memory.write(self.graph, tokens, keys_values)
 
     def step(self) -> None:
@@ -152,8 +157,13 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         positions = positions_of(self.layers, config, "encoder", config.max_source_tokens)
         embedded = self.words.embed_source(tokens.ids)
         x = self.begin(positions.add_source(embedded, tokens.positions), "encoder")
-        bias = positions.source_bias(ids)
-        for layer in range(config.encoder_layers):
+        return self.encode_layers(x, tokens, lengths, positions.source_bias(ids))
+
+    def encode_layers(
+        self, x: Value, tokens: SourceTokens, lengths: Value, bias: Value | None = None
+    ) -> Value:
+        """Return the encoder's output for the first layer's input x."""
+        for layer in range(self.config.encoder_layers):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = self.queries_keys_values(normed, name)

@@ -7,6 +7,7 @@ embeddings are shared by source, target and output.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -158,11 +159,15 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
             has_bias=config.imported.output_bias,
         )
         self.dropout = Dropout(config.dropout)
-        encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
         decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
-        self.encoder = Stack(config, encoder, config.max_source_tokens, bidirectional=True)
+        self.encoder = self.make_encoder(config)
         self.decoder = Stack(config, decoder, config.max_target_tokens, bidirectional=False)
         self.apply(initialise)
+
+    def make_encoder(self, config: Any) -> Any:
+        """Return the module that reads the source."""
+        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        return Stack(config, layers, config.max_source_tokens, bidirectional=True)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Return the keys and values that every decoder layer attends to."""

@@ -5,6 +5,7 @@ Each check yields its problems as lines; none raises.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import isqrt
 from pathlib import PurePath
 
 from serving.bundle.manifest import (
@@ -18,6 +19,7 @@ from serving.bundle.manifest import (
     FORMAT_VERSION,
     LOGITS,
     LOGP,
+    PIXELS,
     POSITIONS,
     SELECT,
     SHORTLIST_FILE,
@@ -46,7 +48,8 @@ _GRAPHS_OF = {
     Task.EMBED: {"encode"},
     Task.CLASSIFY: {"encode"},
 }
-ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES)
+ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS)
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
@@ -76,6 +79,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _general_problems(manifest)
     yield from _graph_problems(manifest)
     yield from encoder_problems(manifest)
+    yield from _picture_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:
@@ -292,6 +296,28 @@ def encoder_problems(manifest: Manifest) -> Iterator[str]:
     if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
         yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
     yield from _encode_problems(manifest, encoder)
+
+
+def _picture_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the encode graph reads the pixels that `picture` describes."""
+    encode, picture = manifest.graphs.get("encode"), manifest.picture
+    found = next((each for each in encode.inputs if each.name == PIXELS), None) if encode else None
+    if picture is None:
+        if found is not None:
+            yield f"picture: missing, graphs.encode reads {PIXELS}"
+        return
+    expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
+    if found != expected:
+        yield f"graphs.encode.inputs: {_missing(expected)}"
+    if manifest.task is not Task.GENERATE:
+        yield f"picture: must not be there for task {manifest.task}"
+    if not 0 < picture.size <= picture.resized:
+        yield f"picture.resized: {picture.resized} is less than picture.size {picture.size}"
+    if picture.resample not in RESAMPLING:
+        yield f"picture.resample: {picture.resample!r} is not one of {', '.join(RESAMPLING)}"
+    num_positions, num_first = manifest.limits.max_source_tokens or 0, picture.num_class_tokens
+    if num_first < 0 or isqrt(max(num_positions - num_first, 0)) ** 2 != num_positions - num_first:
+        yield "picture.num_class_tokens: the other positions of the source are no square"
 
 
 def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:

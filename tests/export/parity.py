@@ -1,5 +1,6 @@
 """Compares bundles with the torch modules they came from, on random ids."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from export.bundling.running import Rows
 from serving.bundle.opening import open_bundle
+from serving.request import Picture
 from tests.reference_models import is_language_model
 
 NUM_IDS = 259  # of the byte tokenizer
@@ -14,7 +16,7 @@ NUM_IDS = 259  # of the byte tokenizer
 
 @dataclass(frozen=True)
 class Examples:
-    sources: list[list[int]]  # with </s>; all empty for language models
+    sources: Sequence[list[int] | Picture]  # with </s>; all empty for language models
     targets: list[list[int]]  # with <s>, equally long
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from export.bundling.running import Rows
+from export.bundling.verify import random_pictures
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -83,6 +84,17 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples, threads: int
             (expected,) = alone[row]
             for name, array in expected.items():
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
+def test_pictures_are_the_same_alone_and_in_company(
+    tmp_path: Path, precision: Precision, threads: int
+) -> None:
+    bundle = open_bundle(tiny_bundle("vision-transformer", tmp_path, precision))
+    pictures = random_pictures(bundle.manifest, len(LENGTHS))
+    examples = Examples(pictures, examples_of("transformer", LENGTHS).targets)
+    assert_rows_are_independent(bundle, examples, threads)
 
 
 @pytest.mark.parametrize("architecture", DECODERS)

@@ -11,7 +11,7 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
-from export.readers.hugging_face import bart, t5
+from export.readers.hugging_face import bart, t5, vision
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.encoders import FAMILIES as ENCODERS
 from export.readers.hugging_face.encoders import read_encoder
@@ -123,6 +123,7 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     "mbart": bart.read_mbart,
     "mt5": t5.read,
     "t5": t5.read,
+    "vision-encoder-decoder": vision.read_vision_encoder_decoder,
 }
 
 
