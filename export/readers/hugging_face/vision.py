@@ -68,7 +68,9 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     if PROJECTION + ".weight" in folder.tensors:
         names |= family.projected(config)
     weights = read_weights(_shapes(config), Table(names, needless=NEEDLESS), folder.tensors)
-    conventions = replace(decoding.conventions(decoding.prompt), source_suffix=())
+    found = decoding.conventions(decoding.prompt)
+    generation = {"temperature": 0.0, **found.generation}  # chats would sample
+    conventions = replace(found, source_suffix=(), generation=generation)
     return folder.checkpoint(config, weights, conventions)
 
 
