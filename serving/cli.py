@@ -33,7 +33,17 @@ _EXTRAS = {
 
 # The order of `attendant --help`.
 _SECTIONS = {
-    "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align", "mcp"),
+    "Use models": (
+        "serve",
+        "translate",
+        "generate",
+        "caption",
+        "embed",
+        "classify",
+        "score",
+        "align",
+        "mcp",
+    ),
     "Get models": ("pull", "export", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
