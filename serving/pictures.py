@@ -23,8 +23,17 @@ def picture_of(data: bytes, manifest: Manifest, field: str) -> Picture:
     Raises RequestError, naming the client's `field`, for files that cannot be read.
     """
     assert manifest.picture is not None
-    pixels = _pixels(opened(data, field), manifest.picture)
+    pixels = pixels_of(data, manifest.picture, field)
     return Picture(pixels, manifest.limits.max_source_tokens or 0)
+
+
+def pixels_of(data: bytes, spec: PictureSpec, field: str) -> bytes:
+    """Return the levels that the encoder reads of a file. Raises RequestError."""
+    whole = opened(data, field).resize(
+        (spec.resized, spec.resized), Image.Resampling[spec.resample.upper()]
+    )
+    edge = (spec.resized - spec.size) // 2
+    return whole.crop((edge, edge, edge + spec.size, edge + spec.size)).tobytes()
 
 
 def opened(data: bytes, field: str) -> Image.Image:
@@ -32,7 +41,10 @@ def opened(data: bytes, field: str) -> Image.Image:
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as picture:
             _check_size(picture, field)
-            return ImageOps.exif_transpose(picture).convert("RGB")
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode == "P":  # of such with transparency Pillow warns
+                upright = upright.convert("RGBA")
+            return upright.convert("RGB")
     except RequestError:
         raise
     except Exception as error:  # decoders of broken files raise errors of many kinds
@@ -44,13 +56,6 @@ def _check_size(picture: Image.Image, field: str) -> None:
     if picture.width * picture.height > MOST_PIXELS:
         size = f"{picture.width} x {picture.height}"
         raise RequestError(field, size, f"a picture may have {MOST_PIXELS} pixels at most")
-
-
-def _pixels(picture: Image.Image, spec: PictureSpec) -> bytes:
-    resampling = Image.Resampling[spec.resample.upper()]
-    edge = (spec.resized - spec.size) // 2
-    whole = picture.resize((spec.resized, spec.resized), resampling)
-    return whole.crop((edge, edge, edge + spec.size, edge + spec.size)).tobytes()
 
 
 def position_names(manifest: Manifest) -> tuple[str, ...]:

@@ -200,10 +200,10 @@ class PromptReader:
         if len(chat.pictures) != 1:
             message = f"model {self._name} reads one picture, in a part of type image_url"
             raise RequestError("messages", f"{len(chat.pictures)} pictures", message)
-        for message in chat.messages:
-            if message["content"].strip() or "tool_calls" in message:
+        for said in chat.messages:
+            if said["content"].strip() or "tool_calls" in said:
                 reason = f"model {self._name} reads a picture and no text"
-                raise RequestError("messages", message["content"], reason)
+                raise RequestError("messages", said["content"], reason)
         if chat.tools:
             reason = f"model {self._name} writes about pictures and calls no tools"
             raise RequestError("tools", f"{len(chat.tools)} tools", reason)

@@ -40,7 +40,7 @@ TROCR: dict[str, Any] = {
     "decoder_ffn_dim": 40,
     "max_position_embeddings": 40,
 }
-SINUSOIDS = {"use_learned_position_embeddings": False, "scale_embedding": True}
+SINUSOIDS: dict[str, Any] = {"use_learned_position_embeddings": False, "scale_embedding": True}
 SINUSOIDS |= {"activation_function": "relu", "layernorm_embedding": False}
 FAMILIES: dict[str, tuple[Any, Any]] = {
     "captioning": (ViTConfig(**VISION), GPT2),
@@ -52,7 +52,7 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
     ),
     "trocr with sinusoids": (DeiTConfig(**VISION), TrOCRConfig(**TROCR, **SINUSOIDS)),
 }
-PROCESSOR = {
+PROCESSOR: dict[str, Any] = {
     "image_processor_type": "ViTImageProcessor",
     "do_resize": True,
     "size": {"height": SIDE, "width": SIDE},
