@@ -5,7 +5,6 @@ Each check yields its problems as lines; none raises.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import isqrt
 from pathlib import PurePath
 
 from serving.bundle.manifest import (
@@ -14,7 +13,6 @@ from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
     EDITS,
-    EMBEDDING,
     ENCODE_ATTENTION,
     FORMAT_VERSION,
     LOGITS,
@@ -30,9 +28,7 @@ from serving.bundle.manifest import (
     UNION,
     VERIFY,
     WANTS_LOGP,
-    Activation,
     AttentionKind,
-    EncoderSpec,
     GraphSpec,
     Manifest,
     Shape,
@@ -41,6 +37,7 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
+from serving.bundle.source_validation import encoder_problems, missing, picture_problems
 
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
@@ -49,7 +46,6 @@ _GRAPHS_OF = {
     Task.CLASSIFY: {"encode"},
 }
 ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS)
-RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
@@ -79,7 +75,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _general_problems(manifest)
     yield from _graph_problems(manifest)
     yield from encoder_problems(manifest)
-    yield from _picture_problems(manifest)
+    yield from picture_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:
@@ -126,10 +122,6 @@ def _graph_problems(manifest: Manifest) -> Iterator[str]:
     for name in manifest.files:
         if PurePath(name).name != name or name in ("", ".", ".."):
             yield f"files: {name!r} is not the name of a file in this folder"
-
-
-def _missing(expected: TensorSpec) -> str:
-    return f"{expected.name} is missing or not {expected.dtype} {list(expected.shape)}"
 
 
 def _state_problems(state: StateSpec, graphs: dict[str, GraphSpec]) -> Iterator[str]:
@@ -201,7 +193,7 @@ def _score_problems(manifest: Manifest, outputs: Mapping[str, TensorSpec]) -> It
 def _shortlist_problems(manifest: Manifest, step: GraphSpec) -> Iterator[str]:
     for expected in SHORTLIST_INPUTS.values():
         if expected not in step.inputs:
-            yield f"graphs.step.inputs: {_missing(expected)}"
+            yield f"graphs.step.inputs: {missing(expected)}"
     if SHORTLIST_FILE not in manifest.files:
         yield f"files: no checksum for {SHORTLIST_FILE}"
 
@@ -272,100 +264,6 @@ def _ids_outside(token_ids: set[int], vocab_size: int) -> Iterator[str]:
     for token_id in sorted(token_ids):
         if not 0 <= token_id < vocab_size:
             yield f"tokens: id {token_id} is outside the vocabulary of {vocab_size}"
-
-
-_SOURCE_INPUTS = {
-    "source_ids": TensorSpec("source_ids", "int64", (BATCH, SOURCE)),
-    "source_lengths": TensorSpec("source_lengths", "int32", (BATCH,)),
-    SOURCE_TYPES: TensorSpec(SOURCE_TYPES, "int64", (BATCH, SOURCE)),
-}
-
-
-def encoder_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that `encoder` is present for tasks that only encode, and for no others."""
-    encoder, task = manifest.encoder, manifest.task
-    if not task.only_encodes:
-        if encoder is not None:
-            yield f"encoder: must not be there for task {task}"
-        return
-    if encoder is None:
-        yield f"encoder: missing for task {task}"
-        return
-    yield from _no_decoding_problems(manifest)
-    yield from _embedder_problems(encoder) if task is Task.EMBED else _classifier_problems(encoder)
-    if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
-        yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
-    yield from _encode_problems(manifest, encoder)
-
-
-def _picture_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that the encode graph reads the pixels that `picture` describes."""
-    encode, picture = manifest.graphs.get("encode"), manifest.picture
-    found = next((each for each in encode.inputs if each.name == PIXELS), None) if encode else None
-    if picture is None:
-        if found is not None:
-            yield f"picture: missing, graphs.encode reads {PIXELS}"
-        return
-    expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
-    if found != expected:
-        yield f"graphs.encode.inputs: {_missing(expected)}"
-    if manifest.task is not Task.GENERATE:
-        yield f"picture: must not be there for task {manifest.task}"
-    if not 0 < picture.size <= picture.resized:
-        yield f"picture.resized: {picture.resized} is less than picture.size {picture.size}"
-    if picture.resample not in RESAMPLING:
-        yield f"picture.resample: {picture.resample!r} is not one of {', '.join(RESAMPLING)}"
-    num_positions, num_first = manifest.limits.max_source_tokens or 0, picture.num_class_tokens
-    if num_first < 0 or isqrt(max(num_positions - num_first, 0)) ** 2 != num_positions - num_first:
-        yield "picture.num_class_tokens: the other positions of the source are no square"
-
-
-def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:
-    for name in sorted(manifest.graphs.keys() - {"encode", "encode_attention"}):
-        yield f"graphs.{name}: must not be there for task {manifest.task}"
-    if manifest.states:
-        yield f"states: must be empty for task {manifest.task}"
-    if manifest.limits.max_source_tokens is None:
-        yield f"limits.max_source_tokens: missing for task {manifest.task}"
-    for path, value in (
-        ("limits.max_target_tokens", manifest.limits.max_target_tokens),
-        ("window", manifest.window),
-    ):
-        if value:
-            yield f"{path}: {value} must be 0 for task {manifest.task}"
-
-
-def _embedder_problems(encoder: EncoderSpec) -> Iterator[str]:
-    if encoder.dimension is None or encoder.dimension < 1:
-        yield f"encoder.dimension: {encoder.dimension} is not positive"
-    if encoder.labels or encoder.activation is not Activation.NONE:
-        yield "encoder.labels, encoder.activation: must not be there for task embed"
-
-
-def _classifier_problems(encoder: EncoderSpec) -> Iterator[str]:
-    if encoder.dimension is not None or encoder.is_normalised:
-        yield "encoder.dimension, encoder.is_normalised: must not be there for task classify"
-    if not encoder.labels:
-        yield "encoder.labels: must not be empty for task classify"
-    if len({*encoder.labels}) < len(encoder.labels):
-        yield "encoder.labels: must differ from each other"
-
-
-def _encode_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:
-    """Check the inputs of the encode graph, and that it returns one vector for each row."""
-    graph = manifest.graphs.get("encode")
-    if graph is None:
-        return
-    inputs = {tensor.name: tensor for tensor in graph.inputs}
-    for name, expected in _SOURCE_INPUTS.items():
-        found = inputs.get(name)
-        if found != expected and (found is not None or name != SOURCE_TYPES):
-            yield f"graphs.encode.inputs: {_missing(expected)}"
-    name, width = EMBEDDING, encoder.dimension
-    if manifest.task is Task.CLASSIFY:
-        name, width = LOGITS, len(encoder.labels)
-    if width is not None and TensorSpec(name, "float32", (BATCH, width)) not in graph.outputs:
-        yield f"graphs.encode.outputs: {name} is missing or not float32 [batch, {width}]"
 
 
 TOKENS = "tokens"  # axis: tokens that the step graph reads at once

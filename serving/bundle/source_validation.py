@@ -1,0 +1,118 @@
+"""Checks of the sources of a manifest: `encoder` and `picture` must fit the encode graph."""
+
+from collections.abc import Iterator
+from math import isqrt
+
+from serving.bundle.manifest import (
+    BATCH,
+    EMBEDDING,
+    LOGITS,
+    PIXELS,
+    SOURCE,
+    SOURCE_TYPES,
+    Activation,
+    EncoderSpec,
+    Manifest,
+    Task,
+    TensorSpec,
+)
+
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+
+
+def missing(expected: TensorSpec) -> str:
+    return f"{expected.name} is missing or not {expected.dtype} {list(expected.shape)}"
+
+
+_SOURCE_INPUTS = {
+    "source_ids": TensorSpec("source_ids", "int64", (BATCH, SOURCE)),
+    "source_lengths": TensorSpec("source_lengths", "int32", (BATCH,)),
+    SOURCE_TYPES: TensorSpec(SOURCE_TYPES, "int64", (BATCH, SOURCE)),
+}
+
+
+def encoder_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that `encoder` is present for tasks that only encode, and for no others."""
+    encoder, task = manifest.encoder, manifest.task
+    if not task.only_encodes:
+        if encoder is not None:
+            yield f"encoder: must not be there for task {task}"
+        return
+    if encoder is None:
+        yield f"encoder: missing for task {task}"
+        return
+    yield from _no_decoding_problems(manifest)
+    yield from _embedder_problems(encoder) if task is Task.EMBED else _classifier_problems(encoder)
+    if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
+        yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
+    yield from _encode_problems(manifest, encoder)
+
+
+def picture_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the encode graph reads the pixels that `picture` describes."""
+    encode, picture = manifest.graphs.get("encode"), manifest.picture
+    found = next((each for each in encode.inputs if each.name == PIXELS), None) if encode else None
+    if picture is None:
+        if found is not None:
+            yield f"picture: missing, graphs.encode reads {PIXELS}"
+        return
+    expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
+    if found != expected:
+        yield f"graphs.encode.inputs: {missing(expected)}"
+    if manifest.task is not Task.GENERATE:
+        yield f"picture: must not be there for task {manifest.task}"
+    if not 0 < picture.size <= picture.resized:
+        yield f"picture.resized: {picture.resized} is less than picture.size {picture.size}"
+    if picture.resample not in RESAMPLING:
+        yield f"picture.resample: {picture.resample!r} is not one of {', '.join(RESAMPLING)}"
+    num_positions, num_first = manifest.limits.max_source_tokens or 0, picture.num_class_tokens
+    if num_first < 0 or isqrt(max(num_positions - num_first, 0)) ** 2 != num_positions - num_first:
+        yield "picture.num_class_tokens: the other positions of the source are no square"
+
+
+def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:
+    for name in sorted(manifest.graphs.keys() - {"encode", "encode_attention"}):
+        yield f"graphs.{name}: must not be there for task {manifest.task}"
+    if manifest.states:
+        yield f"states: must be empty for task {manifest.task}"
+    if manifest.limits.max_source_tokens is None:
+        yield f"limits.max_source_tokens: missing for task {manifest.task}"
+    for path, value in (
+        ("limits.max_target_tokens", manifest.limits.max_target_tokens),
+        ("window", manifest.window),
+    ):
+        if value:
+            yield f"{path}: {value} must be 0 for task {manifest.task}"
+
+
+def _embedder_problems(encoder: EncoderSpec) -> Iterator[str]:
+    if encoder.dimension is None or encoder.dimension < 1:
+        yield f"encoder.dimension: {encoder.dimension} is not positive"
+    if encoder.labels or encoder.activation is not Activation.NONE:
+        yield "encoder.labels, encoder.activation: must not be there for task embed"
+
+
+def _classifier_problems(encoder: EncoderSpec) -> Iterator[str]:
+    if encoder.dimension is not None or encoder.is_normalised:
+        yield "encoder.dimension, encoder.is_normalised: must not be there for task classify"
+    if not encoder.labels:
+        yield "encoder.labels: must not be empty for task classify"
+    if len({*encoder.labels}) < len(encoder.labels):
+        yield "encoder.labels: must differ from each other"
+
+
+def _encode_problems(manifest: Manifest, encoder: EncoderSpec) -> Iterator[str]:
+    """Check the inputs of the encode graph, and that it returns one vector for each row."""
+    graph = manifest.graphs.get("encode")
+    if graph is None:
+        return
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    for name, expected in _SOURCE_INPUTS.items():
+        found = inputs.get(name)
+        if found != expected and (found is not None or name != SOURCE_TYPES):
+            yield f"graphs.encode.inputs: {missing(expected)}"
+    name, width = EMBEDDING, encoder.dimension
+    if manifest.task is Task.CLASSIFY:
+        name, width = LOGITS, len(encoder.labels)
+    if width is not None and TensorSpec(name, "float32", (BATCH, width)) not in graph.outputs:
+        yield f"graphs.encode.outputs: {name} is missing or not float32 [batch, {width}]"
