@@ -67,7 +67,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"vision": {"image_size": 30, "patch_size": 6, "d_model": 40, "num_heads": 4, "ffn_dim": 50}},
 }
 ENCODERS = sorted(name for name in ARCHITECTURES if issubclass(config_class(name), EncoderConfig))
-DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {"vision-transformer"})  # that read words
+PICTURE_READER = "vision-transformer"
+DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {PICTURE_READER})  # that read words
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,

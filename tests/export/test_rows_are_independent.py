@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from export.bundling.running import Rows
-from export.bundling.verify import random_pictures
 from serving.bundle.manifest import SOURCE, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -15,7 +14,7 @@ from serving.engine.runtime.graph import sharing_attention
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import LIKE_MPNET, RERANKER, encoded, random_texts
-from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import DECODERS, ENCODERS, LIKE_GEMMA, LIKE_PHI, PICTURE_READER, tiny_bundle
 
 T5 = {
     "gated_ffn": True,
@@ -91,10 +90,8 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples, threads: int
 def test_pictures_are_the_same_alone_and_in_company(
     tmp_path: Path, precision: Precision, threads: int
 ) -> None:
-    bundle = open_bundle(tiny_bundle("vision-transformer", tmp_path, precision))
-    pictures = random_pictures(bundle.manifest, len(LENGTHS))
-    examples = Examples(pictures, examples_of("transformer", LENGTHS).targets)
-    assert_rows_are_independent(bundle, examples, threads)
+    bundle = open_bundle(tiny_bundle(PICTURE_READER, tmp_path, precision))
+    assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS), threads)
 
 
 @pytest.mark.parametrize("architecture", DECODERS)

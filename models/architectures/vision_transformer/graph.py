@@ -44,11 +44,12 @@ class VisionTransformerGraph(SelfAttentionGraph[VisionTransformerConfig]):
         )
 
     def _scaled(self, pixels: Value) -> Value:
-        vision, layers = self.config.vision, self.layers
-        deviation = np.array(vision.deviation, np.float64)
-        factor = layers.float_weight("encoder.scale", vision.scale / deviation)
-        shift = layers.float_weight("encoder.shift", -np.array(vision.mean) / deviation)
-        return pixels.cast(layers.dtype) * factor + shift
+        """Return what the encoder reads of levels [..., 3], computed in fp32."""
+        vision, graph = self.config.vision, self.graph
+        deviation = np.array(vision.deviation)
+        factor = graph.weight("encoder.scale", np.float32(vision.scale / deviation))
+        shift = graph.weight("encoder.shift", np.float32(-np.array(vision.mean) / deviation))
+        return (pixels.cast("float32") * factor + shift).cast(self.layers.dtype)
 
 
 build = VisionTransformerGraph.build

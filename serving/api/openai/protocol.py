@@ -198,12 +198,23 @@ class EncoderBody(TypedDict):
     default_prompt: str | None
 
 
+class PictureBody(TypedDict):
+    """How a model reads a picture: as a square of this size, the middle of what the whole was
+    resized to. num_class_tokens: positions before those of the patches.
+    """
+
+    size: int
+    resized: int
+    resample: str
+    num_class_tokens: int
+
+
 class ModelBody(TypedDict):
     """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
     plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
     one sentence. attention: kinds of attention maps that requests may ask for, with their layers
-    and heads. encoder: null for models that decode. card: the model card in Markdown; not in
-    lists.
+    and heads. encoder: null for models that decode. picture: null for models that read text. card:
+    the model card in Markdown; not in lists.
     """
 
     id: str
@@ -224,6 +235,7 @@ class ModelBody(TypedDict):
     attention: dict[str, AttentionShape]
     plan: Plan | None
     encoder: EncoderBody | None
+    picture: PictureBody | None
     card: NotRequired[str]
 
 
