@@ -47,9 +47,10 @@ class VisionTransformerGraph(SelfAttentionGraph[VisionTransformerConfig]):
         """Return what the encoder reads of levels [..., 3], computed in fp32."""
         vision, graph = self.config.vision, self.graph
         deviation = np.array(vision.deviation)
-        factor = graph.weight("encoder.scale", np.float32(vision.scale / deviation))
-        shift = graph.weight("encoder.shift", np.float32(-np.array(vision.mean) / deviation))
-        return (pixels.cast("float32") * factor + shift).cast(self.layers.dtype)
+        scale, shift = vision.scale / deviation, -np.array(vision.mean) / deviation
+        factor = graph.weight("encoder.scale", scale.astype(np.float32))
+        added = graph.weight("encoder.shift", shift.astype(np.float32))
+        return (pixels.cast("float32") * factor + added).cast(self.layers.dtype)
 
 
 build = VisionTransformerGraph.build

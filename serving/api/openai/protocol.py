@@ -7,7 +7,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of
-from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
+from serving.bundle.manifest import Activation, AttentionShape, PictureSpec, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
 from serving.request import FinishReason
 
@@ -198,17 +198,6 @@ class EncoderBody(TypedDict):
     default_prompt: str | None
 
 
-class PictureBody(TypedDict):
-    """How a model reads a picture: as a square of this size, the middle of what the whole was
-    resized to. num_class_tokens: positions before those of the patches.
-    """
-
-    size: int
-    resized: int
-    resample: str
-    num_class_tokens: int
-
-
 class ModelBody(TypedDict):
     """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
     plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
@@ -235,7 +224,7 @@ class ModelBody(TypedDict):
     attention: dict[str, AttentionShape]
     plan: Plan | None
     encoder: EncoderBody | None
-    picture: PictureBody | None
+    picture: PictureSpec | None
     card: NotRequired[str]
 
 

@@ -207,4 +207,4 @@ def test_the_engine_refuses_what_is_no_picture_of_the_model(imported: Imported) 
         ({"picture": replace(picture, num_positions=3)}, "positions"),
     ):
         with pytest.raises(RequestError, match=words):
-            engine.submit(GenerationRequest("a", **fields))  # type: ignore[arg-type]
+            engine.submit(GenerationRequest("a", **fields))
