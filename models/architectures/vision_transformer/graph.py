@@ -24,7 +24,8 @@ class VisionTransformerGraph(SelfAttentionGraph[VisionTransformerConfig]):
         """Write keys and values of pictures: levels uint8 [batch, height, width, 3]."""
         dim, target = self.config.vision.d_model, self.layers.target
         x = self._embed(ids)
-        tokens = SourceTokens(x.max(-1, keepdims=False), lengths, target)
+        places = x.cast("float32").max(-1, keepdims=False)  # [batch, positions], for its shape
+        tokens = SourceTokens(places, lengths, target)
         x = x if target.is_cuda else x.reshape(-1, dim)
         stack = SelfAttentionGraph(self.config.encoder, self.layers)
         stack.attention_outputs = self.attention_outputs

@@ -9,7 +9,6 @@ from click.testing import CliRunner, Result
 from loadtest.bench import length_probe
 from loadtest.bench.cost import cost
 from loadtest.bench.length_costs import LengthCosts, Way, cost_of, length_costs, lengths_of
-from models.architectures.registry import ARCHITECTURES
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.tiny import CONFIGS, DECODERS, ENCODERS, byte_tokenizer, tiny_bundle
