@@ -27,7 +27,7 @@ from models.data.tokenizer import encode_all
 from models.safetensors import Array
 
 
-def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int]) -> S:
+def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int] | Array) -> S:
     """Return the state before the first target token; a translator reads all of the source's ids
     first.
     """
@@ -36,11 +36,16 @@ def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int]) 
     return encode_rows(model, [source])
 
 
-def encode_rows(model: Translator[S], sources: Sequence[Sequence[int]]) -> S:
-    """Encode sources of any lengths in one batch."""
+def encode_rows(model: Translator[S], sources: Sequence[Sequence[int] | Array]) -> S:
+    """Encode sources of any lengths in one batch, or the levels of pictures [height, width, 3]."""
     device = device_of(model)
+    pictures = [source for source in sources if isinstance(source, np.ndarray)]
+    if pictures:
+        pixels = torch.from_numpy(np.stack(pictures)).to(device)
+        return model.encode(pixels, torch.ones(len(pictures), device=device))
+    texts = [source for source in sources if not isinstance(source, np.ndarray)]
     lengths = torch.tensor([len(source) for source in sources], device=device)
-    return model.encode(pad_rows(sources, model.config.pad_id).to(device), lengths)
+    return model.encode(pad_rows(texts, model.config.pad_id).to(device), lengths)
 
 
 def translate_batch(
@@ -160,7 +165,7 @@ WINDOWS_AT_ONCE = 8
 
 @torch.inference_mode()
 def teacher_forced_log_probabilities(
-    model: AnyModel, source: Sequence[int], target: Sequence[int]
+    model: AnyModel, source: Sequence[int] | Array, target: Sequence[int]
 ) -> Tensor:
     """Return the log-probabilities of all tokens after each id of a target: [target, vocabulary].
     Source and target include <s> and </s>.

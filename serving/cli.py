@@ -12,6 +12,7 @@ import click
 
 from serving.commands.administration import keys, models
 from serving.commands.align import align
+from serving.commands.caption import caption
 from serving.commands.encoders import classify, embed
 from serving.commands.generate import generate
 from serving.commands.mcp_server import mcp
@@ -33,7 +34,17 @@ _EXTRAS = {
 
 # The order of `attendant --help`.
 _SECTIONS = {
-    "Use models": ("serve", "translate", "generate", "embed", "classify", "score", "align", "mcp"),
+    "Use models": (
+        "serve",
+        "translate",
+        "generate",
+        "caption",
+        "embed",
+        "classify",
+        "score",
+        "align",
+        "mcp",
+    ),
     "Get models": ("pull", "export", "train", "tune"),
     "Run a server": ("keys", "models", "memory", "deploy"),
     "Measure": ("evaluate", "bench", "bench-compare", "cost", "loadtest", "loadtest-report"),
@@ -121,7 +132,7 @@ def lab() -> None:
 
 for command in (
     *(serve, keys, models, memory),
-    *(translate, generate, embed, classify, score, align, mcp, lab),
+    *(translate, generate, caption, embed, classify, score, align, mcp, lab),
 ):
     main.add_command(command)
 

@@ -80,11 +80,30 @@ AttentionPieces = tuple[tuple[AttentionWeights, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A source that is no text.
+
+    pixels: levels of red, green and blue, 8 bits each, row after row.
+    num_positions: the number of vectors that the encoder makes of it.
+    """
+
+    pixels: bytes
+    num_positions: int
+
+    def __len__(self) -> int:
+        return self.num_positions
+
+
+Source = TokenIds | Picture
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A request for one sequence.
 
     source_ids: the input of the encoder, with prefix and suffix; None for a language model. Models
         that only encode read nothing else. pair_start: where its second text begins, if any.
+    picture: the input of an encoder that reads pictures, in place of `source_ids`.
     prompt_ids: target tokens that are given and not reported, after the bundle's `prompt_prefix`.
         is_whole: they are the whole prompt, without this prefix.
     forced_ids: target tokens that are given and reported, with their log-probabilities, as if they
@@ -132,6 +151,7 @@ class GenerationRequest:
     job_id: str = ""
     share: str = ""
     pair_start: int | None = None
+    picture: Picture | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -151,6 +171,11 @@ class GenerationRequest:
             raise RequestError("temperature", self.sampling.temperature, message)
         for name, value in self.sampling.filters.items():
             raise RequestError(name, value, "cannot be combined with num_beams")
+
+    @property
+    def source(self) -> Source:
+        """Return the input of the encoder, empty for a language model."""
+        return self.picture or self.source_ids or ()
 
     @property
     def job(self) -> str:

@@ -67,9 +67,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"num_hops": 3, "max_source_tokens": 96},
     "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}
     | {"max_source_tokens": 96, "num_types": 2},
+    "vision-transformer": {"d_model": 32, "num_heads": 4, "ffn_dim": 64, "encoder_layers": 2}
+    | {"decoder_layers": 2, "max_source_tokens": 26, "max_target_tokens": 48}
+    | {"vision": {"image_size": 30, "patch_size": 6, "d_model": 40, "num_heads": 4, "ffn_dim": 50}},
 }
 ENCODERS = sorted(name for name in ARCHITECTURES if issubclass(config_class(name), EncoderConfig))
-DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS)
+PICTURE_READER = "vision-transformer"
+DECODERS = sorted(ARCHITECTURES.keys() - ENCODERS - {PICTURE_READER})  # that read words
 
 LIKE_GEMMA: dict[str, Any] = {  # and like Qwen: options of llama
     "num_layers": 3,

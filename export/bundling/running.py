@@ -5,6 +5,7 @@ position, which no request can ask of the engine.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isqrt
 
 import numpy as np
 from tqdm import tqdm
@@ -19,6 +20,7 @@ from serving.bundle.manifest import (
     LENGTH,
     LOGITS,
     LOGP,
+    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     STEP_ATTENTION,
@@ -33,7 +35,7 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.request import FailedEvent, FinishedEvent, GenerationRequest
+from serving.request import FailedEvent, FinishedEvent, GenerationRequest, Picture
 
 SPAN_MULTIPLE = 16
 
@@ -46,7 +48,7 @@ class Rows:
     def __init__(
         self,
         bundle: Bundle,
-        sources: list[list[int]],
+        sources: Sequence[list[int] | Picture],
         *,
         span: int = 0,
         threads: int = 1,
@@ -72,7 +74,7 @@ class Rows:
         longest = max(map(len, sources))
         self._sizes = {
             BATCH: len(sources),
-            SOURCE: span or -(-longest // SPAN_MULTIPLE) * SPAN_MULTIPLE,
+            SOURCE: longest if self._manifest.picture else span or _up(longest),
             LENGTH: bundle.manifest.limits.max_target_tokens,
             ATTENDED: bundle.manifest.limits.max_target_tokens,
             CANDIDATES: bundle.manifest.vocab_size,
@@ -124,9 +126,8 @@ class Rows:
         logp: Array = logits - self.outputs["log_normaliser"][:, None]
         return logp
 
-    def _encode(self, encode: Graph, sources: list[list[int]]) -> None:
-        ids = padded(sources, self._sizes[SOURCE], self._manifest.tokens.pad)
-        inputs = {"source_ids": ids, "source_lengths": self._source_lengths}
+    def _encode(self, encode: Graph, sources: Sequence[list[int] | Picture]) -> None:
+        inputs = self._read(sources) | {"source_lengths": self._source_lengths}
         assert self._encode_spec is not None
         self.source_outputs = {
             tensor.name: np.empty(self._shape(tensor.shape), tensor.dtype)
@@ -136,6 +137,13 @@ class Rows:
         written = {tensor.name for tensor in self._encode_spec.outputs} & self.states.keys()
         states = {name: self.states[name] for name in written}
         encode.bind(inputs, states | self.source_outputs)()
+
+    def _read(self, sources: Sequence[list[int] | Picture]) -> dict[str, Array]:
+        pictures = [levels(each) for each in sources if isinstance(each, Picture)]
+        if pictures:
+            return {PIXELS: np.stack(pictures)}
+        texts = [each for each in sources if not isinstance(each, Picture)]
+        return {"source_ids": padded(texts, self._sizes[SOURCE], self._manifest.tokens.pad)}
 
     def _whole_vocabulary(self, num_rows: int) -> dict[str, Array]:
         every = np.arange(self._manifest.vocab_size)
@@ -166,6 +174,17 @@ class Rows:
 
     def _shape(self, shape: Shape) -> tuple[int, ...]:
         return tuple(self._sizes[axis] if isinstance(axis, str) else axis for axis in shape)
+
+
+def levels(picture: Picture) -> Array:
+    """Return the levels of a square picture, uint8 [height, width, 3]."""
+    array = np.frombuffer(picture.pixels, np.uint8)
+    size = isqrt(len(array) // 3)
+    return array.reshape(size, size, 3)
+
+
+def _up(length: int) -> int:
+    return -(-length // SPAN_MULTIPLE) * SPAN_MULTIPLE
 
 
 def padded(rows: list[list[int]], length: int, pad: int) -> Array:

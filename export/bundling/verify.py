@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from export.bundling.parity import Agreement, LogpError, Parity, Quality
-from export.bundling.running import Ids, Rows, decode
+from export.bundling.running import Ids, Rows, decode, levels
 from export.graph.writer import Array
 from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
@@ -21,7 +21,7 @@ from models.decoding import continue_batch, teacher_forced_log_probabilities, tr
 from models.loading import load_module
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
-from serving.request import GenerationRequest
+from serving.request import GenerationRequest, Picture
 from serving.text.shortlist import Shortlist
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ RANDOM_LENGTH = 24
 PROMPT_LENGTH = 32  # of a language model's test prompts
 NEW_TOKENS = 64  # of their continuations
 MASKED = 7  # one token of so many is masked, the first one among them
+Row = TypeVar("Row")
+
+
+Sources = Sequence[list[int] | Picture]
 
 
 class Differences:
@@ -99,6 +103,8 @@ class Verifier:
         random_ids = self._on_random_ids()
         if test_file is None:
             return Parity(random_ids)
+        if self._bundle.manifest.picture is not None:
+            raise ValueError(f"{test_file}: a model that reads pictures is not compared on texts")
         if self._bundle.manifest.task is Task.TRANSLATE:
             return self._on_pairs(test_file, num_texts, random_ids)
         return self._on_prose(test_file, num_texts, random_ids)
@@ -107,15 +113,19 @@ class Verifier:
         random = np.random.default_rng(0)
         limit = min(RANDOM_LENGTH, self._limits.max_target_tokens)
         special = (self._config.pad_id, self._config.bos_id, self._config.eos_id)
+        size = self._config.vocab_size
 
         def draw(length: int, vocab_size: int) -> list[int]:
             ids = random.integers(0, vocab_size, length)
             return ids[~np.isin(ids, special)].tolist()
 
-        size = self._config.vocab_size
-        source_size = getattr(self._config, "source_vocab_size", None) or size
-        lengths = random.integers(1, limit, ROWS).tolist()
-        sources = [self._source(draw(length, source_size)) for length in lengths]
+        sources: Sources
+        if self._bundle.manifest.picture is not None:
+            sources = random_pictures(self._bundle.manifest, ROWS)
+        else:
+            source_size = getattr(self._config, "source_vocab_size", None) or size
+            lengths = random.integers(1, limit, ROWS).tolist()
+            sources = [self._source(draw(length, source_size)) for length in lengths]
         return self._force(sources, [self._target(draw(limit, size)) for _ in sources]).error
 
     def _on_pairs(self, path: Path, num_texts: int, random_ids: LogpError) -> Parity:
@@ -176,7 +186,7 @@ class Verifier:
         errors = random_ids, differences.error, differences.own_error
         return Parity(*errors, agreement, (differences.perplexity,))
 
-    def _force(self, sources: Ids, targets: Ids) -> Differences:
+    def _force(self, sources: Sources, targets: Ids) -> Differences:
         """Compute both sides for the same sources and targets."""
         found = Differences()
         for some, forced in zip(_parts(sources), _parts(targets), strict=True):
@@ -185,11 +195,12 @@ class Verifier:
                 found.add(theirs, ours[: len(target)], target)
         return found
 
-    def _torch(self, sources: Ids, targets: Ids) -> Iterator[Array]:
+    def _torch(self, sources: Sources, targets: Sequence[list[int]]) -> Iterator[Array]:
         for source, target in zip(sources, targets, strict=True):
-            yield teacher_forced_log_probabilities(self._module, source, target).numpy()
+            read = levels(source) if isinstance(source, Picture) else source
+            yield teacher_forced_log_probabilities(self._module, read, target).numpy()
 
-    def _onnx(self, sources: Ids, targets: Ids) -> Array:
+    def _onnx(self, sources: Sources, targets: Sequence[list[int]]) -> Array:
         """Score [batch, longest target, vocab]; rows go on with padding after their end."""
         longest = max(map(len, targets))
         padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
@@ -204,6 +215,16 @@ class Verifier:
     def _target(self, ids: list[int]) -> list[int]:
         prefix = self._around.prompt_prefix
         return [*prefix, *ids[: self._limits.max_target_tokens - len(prefix)]]
+
+
+def random_pictures(manifest: Manifest, count: int) -> list[Picture]:
+    """Return pictures of large areas, which vary more than single pixels would."""
+    assert manifest.picture is not None
+    random, size = np.random.default_rng(0), manifest.picture.size
+    areas = random.integers(0, 256, (count, 4, 4, 3), np.uint8)
+    pixels = areas.repeat(-(-size // 4), 1).repeat(-(-size // 4), 2)[:, :size, :size]
+    num_positions = manifest.limits.max_source_tokens or 0
+    return [Picture(each.tobytes(), num_positions) for each in pixels]
 
 
 def _around(manifest: Manifest) -> Tokens:
@@ -248,7 +269,7 @@ def _spread(items: Sequence[Any], num_items: int, path: Path) -> list[Any]:
     return [items[math.floor(i * step)] for i in range(min(num_items, len(items)))]
 
 
-def _parts(rows: Ids) -> Iterable[Ids]:
+def _parts(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
     return (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
 
 

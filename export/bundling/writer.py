@@ -24,6 +24,7 @@ from export.graph.model import ExportedModel, Weights
 from export.graph.writer import Array, Store, in_memory
 from models import conventions
 from models.architectures.registry import AnyConfig, graph_builder
+from models.architectures.vision_transformer.config import VisionTransformerConfig
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import (
     EmbeddingHead,
@@ -40,6 +41,7 @@ from serving.bundle.manifest import (
     EncoderSpec,
     LanguageIds,
     Manifest,
+    PictureSpec,
     Precision,
     Task,
     Tokens,
@@ -100,6 +102,15 @@ def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | Non
     if isinstance(head, MaskedWordHead):
         return replace(spec, mask_id=head.mask_id)
     return replace(spec, labels=head.labels, activation=Activation(head.scores))
+
+
+def picture_of(config: AnyConfig) -> PictureSpec | None:
+    """Return how pictures become pixels; None for models that read none."""
+    if not isinstance(config, VisionTransformerConfig):
+        return None
+    vision = config.vision
+    resized = vision.resized or vision.image_size
+    return PictureSpec(vision.image_size, resized, vision.resample, vision.num_class_tokens)
 
 
 def _language_ids(found: Mapping[str, conventions.LanguageIds]) -> dict[str, LanguageIds]:
@@ -198,6 +209,7 @@ class BundleWriter:
             attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,
             encoder=encoder_of(config, conventions),
+            picture=picture_of(config),
         )
         seal(folder, manifest)
         return open_bundle(folder)

@@ -6,14 +6,19 @@ from itertools import chain
 from typing import TypeVar
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import Heads, SourceTokens, self_attention
 from export.layers.basic import Layers, feed_forward, head_layout
-from export.layers.memory import FloatMemory, Int8Memory, encoder_attention_weights
-from export.layers.positions import positions_of_layers, source_biases
+from export.layers.memory import (
+    DecoderAttentionWeights,
+    FloatMemory,
+    Int8Memory,
+    encoder_attention_weights,
+)
+from export.layers.positions import positions_of_layers, source_biases, target_biases
 from export.layers.translator import TranslatorGraph
 from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig
-from serving.bundle.manifest import AttentionKind, StateSpec
+from serving.bundle.manifest import AttentionKind, StateKind, StateSpec
 
 Config = TypeVar("Config", bound=BaseTransformerConfig)
 
@@ -62,10 +67,15 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write keys and values of the source for every decoder layer."""
         tokens = SourceTokens(ids, lengths, self.layers.target)
-        encoded = self._encode(ids, lengths, tokens)
+        self.write_memories(self._encode(ids, lengths, tokens), tokens, self.config.d_model)
+
+    def write_memories(self, encoded: Value, tokens: SourceTokens, dim: int) -> None:
+        """Write keys and values of the encoder's output [..., dim]."""
+        dims, bias = [self.heads.trained_kv_dim] * 2, self.config.imported.biases
         for layer, memory in enumerate(self.memories):
             names = [f"decoder.layers.{layer}.cross_attention.{part}" for part in ("key", "value")]
-            keys_values = self.project(encoded, names, [self.heads.trained_kv_dim] * 2)
+            layout = self.heads.layout
+            keys_values = self.layers.linear(encoded, names, dim, dims, bias=bias, into=layout)
             memory.write(self.graph, tokens, keys_values)
 
     def step(self) -> None:
@@ -149,7 +159,15 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         positions = positions_of_layers(self.layers, config, "encoder", config.max_source_tokens)
         embedded = self.words.embed_source(tokens.ids)
         x = self.begin(positions[0].add_source(embedded, tokens.positions), "encoder")
-        for layer, bias in enumerate(source_biases(positions, ids)):
+        return self.encode_layers(x, tokens, lengths, source_biases(positions, ids))
+
+    def encode_layers(
+        self, x: Value, tokens: SourceTokens, lengths: Value, biases: Sequence[Value | None]
+    ) -> Value:
+        """Return the encoder's output for the first layer's input x. biases: of scores, in each
+        layer.
+        """
+        for layer, bias in enumerate(biases):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = self.queries_keys_values(normed, name)
@@ -164,3 +182,53 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             x = self.feed_forward(x, f"encoder.layers.{layer}")
         self.attention_outputs.finish(AttentionKind.ENCODER, self.heads.num_heads)
         return self.finish(x, "encoder")
+
+
+class SelfAttentionGraph(BaseTransformerGraph[Config]):
+    """Keeps keys and values of the target so far in place, and appends to them."""
+
+    def __init__(self, config: Config, layers: Layers) -> None:
+        super().__init__(config, layers)
+        self.past_states = [
+            self.heads.states("self", StateKind.APPEND, layer)
+            for layer in range(config.decoder_layers)
+        ]
+
+    def open(self) -> None:
+        super().open()
+        self.total_lengths = self.graph.input("total_lengths", "int32", ())
+        self.biases = target_biases(self.positions, self.past_lengths)
+        if self.attention_outputs.is_on:
+            self.attended = self.attention_outputs.num_attended()
+
+    def read_target(self, x: Value, layer: int) -> Value:
+        graph, name = self.graph, f"decoder.layers.{layer}.self_attention"
+        key_state, value_state = self.past_states[layer]
+        past = (graph.state_input(key_state), graph.state_input(value_state))
+        qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
+        capacity = self.config.max_target_tokens
+        heads, bias = self.heads, self.biases[layer]
+        found, keys, values = self_attention(qkv, past, self.total_lengths, capacity, heads, bias)
+        if self.attention_outputs.is_on:
+            weights_of = DecoderAttentionWeights(self.past_lengths, self.attended, heads, bias)
+            self.attention_outputs.add(
+                AttentionKind.DECODER, self._weights_if_asked(weights_of, qkv, keys)
+            )
+        graph.next_state(key_state, keys)
+        graph.next_state(value_state, values)
+        return self.after_sublayer(x, self.join_heads(found, name), f"{name}_norm")
+
+    def _weights_if_asked(
+        self, weights_of: DecoderAttentionWeights, qkv: Value, keys: Value
+    ) -> Value:
+        """Compute weights only if any are asked for: requests that only want cross-attention do not
+        wait for them.
+        """
+        [weights] = self.graph.branch(
+            weights_of.attended > 0,
+            "float32",
+            lambda: [weights_of.weights(qkv, keys)],
+            lambda: [weights_of.none(qkv)],
+            1,
+        )
+        return weights

@@ -241,7 +241,7 @@ class VectorReader:
             if isinstance(event, FailedEvent):
                 raise event.error
             assert isinstance(event, FinishedEvent) and event.encoding is not None
-            self._found[event.request_id] = event.encoding
+            [self._found[event.request_id]] = event.encoding.values()
         return len(events)
 
 

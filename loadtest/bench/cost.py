@@ -70,6 +70,8 @@ def _measured(bundles: tuple[Path, ...], longest: int, rows: int, threads: int) 
     from serving.bundle.opening import open_bundle
 
     opened = [open_bundle(path) for path in bundles]
+    if names := [each.manifest.name for each in opened if each.manifest.picture is not None]:
+        raise click.UsageError(f"{names[0]} reads pictures, which have one length")
     lengths = [lengths_of(bundle.manifest, longest) for bundle in opened]
     with tqdm(total=sum(map(len, lengths)), unit="length", leave=False, disable=None) as bar:
         return [

@@ -170,6 +170,7 @@ ARCHITECTURES: dict[str, str] = {
     "transformer": "models.architectures.transformer:Transformer",
     "transformer-encoder": "models.architectures.transformer_encoder:TransformerEncoder",
     "transformer-ssru": "models.architectures.transformer_ssru:TransformerSSRU",
+    "vision-transformer": "models.architectures.vision_transformer:VisionTransformer",
 }
 
 _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known

@@ -7,6 +7,7 @@ embeddings are shared by source, target and output.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from models.configs.transformer import (
     Sinusoidal,
 )
 from models.contract import State, Translator
-from models.layers.attention import Attention, KeysValues, Past, causal_mask
+from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
 from models.layers.basic import Dropout, FeedForward, Vocabulary
 from models.layers.positions import (
     AffinePositions,
@@ -109,6 +110,21 @@ class DecoderLayer(Layer, ABC):
         """Read x [batch, new, d_model] after the past, where `mask` allows it."""
 
 
+class SelfAttentionDecoderLayer(DecoderLayer):
+    """Keeps the keys and values of the past."""
+
+    def __init__(self, config: BaseTransformerConfig) -> None:
+        super().__init__(config)
+        self.self_attention = attention_of(config)
+        self.self_attention_norm = norm_of(config)
+
+    def read_target(self, x: Tensor, past: Past, mask: Tensor) -> tuple[Tensor, Past]:
+        y = self.before_sublayer(x, self.self_attention_norm)
+        past_and_new = append(past, self.self_attention.keys_values(y))
+        update = self.self_attention.attend(self.self_attention.queries(y), past_and_new, mask)
+        return self.after_sublayer(x, update, self.self_attention_norm), past_and_new
+
+
 class Stack(nn.Module):
     """The positions, layers and norms of the encoder or the decoder."""
 
@@ -152,11 +168,15 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
             has_bias=config.imported.output_bias,
         )
         self.dropout = Dropout(config.dropout)
-        encoder = [EncoderLayer(config) for _ in range(config.encoder_layers)]
         decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
-        self.encoder = Stack(config, encoder, config.max_source_tokens, bidirectional=True)
+        self.encoder = self.make_encoder(config)
         self.decoder = Stack(config, decoder, config.max_target_tokens, bidirectional=False)
         self.apply(initialise)
+
+    def make_encoder(self, config: Any) -> Any:
+        """Return the module that reads the source."""
+        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        return Stack(config, layers, config.max_source_tokens, bidirectional=True)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Return the keys and values that every decoder layer attends to."""

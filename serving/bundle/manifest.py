@@ -22,6 +22,7 @@ UNION = "union"  # axis of all tokens that are on the shortlist of a row
 WANTS_LOGP = "wants_logp"  # input; if false, the step graph does not normalise its scores
 EDITS = "edits"  # axis of the scores that the select graph changes in each row
 SOURCE_TYPES = "source_types"  # input of encode: 0 or 1, the text of a pair that a token belongs to
+PIXELS = "pixels"  # input of encode in place of tokens: uint8 [batch, height, width, 3]
 EMBEDDING = "embedding"  # output of encode for task embed
 LOGITS = "logits"  # output of step, or of encode for the tasks classify and classify-tokens
 TOP_LOGP, TOP_IDS = "top_logp", "top_ids"  # outputs of step, or of encode for task fill-mask
@@ -203,6 +204,21 @@ class EncoderSpec:
 
 
 @dataclass(frozen=True)
+class PictureSpec:
+    """How a picture becomes the pixels that the encoder reads.
+
+    size: pixels of a side. resized: the side that the whole picture is resized to, in both
+        directions; the middle of it is read. resample: the filter, as Pillow names it.
+    num_class_tokens: positions of the source before those of the patches, row after row.
+    """
+
+    size: int
+    resized: int
+    resample: str
+    num_class_tokens: int
+
+
+@dataclass(frozen=True)
 class Limits:
     """max_target_tokens: prompt and output together, the capacity of append states; 0 for a model
     that only encodes.
@@ -238,6 +254,7 @@ class Manifest:
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None  # for the tasks that only encode
+    picture: PictureSpec | None = None  # for models whose source is a picture
 
     @property
     def serves(self) -> Task:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 
-from serving.bundle.encoder_validation import encoder_problems, missing
 from serving.bundle.manifest import (
     ATTENDED,
     ATTENTION_OUTPUTS,
@@ -18,6 +17,7 @@ from serving.bundle.manifest import (
     FORMAT_VERSION,
     LOGITS,
     LOGP,
+    PIXELS,
     POSITIONS,
     SELECT,
     SHORTLIST_FILE,
@@ -39,6 +39,7 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
+from serving.bundle.source_validation import encoder_problems, missing, picture_problems
 
 _GRAPHS_OF = {
     Task.TRANSLATE: {"encode", "step"},
@@ -48,7 +49,7 @@ _GRAPHS_OF = {
     Task.CLASSIFY_TOKENS: {"encode"},
     Task.FILL_MASK: {"encode"},
 }
-ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES)
+ENCODE_INPUTS = ("source_ids", "source_lengths", SOURCE_TYPES, PIXELS)
 STEP_INPUTS = ("ids", "past_lengths", "total_lengths", "source_lengths", WANTS_LOGP)
 SHORTLIST_INPUTS = {
     "candidates": TensorSpec("candidates", "int64", (UNION,)),
@@ -78,6 +79,7 @@ def manifest_problems(manifest: Manifest) -> Iterator[str]:
     yield from _general_problems(manifest)
     yield from _graph_problems(manifest)
     yield from encoder_problems(manifest)
+    yield from picture_problems(manifest)
     names = [state.name for state in manifest.states]
     yield from (f"states.{name}: named twice" for name in sorted({*names}) if names.count(name) > 1)
     for state in manifest.states:

@@ -5,16 +5,20 @@ head; or the attention of one word as lines (Vaswani et al. 2017, figures 3 to 5
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL.Image import Image
 
 from serving.commands.attention_views import Shade, View, shaded
 from serving.text.alignment import Array
+
+if TYPE_CHECKING:
+    from serving.commands.caption import Look
 
 _BLUES = colormaps["Blues"].with_extremes(bad="0.93")  # grey: cannot be looked at
 _LINE = "#1f5fa8"
@@ -172,6 +176,7 @@ _MARGIN = 0.1
 _LABEL_POINTS = 9
 _LONGEST_LABEL = 40  # characters
 _DOTS_PER_INCH = 150
+_THUMBNAIL = 400  # pixels of a picture's longer side
 
 
 @dataclass(frozen=True)
@@ -236,6 +241,48 @@ def _fill_cells(axes: Axes, heat_map: HeatMap, names_target: bool) -> None:
     axes.set_yticks(range(len(down)), down, parse_math=False)
     if heat_map.title:
         axes.set_title(heat_map.title, fontsize=_LABEL_POINTS, parse_math=False)
+
+
+_PICTURE = 1.8  # inches of a side
+_PICTURES_ACROSS = 6
+
+
+def draw_looks(picture: Image, looks: Sequence["Look"], share: float, path: Path) -> None:
+    """Draw the picture, then for each word what it looks at, as Xu et al. 2015 do: the places with
+    more weight are lighter. Raises OSError.
+
+    share: the part of the picture's sides that the model reads, in the middle.
+    """
+    shown = picture.copy()
+    shown.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    across = min(1 + len(looks), _PICTURES_ACROSS)
+    down = -(-(1 + len(looks)) // across)
+    height = _PICTURE * shown.height / shown.width + _TITLE
+    figure = Figure(figsize=(across * _PICTURE, down * height), layout="constrained")
+    for number, look in enumerate([None, *looks], 1):
+        axes = figure.add_subplot(down, across, number)
+        axes.axis("off")
+        axes.imshow(shown)
+        if look is not None:
+            axes.set_title(label(look.word), fontsize=_LABEL_POINTS, parse_math=False)
+            _shade(axes, look.weights, shown, share)
+    save(figure, path)
+
+
+def _shade(axes: Axes, weights: Array, picture: Image, share: float) -> None:
+    """Darken the picture where weights are small beside the largest."""
+    side = round(len(weights) ** 0.5)
+    light = (weights / max(weights.max(), 1e-9)).reshape(side, side)
+    left, top = (size * (1 - share) / 2 - 0.5 for size in picture.size)
+    right, bottom = (size * (1 + share) / 2 - 0.5 for size in picture.size)
+    axes.imshow(
+        np.zeros_like(light),
+        cmap="gray",
+        alpha=0.8 * (1 - light),
+        extent=(left, right, bottom, top),
+        interpolation="bilinear",
+    )
+    axes.set(xlim=(-0.5, picture.width - 0.5), ylim=(picture.height - 0.5, -0.5))
 
 
 def label(text: str) -> str:

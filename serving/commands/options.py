@@ -27,14 +27,16 @@ _BAR_DELAY_SECONDS = 2.0
 BUNDLES = Path("build/bundles")
 
 
-def model_option(*tasks: str) -> "Decorator":
+def model_option(*tasks: str, reads_pictures: bool = False) -> "Decorator":
     """Add `--model`. Without it a command takes a bundle that does one of the tasks, and says
     which.
+
+    reads_pictures: whether its source is a picture.
     """
 
     def given_or_found(context: click.Context, option: click.Parameter, path: Path | None) -> Path:
         languages = context.params.get("source"), context.params.get("target")
-        return path or _found_bundle(tasks, languages)
+        return path or _found_bundle(tasks, languages, reads_pictures)
 
     return click.option(
         "--model",
@@ -45,7 +47,9 @@ def model_option(*tasks: str) -> "Decorator":
     )
 
 
-def _found_bundle(tasks: Sequence[str], languages: tuple[str | None, str | None]) -> Path:
+def _found_bundle(
+    tasks: Sequence[str], languages: tuple[str | None, str | None], reads_pictures: bool
+) -> Path:
     from serving.bundle.opening import open_manifest
     from serving.bundle.preference import in_order
     from serving.errors import BundleError
@@ -54,7 +58,8 @@ def _found_bundle(tasks: Sequence[str], languages: tuple[str | None, str | None]
     for file in sorted(BUNDLES.glob("*/bundle.json")):
         with suppress(BundleError):
             manifest = open_manifest(file.parent)
-            if manifest.serves in tasks and _has(manifest, *languages):
+            fits = manifest.serves in tasks and (manifest.picture is not None) == reads_pictures
+            if fits and _has(manifest, *languages):
                 found[file.parent] = manifest
     if not found:
         raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")

@@ -92,7 +92,7 @@ class Generation:
 
     @property
     def num_source_tokens(self) -> int:
-        return len(self.request.source_ids or ())
+        return len(self.request.source)
 
     @property
     def work(self) -> int:
@@ -193,9 +193,11 @@ MOST_PADDING = 32
 
 def encode_span(generation: Generation) -> int:
     """Return the padded length of a source that is encoded alone: a multiple of 4, then of larger
-    steps, at most an eighth too long from 16 on.
+    steps, at most an eighth too long from 16 on. Pictures have one length and are not padded.
     """
     length = generation.num_source_tokens
+    if generation.request.picture is not None:
+        return length
     step = max(ENCODE_STEP, 1 << max(length - 1, 0).bit_length() >> 4)
     return -(-length // step) * step
 

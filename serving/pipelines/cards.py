@@ -6,7 +6,14 @@ A card is a plain value, because it is sent to other processes, which serve the 
 from dataclasses import dataclass, field
 from typing import Any
 
-from serving.bundle.manifest import AttentionShape, EncoderSpec, Manifest, Precision, Task
+from serving.bundle.manifest import (
+    AttentionShape,
+    EncoderSpec,
+    Manifest,
+    PictureSpec,
+    Precision,
+    Task,
+)
 from serving.engine.runtime.planning import PlannedModel
 from serving.errors import RequestError
 from serving.text.languages import UNDETERMINED, matching
@@ -42,6 +49,7 @@ class ModelCard:
     text: the model card in Markdown; empty if the model does not run here.
     attention: the number of layers and heads of each kind of attention that can be reported.
     encoder: the output of a model that only encodes, else None.
+    picture: how a model that reads pictures reads them, else None.
     """
 
     name: str
@@ -60,6 +68,7 @@ class ModelCard:
     text: str = ""
     attention: dict[str, AttentionShape] = field(default_factory=dict)
     encoder: EncoderSpec | None = None
+    picture: PictureSpec | None = None
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> "ModelCard":
@@ -71,12 +80,13 @@ class ModelCard:
             manifest.limits.max_target_tokens,
             manifest.architecture,
             manifest.num_attention_heads,
-            manifest.chat_template is not None,
+            manifest.chat_template is not None or manifest.picture is not None,
             manifest.generation,
             precision=manifest.precision,
             max_source_tokens=manifest.limits.max_source_tokens,
             attention={str(kind): shape for kind, shape in manifest.attention_shapes.items()},
             encoder=manifest.encoder,
+            picture=manifest.picture,
         )
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolved_queries
+from serving.pictures import position_names
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion_requests import (
@@ -166,7 +167,7 @@ class CompletionPipeline:
         self._prompts = PromptReader(manifest, tokenizer)
         self._requests = CompletionRequests(manifest, tokenizer)
         self._structures = Structures(tokenizer, manifest.tokens.stop)
-        self._manifest = manifest
+        self._manifest, self._source_names = manifest, position_names(manifest)
         self._engine = engine
 
     async def run(self, job: Job[Any]) -> Any:
@@ -261,7 +262,7 @@ class CompletionPipeline:
         given = request.prompt_ids if request.is_whole else self._prefix + request.prompt_ids
         pieces = self._tokenizer.pieces((*given, *tokens.ids))
         names = tuple(map(spelt, pieces))
-        texts = TokenTexts((), names[: len(given)], names[len(given) :])
+        texts = TokenTexts(self._source_names, names[: len(given)], names[len(given) :])
         shapes = self._manifest.attention_shapes
         of_tokens = tokens.attention_pieces
         maps = attention_maps(request.attention_queries, shapes, of_tokens, end, texts)

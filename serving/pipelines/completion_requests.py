@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError, TooManyTokens
 from serving.parameters import TokenIds
+from serving.pictures import picture_of
 from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
 from serving.pipelines.jobs import CompletionJob
-from serving.request import Constraint, GenerationRequest
+from serving.request import Constraint, GenerationRequest, Picture
 from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
@@ -55,6 +56,7 @@ class Prompt:
         prompts given as ids.
     ends_text: whether the completion begins a new text.
     field: the client's name for the prompt.
+    picture: the source, for models that read pictures.
     """
 
     token_ids: TokenIds
@@ -62,10 +64,17 @@ class Prompt:
     is_whole: bool = False
     ends_text: bool = False
     field: str = "prompt"
+    picture: Picture | None = None
 
     @property
     def num_tokens(self) -> int:
+        """Return the number of tokens that the completion follows."""
         return self.num_before + len(self.token_ids)
+
+    @property
+    def num_read(self) -> int:
+        """Return the number of tokens and of the picture's positions."""
+        return self.num_tokens + (len(self.picture) if self.picture else 0)
 
 
 class CompletionRequests:
@@ -96,7 +105,7 @@ class CompletionRequests:
             yield CompletionRun(
                 None if only_echoes else self._request(job, prompt, index, constraint),
                 index,
-                prompt.num_tokens,
+                prompt.num_read,
                 given if job.echo else (),
                 job.echo or prompt.ends_text,
             )
@@ -114,6 +123,7 @@ class CompletionRequests:
             f"{job.request_id}-{index}",
             prompt_ids=given,
             is_whole=prompt.is_whole,
+            picture=prompt.picture,
             forced_ids=forced,
             sampling=sampling_with_own_seed(decoding.sampling, index % job.num_choices),
             max_new_tokens=self._max_new_tokens if limit is None else limit,
@@ -141,7 +151,7 @@ class PromptReader:
     """Reads prompts for one bundle. Needs no engine."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        self._name = manifest.name
+        self._name, self._manifest = manifest.name, manifest
         self._num_prefix = len(manifest.tokens.prompt_prefix)
         self._vocab_size = manifest.vocab_size
         self._context = manifest.limits.max_target_tokens
@@ -158,7 +168,11 @@ class PromptReader:
         Raises RequestError for a prompt that the model cannot read.
         """
         if isinstance(prompt, Chat):
-            return self._chat_prompt(prompt)
+            shows = self._manifest.picture is not None
+            return self._picture_prompt(prompt) if shows else self._chat_prompt(prompt)
+        if self._manifest.picture is not None:
+            message = f"model {self._name} reads pictures; send a chat with one"
+            raise RequestError("prompt", prompt, message)
         if isinstance(prompt, str):
             with tokenizing("prompt"):
                 token_ids = tuple(self._tokenizer.encode(prompt))
@@ -181,7 +195,25 @@ class PromptReader:
             )
             raise TooManyTokens("max_tokens", max_new_tokens, message)
 
+    def _picture_prompt(self, chat: Chat) -> Prompt:
+        """Return the prompt of a chat that is one picture and no text."""
+        if len(chat.pictures) != 1:
+            message = f"model {self._name} reads one picture, in a part of type image_url"
+            raise RequestError("messages", f"{len(chat.pictures)} pictures", message)
+        for said in chat.messages:
+            if said["content"].strip() or "tool_calls" in said:
+                reason = f"model {self._name} reads a picture and no text"
+                raise RequestError("messages", said["content"], reason)
+        if chat.tools:
+            reason = f"model {self._name} writes about pictures and calls no tools"
+            raise RequestError("tools", f"{len(chat.tools)} tools", reason)
+        picture = picture_of(chat.pictures[0], self._manifest, "messages")
+        return Prompt((), self._num_prefix, ends_text=True, field="messages", picture=picture)
+
     def _chat_prompt(self, chat: Chat) -> Prompt:
+        if chat.pictures:
+            message = f"model {self._name} reads no pictures, only parts of type text"
+            raise RequestError("messages", "image_url", message)
         if self._chat is None:
             message = f"model {self._name} has no chat template; it completes prompts only"
             raise RequestError("messages", f"{len(chat.messages)} messages", message)

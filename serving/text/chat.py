@@ -37,6 +37,7 @@ class Chat:
     continues_last: the last message is not ended: the answer goes on with it.
     variables: further ones of the template.
     tools: that the answer may call, as the template reads them.
+    pictures: files, for models that read pictures; templates do not show them.
     """
 
     messages: tuple[dict[str, Any], ...]
@@ -44,6 +45,7 @@ class Chat:
     continues_last: bool = False
     variables: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()
+    pictures: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 class ChatTemplate:

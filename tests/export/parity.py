@@ -1,20 +1,23 @@
 """Compares bundles with the torch modules they came from, on random ids."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import Rows
+from export.bundling.running import Rows, levels
 from serving.bundle.opening import open_bundle
+from serving.request import Picture
 from tests.reference_models import is_language_model
+from tests.tiny import PICTURE_READER
 
 NUM_IDS = 259  # of the byte tokenizer
 
 
 @dataclass(frozen=True)
 class Examples:
-    sources: list[list[int]]  # with </s>; all empty for language models
+    sources: Sequence[list[int] | Picture]  # with </s>; all empty for language models
     targets: list[list[int]]  # with <s>, equally long
 
 
@@ -25,10 +28,16 @@ def random_ids(random: np.random.Generator, length: int) -> list[int]:
 def examples_of(
     architecture: str, lengths: tuple[int, ...] = (17, 1, 40, 6), num_steps: int = 12
 ) -> Examples:
-    """Random sources of these lengths (none for a language model), each with its own target."""
+    """Random sources of these lengths (none for a language model), each with its own target;
+    pictures for a model that reads these.
+    """
     random = np.random.default_rng(len(lengths))
-    sources = [[*random_ids(random, length), 2] for length in lengths]
+    sources: Sequence[list[int] | Picture] = [
+        [*random_ids(random, length), 2] for length in lengths
+    ]
     targets = [[1, *random_ids(random, num_steps - 1)] for _ in sources]
+    if architecture == PICTURE_READER:
+        sources = [Picture(random.bytes(3 * 30**2), 26) for _ in sources]
     return Examples([[] for _ in sources] if is_language_model(architecture) else sources, targets)
 
 
@@ -45,7 +54,9 @@ def torch_log_probabilities(checkpoint: Path, examples: Examples) -> np.ndarray:
 
     module, pairs = load_module(load_checkpoint(checkpoint)), (examples.sources, examples.targets)
     found = [
-        teacher_forced_log_probabilities(module, source, target).numpy()
+        teacher_forced_log_probabilities(
+            module, levels(source) if isinstance(source, Picture) else source, target
+        ).numpy()
         for source, target in zip(*pairs, strict=True)
     ]
     return np.stack(found)

@@ -35,6 +35,7 @@ from tests.tiny import (
     LIKE_HUNYUAN,
     LIKE_OLMO,
     LIKE_PHI,
+    PICTURE_READER,
     tiny_bundle,
 )
 
@@ -112,6 +113,15 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples, threads: int
             (expected,) = alone[row]
             for name, array in expected.items():
                 assert np.array_equal(array, found[name]), (name, rows, row, span)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
+def test_pictures_are_the_same_alone_and_in_company(
+    tmp_path: Path, precision: Precision, threads: int
+) -> None:
+    bundle = open_bundle(tiny_bundle(PICTURE_READER, tmp_path, precision))
+    assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS), threads)
 
 
 @pytest.mark.parametrize("architecture", DECODERS)

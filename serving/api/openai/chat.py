@@ -1,6 +1,8 @@
 """The body of OpenAI's chat completions: messages, tools, and variables of the chat template."""
 
+import base64
 import json
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -50,8 +52,8 @@ class ToolCall(_Said):
 
 
 class ChatMessage(BaseModel):
-    """A message. content: text, or a list of text parts, which are joined by line feeds. The
-    template decides what it uses of the other fields.
+    """A message. content: text, or a list of parts: texts, which are joined by line feeds, and
+    pictures. The template decides what it uses of the other fields.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -76,10 +78,18 @@ class ChatMessage(BaseModel):
     def text(self) -> str:
         if isinstance(self.content, str):
             return self.content
-        return "\n".join(map(_text_of_part, self.content))
+        texts = (_text_of_part(part) for part in self.content if part.get("type") != PICTURE)
+        return "\n".join(texts)
+
+    @property
+    def picture_urls(self) -> list[str]:
+        parts = [] if isinstance(self.content, str) else self.content
+        return [_picture_url(part) for part in parts if part.get("type") == PICTURE]
 
     def as_template_reads_it(self) -> dict[str, Any]:
-        said = self.model_dump(exclude_none=True, exclude={"tool_calls"}) | {"content": self.text}
+        """Return the message with its text as content; templates do not show pictures."""
+        said = self.model_dump(exclude_none=True, exclude={"content", "tool_calls"})
+        said["content"] = self.text
         calls = [call.as_template_reads_it() for call in self.tool_calls]
         return said | ({"tool_calls": calls} if calls else {})
 
@@ -150,7 +160,12 @@ class ChatFields(BaseModel):
             continues_last=self.continue_final_message,
             variables=self.chat_template_kwargs,
             tools=self.shown_tools,
+            pictures=tuple(map(_file_of, self._picture_urls)),
         )
+
+    @property
+    def _picture_urls(self) -> list[str]:
+        return [url for message in self.messages for url in message.picture_urls]
 
     def _check_template_fields(self) -> None:
         if self.continue_final_message and self.add_generation_prompt:
@@ -158,6 +173,33 @@ class ChatFields(BaseModel):
             raise RequestError("continue_final_message", True, message)
         for name in _OF_THE_TEMPLATE & {*self.chat_template_kwargs}:
             raise RequestError("chat_template_kwargs", name, "is not for it to say")
+
+
+PICTURE = "image_url"  # type of a part
+_DATA_URL = re.compile(r"data:image/(png|jpeg|jpg|webp|gif);base64", re.IGNORECASE)
+
+
+def _picture_url(part: dict[str, Any]) -> str:
+    """Return the URL of a part of type image_url; its `detail` changes nothing."""
+    described = part.get(PICTURE)
+    url = described.get("url") if isinstance(described, dict) else None
+    is_whole = {*part} - {_CACHE_MARK} == {"type", PICTURE} and isinstance(url, str)
+    if not is_whole or {*described} - {"url", "detail"}:  # type: ignore[misc]
+        message = 'a part of type image_url must be {"url": ...}, and no more'
+        raise RequestError("messages", sorted(part), message)
+    return str(url)
+
+
+def _file_of(url: str) -> bytes:
+    """Return the file that a data URL holds. Nothing is fetched from elsewhere."""
+    head, _, content = url.partition(",")
+    if not _DATA_URL.fullmatch(head):
+        message = "image_url must be data:image/png;base64,... (or jpeg, webp, gif)"
+        raise RequestError("messages", url[:60], f"{message}; other URLs are not read")
+    try:
+        return base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise RequestError("messages", url[:60], f"image_url is no base64: {error}") from None
 
 
 def _text_of_part(part: dict[str, Any]) -> str:
@@ -254,6 +296,8 @@ class ChatBody(ChatFields, GenerationBody):
     @property
     def source_texts(self) -> tuple[str, ...]:
         """Return the last message of the user, which is what a translator translates."""
+        if self._picture_urls:
+            raise RequestError("messages", PICTURE, "a model that translates reads no pictures")
         texts = [message.text for message in self.messages if message.role == "user"]
         if not texts:
             roles = [message.role for message in self.messages]

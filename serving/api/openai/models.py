@@ -135,6 +135,7 @@ def _described(card: ModelCard, created: int) -> dict[str, Any]:
         "attention": {kind: asdict(shape) for kind, shape in card.attention.items()},
         "plan": card.plan and asdict(card.plan),
         "encoder": card.encoder and asdict(card.encoder),
+        "picture": card.picture and asdict(card.picture),
     }
 
 

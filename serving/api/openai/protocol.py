@@ -7,7 +7,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of
-from serving.bundle.manifest import Activation, AttentionShape, Precision, Task
+from serving.bundle.manifest import Activation, AttentionShape, PictureSpec, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
 from serving.request import FinishReason
 
@@ -202,8 +202,8 @@ class ModelBody(TypedDict):
     """A model. root: its id, for vLLM's tools. generation: recommended values of decoding options.
     plan: how it runs. max_model_len: tokens of prompt and output together. max_source_tokens: of
     one sentence. attention: kinds of attention maps that requests may ask for, with their layers
-    and heads. encoder: null for models that decode. card: the model card in Markdown; not in
-    lists.
+    and heads. encoder: null for models that decode. picture: null for models that read text. card:
+    the model card in Markdown; not in lists.
     """
 
     id: str
@@ -224,6 +224,7 @@ class ModelBody(TypedDict):
     attention: dict[str, AttentionShape]
     plan: Plan | None
     encoder: EncoderBody | None
+    picture: PictureSpec | None
     card: NotRequired[str]
 
 

@@ -35,7 +35,7 @@ from serving.engine.runtime.machine import processor_name
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.states.store import max_source_tokens
 from serving.engine.worker import Steps
-from serving.request import FailedEvent, GenerationRequest, is_final
+from serving.request import FailedEvent, GenerationRequest, Picture, is_final
 
 # The small operators of a step gain little from more threads.
 DEFAULT_THREADS = 4
@@ -387,7 +387,7 @@ class SampleRequests:
         limits, tokens = manifest.limits, manifest.tokens
         # Half of the positions are for the prompt, the other half for the output.
         room = (limits.max_target_tokens - len(tokens.prompt_prefix) - 1) // 2
-        self._has_source = "encode" in manifest.graphs
+        self._manifest, self._has_source = manifest, "encode" in manifest.graphs
         longest, self._vocab_size = room, manifest.vocab_size
         if self._has_source:
             longest = max_source_tokens(manifest)
@@ -400,6 +400,12 @@ class SampleRequests:
 
     def __next__(self) -> GenerationRequest:
         number = next(self._numbers)
+        if (spec := self._manifest.picture) is not None:
+            pixels = number.to_bytes(3 * spec.size**2, "little")
+            picture = Picture(pixels, max_source_tokens(self._manifest))
+            return GenerationRequest(
+                str(number), max_new_tokens=self._num_new, ignore_eos=True, picture=picture
+            )
         ids = tuple((7 * number + 3 * i) % self._vocab_size for i in range(self._num_tokens))
         return GenerationRequest(
             str(number),

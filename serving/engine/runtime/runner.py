@@ -16,6 +16,7 @@ import numpy as np
 from serving.arrays import Array
 from serving.bundle.manifest import (
     LOGP,
+    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     WANTS_LOGP,
@@ -28,8 +29,9 @@ from serving.engine.config import EngineConfig
 from serving.engine.rows import Batch
 from serving.engine.runtime.exchange import Exchange
 from serving.engine.runtime.graph import Graph, Graphs, Run
-from serving.engine.states.store import StateStore, all_rows, max_span
+from serving.engine.states.store import StateStore, all_rows, max_source_tokens, max_span
 from serving.errors import DeviceError, OutOfMemory
+from serving.request import Picture, Source
 
 logger = logging.getLogger(__name__)
 
@@ -93,15 +95,15 @@ class Runner:
         self._fitted: tuple[int, ...] = ()
         self._bound: dict[Hashable, Run] = {}
 
-    def encode(self, first_row: int, sources: Sequence[tuple[int, ...] | None], span: int) -> None:
+    def encode(self, first_row: int, sources: Sequence[Source], span: int) -> None:
         """Set the states of new rows from their sources, padded to `span`; zero them for rows
         without a source.
         """
         if self._encoder is not None:
-            self._encoder.run([source or () for source in sources], span)
+            self._encoder.run(sources, span)
         self.states.admit(first_row, len(sources), span)
 
-    def encode_with_attention(self, row: int, source: tuple[int, ...], span: int) -> Array:
+    def encode_with_attention(self, row: int, source: Source, span: int) -> Array:
         """Encode the source of one new row; return its attention weights, f32 [heads,
         span, span].
         """
@@ -272,13 +274,13 @@ class Encoder:
         self._output = _source_attention(manifest)
         inputs = manifest.graphs["encode"].inputs
         self._has_types = any(tensor.name == SOURCE_TYPES for tensor in inputs)
-        self._pad = manifest.tokens.pad
-        self._longest = max_span(manifest)
-        self._bound: dict[tuple[int, int], EncodeBinding] = {}
+        self._pad, self._picture = manifest.tokens.pad, manifest.picture
+        self._longest = max_source_tokens(manifest) if self._picture else max_span(manifest)
+        self._bound: dict[tuple[int, int], EncodeBinding | PictureBinding] = {}
 
     def run(
         self,
-        sources: Sequence[tuple[int, ...]],
+        sources: Sequence[Source],
         span: int,
         pair_starts: Sequence[int | None] | None = None,
     ) -> None:
@@ -292,9 +294,7 @@ class Encoder:
         bound.fill(sources, self._pad, pair_starts)
         bound.run()
 
-    def run_with_attention(
-        self, source: tuple[int, ...], span: int, pair_start: int | None = None
-    ) -> Array:
+    def run_with_attention(self, source: Source, span: int, pair_start: int | None = None) -> Array:
         """Encode one source; return its attention weights, f32 [heads, span, span], or those of its
         hops, f32 [1, hops, span].
         """
@@ -314,18 +314,24 @@ class Encoder:
 
     def warm_up(self) -> None:
         """Encode a source of maximum length, which needs most memory."""
-        self.run([(self._pad,)], self._longest)
+        source: Source = (self._pad,)
+        if self._picture is not None:
+            source = Picture(bytes(3 * self._picture.size**2), self._longest)
+        self.run([source], self._longest)
 
     def _bind(
         self, graph: Graph, num_rows: int, span: int, outputs: dict[str, Array]
-    ) -> "EncodeBinding":
+    ) -> "EncodeBinding | PictureBinding":
+        outputs = self._scratch(num_rows, span) | outputs
+        if self._picture is not None:
+            return PictureBinding(graph, num_rows, span, self._picture.size, outputs)
         ids = np.zeros((num_rows, span), np.int64)
         lengths = np.zeros(num_rows, np.int32)
         inputs: dict[str, Array] = {"source_ids": ids, "source_lengths": lengths}
         types = np.zeros((num_rows, span), np.int64) if self._has_types else None
         if types is not None:
             inputs[SOURCE_TYPES] = types
-        run = graph.bind(inputs, self._scratch(num_rows, span) | outputs)
+        run = graph.bind(inputs, outputs)
         return EncodeBinding(ids, lengths, types, run)
 
 
@@ -344,12 +350,13 @@ class EncodeBinding:
 
     def fill(
         self,
-        sources: Sequence[tuple[int, ...]],
+        sources: Sequence[Source],
         pad: int,
         pair_starts: Sequence[int | None] | None = None,
     ) -> None:
         self.ids[...] = pad
         for row, source in enumerate(sources):
+            assert not isinstance(source, Picture)
             self.ids[row, : len(source)] = source
             self.lengths[row] = len(source)
         if self.types is None:
@@ -358,3 +365,20 @@ class EncodeBinding:
         for row, start in enumerate(pair_starts or ()):
             if start is not None:
                 self.types[row, start : len(sources[row])] = 1
+
+
+class PictureBinding:
+    """The encode graph bound to the pixels of some pictures, all of one length."""
+
+    def __init__(
+        self, graph: Graph, num_rows: int, length: int, size: int, outputs: Arrays
+    ) -> None:
+        self._pixels = np.zeros((num_rows, size, size, 3), np.uint8)
+        lengths = np.full(num_rows, length, np.int32)
+        self.run = graph.bind({PIXELS: self._pixels, "source_lengths": lengths}, outputs)
+
+    def fill(self, sources: Sequence[Source], *_: object) -> None:
+        for row, source in enumerate(sources):
+            assert isinstance(source, Picture)
+            levels = np.frombuffer(source.pixels, np.uint8)
+            self._pixels[row] = levels.reshape(self._pixels.shape[1:])

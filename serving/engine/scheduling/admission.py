@@ -27,7 +27,7 @@ from serving.engine.runtime.runner import Runner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
-from serving.parameters import TokenIds
+from serving.request import Source
 
 _ROWS_PER_AWAITED_SOURCE = 8
 _LONGEST_WAIT_FOR_SOURCES = 0.03  # seconds from a request's arrival
@@ -318,11 +318,11 @@ class SourceAdmission(Admission):
         keep_source(new[0], self._runner.encode_with_attention(first, sources[0], span))
 
 
-def _source(generation: Generation) -> TokenIds:
-    return generation.request.source_ids or ()
+def _source(generation: Generation) -> Source:
+    return generation.request.source
 
 
-def _encoded(source: TokenIds) -> RowPart:
+def _encoded(source: Source) -> RowPart:
     """Select the states that the encoder writes for a row."""
     return RowPart(slice(0), len(source))
 

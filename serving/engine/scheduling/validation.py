@@ -4,7 +4,7 @@ import secrets
 
 import numpy as np
 
-from serving.bundle.manifest import AttentionKind, Manifest
+from serving.bundle.manifest import AttentionKind, Manifest, PictureSpec
 from serving.engine.attention_query import (
     Extent,
     HeadSelection,
@@ -16,7 +16,7 @@ from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError, TooManyTokens
 from serving.parameters import SamplingParams, TokenIds
-from serving.request import GenerationRequest, Ids
+from serving.request import GenerationRequest, Ids, Picture
 
 
 def named_ids(request: GenerationRequest) -> set[int]:
@@ -57,7 +57,7 @@ class RequestRules:
         """Return a generation. `max_new_tokens` is reduced to the bundle's limit: the generation
         then ends by length.
         """
-        self._check_source(request.source_ids)
+        self._check_source(request)
         self._check_all_ids(request)
         if request.num_rows > self._slots:
             message = f"must be at most {self._slots}, the rows of one batch here"
@@ -95,7 +95,7 @@ class RequestRules:
         many weights.
         """
         selections = resolved_queries(request.attention_queries, self._manifest)
-        extent = Extent(len(request.source_ids or ()), num_target, self._num_at_once)
+        extent = Extent(len(request.source), num_target, self._num_at_once)
         extent.check(selections, self._manifest.attention_shapes)
         return selections
 
@@ -149,7 +149,15 @@ class RequestRules:
             raise TooManyTokens(field, num_given, message)
         return room
 
-    def _check_source(self, source_ids: TokenIds | None) -> None:
+    def _check_source(self, request: GenerationRequest) -> None:
+        source_ids, spec = request.source_ids, self._manifest.picture
+        if spec is not None:
+            self._check_picture(request.picture, spec)
+            return
+        if request.picture is not None:
+            raise RequestError(
+                "picture", len(request.picture.pixels), "this model reads no pictures"
+            )
         if not self._has_encoder:
             if source_ids is not None:
                 raise RequestError("source_ids", len(source_ids), "this model takes no source")
@@ -160,6 +168,14 @@ class RequestRules:
             message = f"too many tokens: at most {self._max_source_tokens} fit"
             raise TooManyTokens("source_ids", len(source_ids), message)
         self._check_ids("source_ids", source_ids, self._source_vocab_size)
+
+    def _check_picture(self, picture: Picture | None, spec: PictureSpec) -> None:
+        if picture is None:
+            raise RequestError("picture", None, "this model needs a picture")
+        num_bytes, size = len(picture.pixels), spec.size
+        if num_bytes != 3 * size**2 or len(picture) != self._max_source_tokens:
+            message = f"must have {size} x {size} pixels and {self._max_source_tokens} positions"
+            raise RequestError("picture", num_bytes, message)
 
     def _check_all_ids(self, request: GenerationRequest) -> None:
         processors = request.processors
@@ -189,7 +205,7 @@ class EncodingRules(RequestRules):
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:
         """Return a generation. Raises RequestError."""
-        self._check_source(request.source_ids)
+        self._check_source(request)
         if request.prompt_ids or request.forced_ids or request.beam is not None:
             message = "this model only encodes: it takes a source alone"
             raise RequestError("prompt_ids", request.prompt_ids, message)

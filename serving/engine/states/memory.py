@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from serving.arrays import Array
+from serving.request import Picture
 
 
 class Memory(Protocol):
@@ -73,11 +74,12 @@ class HostPool:
         """Do nothing: Python releases the memory."""
 
 
-TokenIds = Sequence[int] | Array
+Input = Sequence[int] | Array | Picture
 
 
 class StateCache:
-    """A least-recently-used cache of states by the tokens that they were computed from.
+    """A least-recently-used cache of states by the tokens, or the picture, that they were computed
+    from.
 
     Tokens are compared completely; equal hashes are not enough. Cached states must depend on these
     tokens only, so that a hit gives the same bytes as a miss. Engines on several threads may share
@@ -95,19 +97,19 @@ class StateCache:
     def is_on(self) -> bool:
         return self._max_bytes > 0
 
-    def get(self, token_ids: TokenIds) -> list[Array] | None:
-        key = _key(token_ids)
+    def get(self, source: Input) -> list[Array] | None:
+        key = _key(source)
         with self._lock:
             parts = self._kept.get(key)
             if parts is not None:
                 self._kept.move_to_end(key)
             return parts
 
-    def put(self, token_ids: TokenIds, parts: Sequence[Array]) -> None:
+    def put(self, source: Input, parts: Sequence[Array]) -> None:
         """Store copies of these parts, if they fit. Results of earlier `get` calls must not be read
         after this, because their memory may be reused.
         """
-        key = _key(token_ids)
+        key = _key(source)
         num_bytes = _num_bytes(key, parts)
         with self._lock:
             if num_bytes > self._max_bytes or key in self._kept:
@@ -127,8 +129,10 @@ class StateCache:
         self._num_bytes -= _num_bytes(key, parts)
 
 
-def _key(token_ids: TokenIds) -> bytes:
-    return np.asarray(token_ids, np.int32).tobytes()
+def _key(source: Input) -> bytes:
+    if isinstance(source, Picture):
+        return source.pixels
+    return np.asarray(source, np.int32).tobytes()
 
 
 def _num_bytes(key: bytes, parts: Sequence[Array]) -> int:

@@ -13,14 +13,14 @@ from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.graph.widening import widened
 from tests.export.parity import examples_of
-from tests.tiny import DECODERS, tiny_bundle
+from tests.tiny import DECODERS, PICTURE_READER, tiny_bundle
 
 PRECISE = {"mamba", "mamba2", "rwkv7"}  # whose states add up for as long as a text is
 SEEDS = {"mamba2": 1}  # at 0 a rounded table errs as at none of the next eight
 SIXTEEN_BITS = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
 
 
-@pytest.mark.parametrize("architecture", DECODERS)
+@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
 def test_log_probabilities_are_near_those_of_torch(tmp_path: Path, architecture: str) -> None:
     bundle = tiny_bundle(architecture, tmp_path, Precision.FP16)
     states = open_bundle(bundle).manifest.states
@@ -29,7 +29,7 @@ def test_log_probabilities_are_near_those_of_torch(tmp_path: Path, architecture:
     assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture))
 
 
-@pytest.mark.parametrize("architecture", DECODERS)
+@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
 def test_those_of_bf16_are_too(tmp_path: Path, architecture: str) -> None:
     seed = SEEDS.get(architecture, 0)
     bundle = tiny_bundle(architecture, tmp_path, Precision.BF16, seed)
@@ -41,7 +41,7 @@ def test_those_of_bf16_are_too(tmp_path: Path, architecture: str) -> None:
 
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
-@pytest.mark.parametrize("architecture", DECODERS)
+@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
 def test_graphs_have_one_type_of_16_bits(
     tmp_path: Path, architecture: str, precision: Precision
 ) -> None:
@@ -59,7 +59,7 @@ def test_graphs_have_one_type_of_16_bits(
         assert found == (set() if name == SELECT else own)
 
 
-@pytest.mark.parametrize("architecture", DECODERS)
+@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
 def test_steps_have_nothing_that_a_recording_loses(tmp_path: Path, architecture: str) -> None:
     """CUDA's Split of five or more pieces, not all of one size, copies tables from host memory."""
     opened = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP16))

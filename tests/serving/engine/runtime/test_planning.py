@@ -34,7 +34,7 @@ from serving.engine.runtime.planning import (
 from serving.engine.worker import Steps
 from serving.pipelines.loading import ModelParts
 from tests.serving.engine.toy import toy_bundle, toy_graphs
-from tests.tiny import tiny_bundle
+from tests.tiny import PICTURE_READER, tiny_bundle
 
 MACHINES = [1, 2, 3, 4, 6, 7, 8, 12, 16, 63, 64, 96]
 ONE, TWO = Plan(1, 2), Plan(2, 1)
@@ -224,7 +224,9 @@ def test_a_large_model_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyP
     assert planned(folder, SERVED).origin is Origin.DEFAULT
 
 
-@pytest.mark.parametrize("family", ["transformer", "bahdanau", "llama", "transformer-encoder"])
+@pytest.mark.parametrize(
+    "family", ["transformer", "bahdanau", "llama", "transformer-encoder", PICTURE_READER]
+)
 def test_any_model_can_be_measured(family: str, tmp_path: Path) -> None:
     """With real graphs: which plan is chosen depends on the machine."""
     path = tiny_bundle(family, tmp_path, Precision.INT8)

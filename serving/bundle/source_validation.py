@@ -1,14 +1,16 @@
-"""Checks of a manifest whose model only encodes: `encoder`, and the graph's inputs and outputs.
+"""Checks of the sources of a manifest: `encoder` and `picture` must fit the encode graph.
 
 Each check yields its problems as lines; none raises.
 """
 
 from collections.abc import Iterator
+from math import isqrt
 
 from serving.bundle.manifest import (
     BATCH,
     EMBEDDING,
     LOGITS,
+    PIXELS,
     SOURCE,
     SOURCE_TYPES,
     TOP_IDS,
@@ -19,6 +21,8 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
+
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
 def missing(expected: TensorSpec) -> str:
@@ -47,6 +51,28 @@ def encoder_problems(manifest: Manifest) -> Iterator[str]:
     if encoder.default_prompt is not None and encoder.default_prompt not in encoder.prompts:
         yield f"encoder.default_prompt: {encoder.default_prompt!r} is not one of encoder.prompts"
     yield from _encode_problems(manifest, encoder)
+
+
+def picture_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that the encode graph reads the pixels that `picture` describes."""
+    encode, picture = manifest.graphs.get("encode"), manifest.picture
+    found = next((each for each in encode.inputs if each.name == PIXELS), None) if encode else None
+    if picture is None:
+        if found is not None:
+            yield f"picture: missing, graphs.encode reads {PIXELS}"
+        return
+    expected = TensorSpec(PIXELS, "uint8", (BATCH, picture.size, picture.size, 3))
+    if found != expected:
+        yield f"graphs.encode.inputs: {missing(expected)}"
+    if manifest.task is not Task.GENERATE:
+        yield f"picture: must not be there for task {manifest.task}"
+    if not 0 < picture.size <= picture.resized:
+        yield f"picture.resized: {picture.resized} is less than picture.size {picture.size}"
+    if picture.resample not in RESAMPLING:
+        yield f"picture.resample: {picture.resample!r} is not one of {', '.join(RESAMPLING)}"
+    num_positions, num_first = manifest.limits.max_source_tokens or 0, picture.num_class_tokens
+    if num_first < 0 or isqrt(max(num_positions - num_first, 0)) ** 2 != num_positions - num_first:
+        yield "picture.num_class_tokens: the other positions of the source are no square"
 
 
 def _no_decoding_problems(manifest: Manifest) -> Iterator[str]:

@@ -1,0 +1,125 @@
+"""`attendant caption` writes about pictures, and draws what each word looks at in one."""
+
+import asyncio
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serving.commands.options import beam_option, device_option, engine_config, model_option
+
+if TYPE_CHECKING:
+    from serving.engine.config import EngineConfig
+    from serving.pipelines.cards import ModelCard
+    from serving.pipelines.jobs import CompletionDelta, CompletionJob
+
+_SUFFIXES = (".pdf", ".png", ".svg")
+
+
+@click.command()
+@model_option("generate", reads_pictures=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Draw what each word looks at in the picture: .png, .svg or .pdf. For one FILE.",
+)
+@beam_option
+@device_option
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+def caption(
+    model: Path, output: Path | None, num_beams: int | None, device: str, files: tuple[Path, ...]
+) -> None:
+    """Write a line about the picture in each FILE: PNG, JPEG, WebP or GIF.
+
+    With -o the picture is drawn once for each word, and is the lighter, the more the word looks at
+    a place: the mean over the heads of the decoder's last layer. This needs matplotlib: pip install
+    'attendant[plots]'
+
+    \b
+    Examples:
+      attendant caption --model build/bundles/vit-gpt2 dog.jpg snow.png
+      attendant caption --model build/bundles/vit-gpt2 dog.jpg --beam 4 -o looks.png
+    """
+    if output is not None:
+        import matplotlib  # noqa: F401, before any work: it may have to be installed
+
+        if output.suffix.lower() not in _SUFFIXES:
+            message = f"-o {output}: the name must end with one of {', '.join(_SUFFIXES)}"
+            raise click.UsageError(message)
+        if len(files) > 1:
+            raise click.UsageError("-o draws one picture: give one FILE")
+    asyncio.run(_write(model, engine_config(device), files, num_beams, output))
+
+
+async def _write(
+    path: Path,
+    config: "EngineConfig",
+    files: tuple[Path, ...],
+    num_beams: int | None,
+    output: Path | None,
+) -> None:
+    from serving.pipelines.loading import opened
+
+    async with opened(path, config) as catalog:
+        [card] = catalog.own_cards
+        [model] = await catalog.models()
+        if card.picture is None:
+            raise click.UsageError(f"model {card.name} reads no pictures")
+        for file in files:
+            [found] = await model.run(_job(card, file, num_beams, output is not None))
+            click.echo(" ".join(found.text.split()))
+            if output is not None:
+                _draw(card, file, found, output)
+
+
+def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "CompletionJob":
+    from serving.parameters import NUM_BEAMS
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
+    from serving.pipelines.jobs import CompletionJob
+    from serving.request import AttentionQuery
+    from serving.text.chat import Chat
+
+    asked = {} if num_beams is None else {NUM_BEAMS: num_beams}
+    limit = card.generation.get(MAX_NEW_TOKENS)
+    decoding = resolve(asked, card.generation, max_new_tokens=limit)
+    last = card.attention["cross"].num_layers - 1
+    queries = (AttentionQuery("cross", layers=(last,), is_mean=True),) if looks else ()
+    chat = Chat(({"role": "user", "content": ""},), pictures=(file.read_bytes(),))
+    return CompletionJob(str(file), (chat,), decoding, attention_queries=queries)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A word and the weights of the picture's patches, row after row."""
+
+    word: str
+    weights: Any
+
+
+def looks_of(tokens: tuple[str, ...], weights: Any) -> list[Look]:
+    """Return the words that tokens [tokens] make, each with the mean of its tokens' weights
+    [tokens, patches]. Special tokens make none.
+    """
+    begins = [i == 0 or not token.strip() or token[0].isspace() for i, token in enumerate(tokens)]
+    numbers = list(accumulate(map(int, begins)))
+    looks = []
+    for number in dict.fromkeys(numbers):
+        rows = [i for i, each in enumerate(numbers) if each == number]
+        if word := "".join(tokens[row] for row in rows).strip():
+            looks.append(Look(word, weights[rows].mean(axis=0)))
+    return looks
+
+
+def _draw(card: "ModelCard", file: Path, found: "CompletionDelta", output: Path) -> None:
+    from serving.commands.drawing import draw_looks
+    from serving.pictures import opened
+
+    assert card.picture is not None
+    [attention] = found.attention_maps
+    patches = attention.weights[0, 0, :, card.picture.num_class_tokens :]
+    looks = looks_of(attention.row_tokens, patches)
+    share = card.picture.size / card.picture.resized
+    draw_looks(opened(file.read_bytes(), str(file)), looks, share, output)

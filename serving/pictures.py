@@ -1,0 +1,70 @@
+"""Turn picture files into the pixels that a model reads, as `transformers` does.
+
+Files come from outside: only a few formats are read, and none that would fill the memory.
+"""
+
+from io import BytesIO
+
+from PIL import Image, ImageOps
+
+from serving.bundle.manifest import Manifest, PictureSpec
+from serving.errors import RequestError
+from serving.request import Picture
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+MOST_PIXELS = 2**25  # a third more than 24 megapixels; 100 MB as RGB
+
+Image.MAX_IMAGE_PIXELS = None  # Pillow would warn; `opened` refuses
+
+
+def picture_of(data: bytes, manifest: Manifest, field: str) -> Picture:
+    """Return the source that a model reads of a file; of an animation, the first frame.
+
+    Raises RequestError, naming the client's `field`, for files that cannot be read.
+    """
+    assert manifest.picture is not None
+    pixels = pixels_of(data, manifest.picture, field)
+    return Picture(pixels, manifest.limits.max_source_tokens or 0)
+
+
+def pixels_of(data: bytes, spec: PictureSpec, field: str) -> bytes:
+    """Return the levels that the encoder reads of a file. Raises RequestError."""
+    whole = opened(data, field).resize(
+        (spec.resized, spec.resized), Image.Resampling[spec.resample.upper()]
+    )
+    edge = (spec.resized - spec.size) // 2
+    return whole.crop((edge, edge, edge + spec.size, edge + spec.size)).tobytes()
+
+
+def opened(data: bytes, field: str) -> Image.Image:
+    """Return the picture of a file, upright and in RGB. Raises RequestError."""
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as picture:
+            _check_size(picture, field)
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode == "P":  # of such with transparency Pillow warns
+                upright = upright.convert("RGBA")
+            return upright.convert("RGB")
+    except RequestError:
+        raise
+    except Exception as error:  # decoders of broken files raise errors of many kinds
+        message = f"no picture in {', '.join(FORMATS)} can be read of it: {error}"
+        raise RequestError(field, f"{len(data)} bytes", message) from None
+
+
+def _check_size(picture: Image.Image, field: str) -> None:
+    if picture.width * picture.height > MOST_PIXELS:
+        size = f"{picture.width} x {picture.height}"
+        raise RequestError(field, size, f"a picture may have {MOST_PIXELS} pixels at most")
+
+
+def position_names(manifest: Manifest) -> tuple[str, ...]:
+    """Return names of the positions of a picture: "row,column" of each patch, from 0. Class tokens,
+    which come first, have none.
+    """
+    if manifest.picture is None:
+        return ()
+    num_first, num_all = manifest.picture.num_class_tokens, manifest.limits.max_source_tokens or 0
+    side = round((num_all - num_first) ** 0.5)
+    patches = (f"{row},{column}" for row in range(side) for column in range(side))
+    return ("",) * num_first + tuple(patches)

@@ -1,0 +1,202 @@
+"""Chats with a model that reads pictures: what it writes, what it attends to, what is refused."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import ViTImageProcessorPil
+
+from export.bundling.writer import export_checkpoint
+from export.readers.reading import read_model
+from serving.api.application import create_app
+from serving.api.http.services import Services
+from serving.bundle.manifest import Precision
+from serving.engine.config import EngineConfig
+from serving.metrics import Metrics
+from serving.pictures import MOST_PIXELS
+from serving.pipelines.loading import opened
+from serving.server_config import TextLimits
+from tests.export.readers.hugging_face.captioners import PROCESSOR, save
+from tests.tiny import tiny_bundle
+
+SIZES = [(50, 40), (64, 31), (12, 90), (30, 30)]
+NUM_TOKENS = 6
+
+
+def photo(number: int) -> Image.Image:
+    """Return a picture of a few coloured areas."""
+    random = np.random.default_rng(number)
+    pixels = random.integers(0, 256, (4, 3, 3), np.uint8)
+    return Image.fromarray(pixels).resize(SIZES[number % len(SIZES)], Image.Resampling.NEAREST)
+
+
+def data_url(picture: Image.Image, kind: str = "png", **options: Any) -> str:
+    file = BytesIO()
+    picture.save(file, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(parts)}
+
+
+def image(url: str, **more: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url, **more}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("captioner")
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> Any:
+    model = save("captioning", folder / "theirs")
+    export_checkpoint(read_model(folder / "theirs"), folder / "ours", Precision.FP32)
+    return model
+
+
+@pytest.fixture
+async def client(folder: Path, theirs: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async for client in served(folder / "ours"):
+        yield client
+
+
+async def served(bundle: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with opened(bundle, EngineConfig(slots=16, threads=1)) as catalog:
+
+        async def exposition() -> bytes:
+            return b""
+
+        limits, metrics = TextLimits(max_characters=20_000, max_segments=20), Metrics("r1")
+        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+            yield client
+
+
+async def ask(client: httpx.AsyncClient, *messages: Any, **fields: Any) -> httpx.Response:
+    [model] = (await client.get("/v1/models")).json()["data"]
+    body = {"model": model["id"], "messages": messages, "max_tokens": NUM_TOKENS, **fields}
+    return await client.post("/v1/chat/completions", json=body)
+
+
+def expected(theirs: Any, picture: Image.Image) -> str:
+    """Return the text by `transformers`, with its own way to pixels."""
+    values = ViTImageProcessorPil(**PROCESSOR)(picture, return_tensors="pt").pixel_values
+    [row] = theirs.generate(values, do_sample=False, max_length=1 + NUM_TOKENS).tolist()
+    words = row[1:]
+    return " ".join(f"w{i}" for i in (words[: words.index(2)] if 2 in words else words))
+
+
+@pytest.mark.parametrize("number", range(4))
+async def test_the_text_is_that_of_transformers(
+    client: httpx.AsyncClient, theirs: Any, number: int
+) -> None:
+    picture = photo(number)
+    answer = (await ask(client, user(image(data_url(picture), detail="auto")))).json()
+    assert answer["choices"][0]["message"]["content"] == expected(theirs, picture)
+    assert answer["usage"]["prompt_tokens"] == 1 + 26
+
+
+async def test_streamed_is_whole(client: httpx.AsyncClient) -> None:
+    message = user(image(data_url(photo(0))), {"type": "text", "text": " "})
+    whole = (await ask(client, message)).json()["choices"][0]["message"]["content"]
+    lines = (await ask(client, message, stream=True)).text.split("\n\n")
+    assert "".join(_text(line) for line in lines) == whole != ""
+
+
+def _text(line: str) -> str:
+    data = line.removeprefix("data: ")
+    if not data or data == "[DONE]":
+        return ""
+    return json.loads(data)["choices"][0]["delta"].get("content") or ""
+
+
+@pytest.mark.parametrize("kind", ["png", "gif", "webp"])
+async def test_formats_without_loss_are_one_picture(client: httpx.AsyncClient, kind: str) -> None:
+    options = {"lossless": True} if kind == "webp" else {}
+    urls = [data_url(photo(1)), data_url(photo(1), kind, **options)]
+    answers = [(await ask(client, user(image(url)), logprobs=True)).json() for url in urls]
+    first, second = (answer["choices"][0] for answer in answers)
+    assert (first["message"], first["logprobs"]) == (second["message"], second["logprobs"])
+
+
+async def test_a_turned_photo_is_read_upright(client: httpx.AsyncClient) -> None:
+    upright, exif = photo(2), Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    turned = upright.transpose(Image.Transpose.ROTATE_90)
+    urls = [data_url(upright), data_url(turned, exif=exif)]
+    texts = [(await ask(client, user(image(url)), logprobs=True)).json() for url in urls]
+    assert texts[0]["choices"][0]["logprobs"] == texts[1]["choices"][0]["logprobs"]
+
+
+async def test_attention_over_patches_is_that_of_transformers(
+    client: httpx.AsyncClient, theirs: Any
+) -> None:
+    query = {"kind": "cross", "layers": [1], "heads": [0, 3]}
+    asked = await ask(client, user(image(data_url(photo(3)))), return_attention=[query])
+    [found] = asked.json()["choices"][0]["attention"]
+    assert found["column_tokens"] == ["", *(f"{i},{j}" for i in range(5) for j in range(5))]
+    assert len(found["row_tokens"]) == NUM_TOKENS
+    words = [int(word.strip(" w")) for word in found["row_tokens"] if word]
+    values = ViTImageProcessorPil(**PROCESSOR)(photo(3), return_tensors="pt").pixel_values
+    theirs.decoder.set_attn_implementation("eager")
+    ids = torch.tensor([[2, *words]])[:, :NUM_TOKENS]
+    with torch.inference_mode():
+        told = theirs(values, decoder_input_ids=ids, output_attentions=True).cross_attentions
+    assert np.abs(np.array(found["weights"][0]) - told[1][0, [0, 3]].numpy()).max() < 1e-5
+
+
+URL = data_url(photo(0))
+TEXT = {"type": "text", "text": "What is this?"}
+WIDE = data_url(Image.new("1", (MOST_PIXELS // 1000 + 1, 1000)))
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([user(TEXT)], "reads one picture"),
+        ([user(image(URL), image(URL))], "reads one picture"),
+        ([user(image(URL), TEXT)], "a picture and no text"),
+        ([{"role": "system", "content": "Be brief."}, user(image(URL))], "no text"),
+        ([user(image("https://example.com/a.png"))], "other URLs are not read"),
+        ([user(image("file:///etc/passwd"))], "other URLs are not read"),
+        ([user(image("data:image/svg+xml;base64,AAAA"))], "image_url must be data:image/png"),
+        ([user(image("data:image/png;base64,%%%"))], "is no base64"),
+        ([user(image("data:image/png;base64,AAAA"))], "no picture in PNG, JPEG"),
+        ([user(image(URL[: 22 + 80]))], "no picture in PNG, JPEG"),
+        ([user(image(data_url(photo(0), "tiff").replace("tiff", "png")))], "no picture in PNG"),
+        ([user(image(WIDE))], "pixels at most"),
+        ([user({"type": "image_url", "image_url": URL})], 'must be {"url": ...}'),
+        ([user({"type": "input_audio"})], "input_audio"),
+    ],
+)
+async def test_what_is_refused(client: httpx.AsyncClient, messages: Any, words: str) -> None:
+    answer = await ask(client, *messages)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", "messages")
+    assert words in error["message"]
+
+
+async def test_prompts_are_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/completions", json={"model": "theirs", "prompt": "a"})
+    assert answer.status_code == 400 and "send a chat" in answer.json()["error"]["message"]
+
+
+async def test_other_models_refuse_pictures(tmp_path: Path) -> None:
+    for architecture in ("llama", "transformer"):
+        async for client in served(tiny_bundle(architecture, tmp_path, Precision.FP32)):
+            answer = await ask(client, user(image(URL)))
+            assert answer.status_code == 400
+            assert "image_url" in answer.json()["error"]["message"]
+            assert "pictures" in answer.json()["error"]["message"]
