@@ -1,20 +1,17 @@
 """Options of the Llama-shaped language model."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from models.configs.base import Conflict, Positive, Section, Size
 from models.configs.transformer import (
     Activation,
     Experts,
     Frequencies,
+    LayerNumbers,
     RotaryConfig,
     RotaryImports,
 )
-
-LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
 
 
 class QueryGrowth(Section):
@@ -80,10 +77,7 @@ class LlamaConfig(RotaryConfig):
         yield from self.must_be_multiple("num_heads", "num_kv_heads")
         yield from self.excess_pairs("window_frequencies")
         for field in ("layers_without_window", "layers_without_rotation", "layers_without_experts"):
-            beyond = [i for i in getattr(self.imported, field) if not 0 <= i < self.num_layers]
-            if beyond:
-                message = f"{field} {beyond} must be less than num_layers {self.num_layers}"
-                yield Conflict(("imported", "num_layers"), f"imported.{message}")
+            yield from self.missing_layers(field, getattr(self.imported, field))
         tables = {self.table_of(layer) for layer in range(self.num_layers)}
         if self.imported.qk_norm_after_rotation and len(tables) > 1:
             message = "imported.qk_norm_after_rotation needs one rotation of all layers"

@@ -9,7 +9,7 @@ from typing import Any
 
 from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers
 from export.readers.common.decoders.gpt_neox import grouped_sizes
-from export.readers.common.decoders.heads import centred, halves
+from export.readers.common.decoders.heads import centred, halves_of_queries_and_keys
 from export.readers.common.decoders.llama import NAMES, rotary, windows
 from export.readers.common.options import Options, joined
 from export.readers.common.weights import ZEROS, Change, Names, Table, times
@@ -41,14 +41,11 @@ def _sizes(config: Options) -> dict[str, Any]:
 def cohere_table(options: Options, config: GPTNeoXConfig) -> Table:
     """Fold the scale of logits into the last norm."""
     changes: dict[str, Change] = {"norm": times(options.positive("logit_scale", 0.0625))}
-    for part, number in (("query", config.num_heads), ("key", config.kv_heads)):
-        ordered = halves(number, config.head_size, len(config.frequencies))
-        changes[f"layers.*.attention.{part}"] = ordered
+    for name, ordered in halves_of_queries_and_keys(config).items():
+        changes[name] = ordered
         if config.imported.qk_norm:
-            changes[f"layers.*.attention.{part}_norm"] = ordered
-            changes[f"layers.*.attention.{part}"] = _both(
-                centred(number, config.head_size), ordered
-            )
+            changes[f"{name}_norm"] = ordered
+            changes[name] = _both(centred(config.head_size), ordered)
     return Table({**NAMES, **NORMS}, changes, NEEDLESS, prefix="model.")
 
 

@@ -6,14 +6,11 @@ which tensor of the file is which weight.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import read_activation, shapes_of
-from export.readers.common.weights import Change, Held, Table, Tensors, WeightReader, read_weights
-from models.configs.transformer import RotaryConfig
-from models.safetensors import Array
+from export.readers.common.weights import Held, Table, Tensors, WeightReader, read_weights
 
 QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
 NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
@@ -72,21 +69,6 @@ def special_ids(config: Options) -> dict[str, int]:
 def head_size(config: Options) -> int:
     whole = config.integer("hidden_size") // max(config.integer("num_attention_heads"), 1)
     return config.integer("head_dim", whole)
-
-
-def neighbours_apart(config: RotaryConfig) -> dict[str, Change]:
-    """Return changes that order the numbers of queries and keys for our rotation, of the first half
-    of what rotates against the second; theirs is of neighbours.
-    """
-    change = partial(_apart, config.head_size, 2 * len(config.frequencies))
-    return {f"layers.*.attention.{part}": change for part in ("query", "key")}
-
-
-def _apart(head_size: int, num_rotated: int, weight: Array) -> Array:
-    """Order the rows of a weight [heads * head_size, ...]."""
-    heads = weight.reshape(-1, head_size, *weight.shape[1:])
-    order = [*range(0, num_rotated, 2), *range(1, num_rotated, 2), *range(num_rotated, head_size)]
-    return heads[:, order].reshape(weight.shape)
 
 
 def rename(config: Options, **names: str) -> None:

@@ -9,8 +9,8 @@ from export.readers.common.decoders.family import (
     NEEDLESS,
     LanguageFamily,
     head_size,
-    neighbours_apart,
 )
+from export.readers.common.decoders.heads import halves_of_queries_and_keys
 from export.readers.common.decoders.llama import NAMES, NORMS, sizes
 from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
@@ -40,7 +40,7 @@ def configure_glm4(config: Options) -> dict[str, Any]:
 
 def table(options: Options, config: LlamaConfig) -> Table:
     names = GLM4_NAMES if config.imported.sandwich_norms else GLM_NAMES
-    return Table(names, neighbours_apart(config), NEEDLESS, prefix="model.")
+    return Table(names, halves_of_queries_and_keys(config), NEEDLESS, prefix="model.")
 
 
 FAMILIES = {

@@ -11,7 +11,7 @@ import numpy as np
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, LanguageFamily
 from export.readers.common.decoders.gpt2 import NAMES as GPT2_NAMES
 from export.readers.common.decoders.gpt2 import configure_gpt2
-from export.readers.common.decoders.heads import halves
+from export.readers.common.decoders.heads import halves_of_queries_and_keys
 from export.readers.common.options import Options
 from export.readers.common.rope import LARGEST_HEAD
 from export.readers.common.weights import Held, Names, Table
@@ -48,9 +48,7 @@ def configure_gptj(config: Options) -> dict[str, Any]:
 
 
 def gptj_table(options: Options, config: GPTNeoXConfig) -> Table:
-    change = halves(config.num_heads, config.head_size, len(config.frequencies))
-    changes = {f"layers.*.attention.{part}": change for part in ("query", "key")}
-    return Table(NAMES, changes, NEEDLESS, prefix="transformer.")
+    return Table(NAMES, halves_of_queries_and_keys(config), NEEDLESS, prefix="transformer.")
 
 
 def configure_codegen(config: Options) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from export.readers.common.weights import Change
+from models.configs.transformer import RotaryConfig
 from models.safetensors import Array
 
 
@@ -19,27 +20,32 @@ def parts_apart(num_kv_heads: int, group: int) -> Change:
     return change
 
 
-def halves(num_heads: int, head_size: int, pairs: int) -> Change:
+def halves(head_size: int, pairs: int) -> Change:
     """Order the numbers of heads for a rotation of number i with i + pairs. In the tensor the two
     numbers of a pair are neighbours.
     """
+    order = [*range(0, 2 * pairs, 2), *range(1, 2 * pairs, 2), *range(2 * pairs, head_size)]
 
     def change(weight: Array) -> Array:
-        rows = weight.reshape(num_heads, head_size, -1)
-        rotated, rest = rows[:, : 2 * pairs], rows[:, 2 * pairs :]
-        ordered = np.concatenate([rotated[:, ::2], rotated[:, 1::2], rest], axis=1)
-        return ordered.reshape(weight.shape)
+        heads = weight.reshape(-1, head_size, *weight.shape[1:])
+        return heads[:, order].reshape(weight.shape)
 
     return change
 
 
-def centred(num_heads: int, head_size: int) -> Change:
+def halves_of_queries_and_keys(config: RotaryConfig) -> dict[str, Change]:
+    """Return the changes of weights in models that rotate neighbours."""
+    change = halves(config.head_size, len(config.frequencies))
+    return {f"layers.*.attention.{part}": change for part in ("query", "key")}
+
+
+def centred(head_size: int) -> Change:
     """Take the mean away from the numbers of each head. What LayerNorm makes of a head is then what
     RMSNorm makes of it.
     """
 
     def change(weight: Array) -> Array:
-        rows = weight.reshape(num_heads, head_size, -1)
+        rows = weight.reshape(-1, head_size, *weight.shape[1:])
         return (rows - rows.mean(axis=1, keepdims=True)).reshape(weight.shape)
 
     return change

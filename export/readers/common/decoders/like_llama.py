@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, neighbours_apart
+from export.readers.common.decoders.family import NEEDLESS, LanguageFamily
+from export.readers.common.decoders.heads import halves_of_queries_and_keys
 from export.readers.common.decoders.llama import (
     NAMES,
     NORMS,
@@ -56,7 +57,7 @@ def configure_seed_oss(config: Options) -> dict[str, Any]:
 
 
 def interleaved_table(options: Options, config: LlamaConfig) -> Table:
-    return Table(NAMES | NORMS, neighbours_apart(config), NEEDLESS, prefix="model.")
+    return Table(NAMES | NORMS, halves_of_queries_and_keys(config), NEEDLESS, prefix="model.")
 
 
 FAMILIES = {

@@ -44,7 +44,7 @@ def stablelm_table(options: Options, config: GPTNeoXConfig) -> Table:
         parts = {f"{norm}.{head}.weight": (config.head_size,) for head in range(number)}
         weight = Joined(parts, lambda *each: np.stack(each))
         names[f"layers.*.attention.{part}_norm.weight"] = weight
-        changes[f"layers.*.attention.{part}"] = centred(number, config.head_size)
+        changes[f"layers.*.attention.{part}"] = centred(config.head_size)
     return Table(names, changes, NEEDLESS, prefix="model.")
 
 
