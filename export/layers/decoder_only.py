@@ -97,20 +97,26 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
 
     @classmethod
     def build(cls, config: Config, weights: Weights, precision: Precision) -> ExportedModel:
-        """Write all graphs. Those for devices choose one token at a time."""
+        """Write all graphs. Those for devices choose one token at a time. If the graphs are to tell
+        how large inputs are, there is `step` alone.
+        """
 
         def part(name: str) -> "DecoderOnlyGraph[Config]":
             return cls(config, Layers(GraphWriter(name), weights, precision, in_blocks=True))
 
-        step, step_attention = part("step"), part(STEP_ATTENTION)
-        for each in (step, step_attention):
-            each.write_step()
-        graphs, states = [step.graph, step_attention.graph], tuple(chain(*step.states))
+        limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
+        step = part("step")
+        step.write_step()
+        graphs, states = [step.graph], tuple(chain(*step.states))
+        if weights.outliers is None:
+            return ExportedModel(tuple(graphs), states, limits)
+        step_attention = part(STEP_ATTENTION)
+        step_attention.write_step()
+        graphs.append(step_attention.graph)
         if not TARGETS[precision].is_cuda:
             verify = part(VERIFY)
             verify.write_verify()
             graphs.append(verify.graph)
-        limits = Limits(max_source_tokens=None, max_target_tokens=config.context_length)
         shapes = step_attention.attention_outputs.shapes
         return ExportedModel(tuple(graphs), states, limits, attention=shapes)
 
