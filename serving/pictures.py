@@ -5,14 +5,14 @@ Files come from outside: only a few formats are read, and none that would fill t
 
 from io import BytesIO
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from serving.bundle.manifest import Manifest, PictureSpec
 from serving.errors import RequestError
 from serving.request import Picture
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
-MOST_PIXELS = 2**25  # a third more than 24 megapixels; 100 MB as RGB
+MOST_PIXELS = 2**25  # a third more than 24 megapixels; 128 MiB in Pillow's memory
 
 Image.MAX_IMAGE_PIXELS = None  # Pillow would warn; `opened` refuses
 
@@ -41,15 +41,23 @@ def opened(data: bytes, field: str) -> Image.Image:
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as picture:
             _check_size(picture, field)
-            upright = ImageOps.exif_transpose(picture)
-            if upright.mode == "P":  # of such with transparency Pillow warns
-                upright = upright.convert("RGBA")
-            return upright.convert("RGB")
+            return _rgb(ImageOps.exif_transpose(picture))
     except RequestError:
         raise
+    except UnidentifiedImageError:  # it only tells where in the memory the file was
+        reason = "its format is none of these"
     except Exception as error:  # decoders of broken files raise errors of many kinds
-        message = f"no picture in {', '.join(FORMATS)} can be read of it: {error}"
-        raise RequestError(field, f"{len(data)} bytes", message) from None
+        reason = str(error)
+    message = f"no picture in {', '.join(FORMATS)} can be read of it: {reason}"
+    raise RequestError(field, f"{len(data)} bytes", message)
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode == "P":  # of such with transparency Pillow warns
+        picture = picture.convert("RGBA")
+    if picture.mode.startswith("I"):  # 16 bits: Pillow would make all levels above 255 white
+        picture = picture.point(lambda level: level * (1 / 256))
+    return picture.convert("RGB")
 
 
 def _check_size(picture: Image.Image, field: str) -> None:

@@ -105,7 +105,9 @@ def _sentences(parts: ModelParts, even: str | None, file: str | None) -> Given:
 
 
 def _card(parts: ModelParts) -> ModelCard:
-    return ModelCard.from_manifest(parts.bundle.manifest)
+    """Return the card; a chat model that translates is measured as the language model it is."""
+    manifest = parts.bundle.manifest
+    return replace(ModelCard.from_manifest(manifest), task=manifest.task)
 
 
 def _single_sentences(parts: ModelParts, text: str | None) -> list[Sentence]:

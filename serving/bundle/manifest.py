@@ -269,9 +269,11 @@ class Manifest:
 
     @property
     def attention_shapes(self) -> dict[AttentionKind, AttentionShape]:
-        """Return the attention kinds of the bundle. Old manifests list none; their cross-attention
-        counts as one layer.
+        """Return the attention kinds that requests may ask for: none of a language model that
+        translates. Old manifests list none; their cross-attention counts as one layer.
         """
+        if self.translation_message:
+            return {}
         if self.attention:
             return {kind: self.attention[kind] for kind in AttentionKind if kind in self.attention}
         num_heads = self.num_attention_heads

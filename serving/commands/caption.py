@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serving.commands.options import beam_option, device_option, engine_config, model_option
+from serving.errors import RequestError
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -69,7 +70,12 @@ async def _write(
         if card.picture is None:
             raise click.UsageError(f"model {card.name} reads no pictures")
         for file in files:
-            [found] = await model.run(_job(card, file, num_beams, output is not None))
+            try:
+                [found] = await model.run(_job(card, file, num_beams, output is not None))
+            except RequestError as error:
+                if error.field != "messages":
+                    raise
+                raise error.with_field(str(file)) from None
             click.echo(" ".join(found.text.split()))
             if output is not None:
                 _draw(card, file, found, output)

@@ -45,6 +45,7 @@ _CHARACTERS_A_TOKEN = 4  # about
 # More are cut into tokens, and put together, on another thread, so that other requests go on.
 _MANY_CHARACTERS = 5_000
 MOST_MASKS = 32  # of one text: each has an answer with the whole text for each of its words
+MOST_ANSWERED_TOKENS = 2**22  # of these texts, in one job: some seconds of work, some megabytes
 _NO_VALUES: Matrix = np.zeros((0, 0), np.float32)
 Framed = tuple[TokenIds, int | None]  # ids, and where the second text of a pair begins
 
@@ -123,16 +124,23 @@ class EncodingPipeline:
         self._engine.check_room(work, decoding.share, decoding.priority)
 
     def _check_masks(self, job: EncodeJob, requests: Sequence[GenerationRequest]) -> None:
-        """Raise RequestError if masks are asked for and a text has none, or too many."""
+        """Raise RequestError if masks are asked for and a text has none, or too many, or if the
+        answers would be too long.
+        """
         mask_id = self._encoder.mask_id
         if job.top_k is None or mask_id is None:
             return
-        name = self._tokenizer.decode([mask_id]).strip()
+        name, num_answered = self._tokenizer.decode([mask_id]).strip(), 0
         for number, request in enumerate(requests):
-            count = (request.source_ids or ()).count(mask_id)
+            ids = request.source_ids or ()
+            count = ids.count(mask_id)
+            num_answered += count * job.top_k * len(ids)
             if not 1 <= count <= MOST_MASKS:
                 message = f"number {number} must hold {name}, at most {MOST_MASKS} times"
                 raise RequestError("inputs", f"{count} of them", message)
+        if num_answered > MOST_ANSWERED_TOKENS:
+            message = f"texts with words for masks may have {MOST_ANSWERED_TOKENS} tokens together"
+            raise RequestError("inputs", f"{num_answered} tokens", message)
 
     def _encodings(
         self,

@@ -58,6 +58,12 @@ def test_any_colours_become_rgb(mode: str) -> None:
     assert (found.mode, found.size) == ("RGB", (20, 10))
 
 
+def test_levels_of_16_bits_are_scaled() -> None:
+    levels = np.arange(0, 2**16, 257).astype(np.uint16).reshape(16, 16)
+    found = np.asarray(opened(file_of(Image.fromarray(levels)), "messages"))
+    assert (found[..., 0] == levels >> 8).all()
+
+
 def test_the_first_frame_of_an_animation_is_read() -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     for kind, options in (("gif", {}), ("webp", {"lossless": True})):
@@ -85,5 +91,6 @@ def test_broken_files_are_refused(noise: bytes, kind: int, place: int) -> None:
 
 @pytest.mark.parametrize("kind", ["bmp", "tiff", "ppm", "pdf", "ico"])
 def test_other_formats_are_refused(kind: str) -> None:
-    with pytest.raises(RequestError, match="no picture in PNG, JPEG, WEBP, GIF"):
+    with pytest.raises(RequestError, match="no picture in PNG, JPEG, WEBP, GIF") as refusal:
         opened(file_of(random_picture((16, 16)), kind), "messages")
+    assert "its format is none of these" in str(refusal.value)

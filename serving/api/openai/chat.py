@@ -182,12 +182,12 @@ _DATA_URL = re.compile(r"data:image/(png|jpeg|jpg|webp|gif);base64", re.IGNORECA
 def _picture_url(part: dict[str, Any]) -> str:
     """Return the URL of a part of type image_url; its `detail` changes nothing."""
     described = part.get(PICTURE)
-    url = described.get("url") if isinstance(described, dict) else None
-    is_whole = {*part} - {_CACHE_MARK} == {"type", PICTURE} and isinstance(url, str)
-    if not is_whole or {*described} - {"url", "detail"}:  # type: ignore[misc]
+    fields = described if isinstance(described, dict) else {}
+    url, others = fields.get("url"), {*part} - {"type", PICTURE, _CACHE_MARK}
+    if not isinstance(url, str) or others or {*fields} - {"url", "detail"}:
         message = 'a part of type image_url must be {"url": ...}, and no more'
         raise RequestError("messages", sorted(part), message)
-    return str(url)
+    return url
 
 
 def _file_of(url: str) -> bytes:

@@ -198,9 +198,6 @@ class TranslationPipeline:
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
-        if self._prompts is not None and job.attention_queries:
-            message = f"model {self.card.name} translates by chat; it returns no attention"
-            raise RequestError("return_attention", len(job.attention_queries), message)
         resolved_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
         if (source, target) == (job.source, job.target):

@@ -158,7 +158,7 @@ async def test_streams_and_scores(client: httpx.AsyncClient, hy_mt: Path) -> Non
     [
         ({"return_attention": True}, "has no attention over its source"),
         ({"alignments": True}, "has no attention over its source"),
-        ({"return_attention": [{"kind": "decoder"}]}, "translates by chat"),
+        ({"return_attention": [{"kind": "decoder"}]}, "it has none"),
     ],
 )
 async def test_what_needs_attention_to_the_source_is_refused(

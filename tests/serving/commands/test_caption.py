@@ -59,7 +59,7 @@ def test_what_is_refused(bundle: Path, photo: Path, tmp_path: Path) -> None:
         (("--model", bundle, photo, "-o", "a.txt"), "must end with"),
         (("--model", bundle, photo, photo, "-o", "a.png"), "one FILE"),
         (("--model", other, photo), "reads no pictures"),
-        (("--model", bundle, broken), "no picture in PNG"),
+        (("--model", bundle, broken), "broken.png: no picture in PNG"),
     ):
         result = run(*arguments)
         assert result.exit_code != 0

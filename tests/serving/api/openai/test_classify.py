@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from serving.api.openai.classify import Classes, FilledTexts
+from serving.pipelines import encoding
 from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.openai.test_encoders import TEXTS, error, world_of
@@ -76,3 +77,13 @@ async def test_wrong_questions_are_refused_by_name(world: World) -> None:
     for top_k in (0, 21):
         fields = {"model": "masked", "input": "<mask>", "top_k": top_k}
         assert (await error(world, "/v1/fill-mask", fields))["param"] == "top_k"
+
+
+async def test_answers_that_repeat_long_texts_too_often_are_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"model": "masked", "input": ["<mask><mask>", "<mask>"], "top_k": 3}
+    monkeypatch.setattr(encoding, "MOST_ANSWERED_TOKENS", 3 * (2 * 4 + 3))
+    await asked(world, "/v1/fill-mask", **fields)
+    found = await error(world, "/v1/fill-mask", {**fields, "top_k": 4})
+    assert found["param"] == "input" and "33 tokens together (got '44 tokens')" in found["message"]
