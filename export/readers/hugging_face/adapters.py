@@ -32,15 +32,15 @@ WRAPPER = re.compile(r"\.(base_layer|modules_to_save)(?=\.)")
 OUTPUTS = ("lm_head.weight", "embed_out.weight")
 TABLE = re.compile(r"(.*\.)?(embed_tokens|embed_in|embeddings|shared|word_embeddings|wte)\.weight")
 OF_GPT2 = re.compile(r".*\.(c_attn|c_fc|c_proj|q_attn)")  # its linear layers are [in, out]
-# Beginnings that leave the base as it is. Others (pissa, olora, loftq ...) change it.
-BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
+# Those that leave the base as it is. Others (pissa, olora, loftq ...) change it.
+INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for nothing
     "alora_invocation_tokens": (),
     "arrow_config": (),
     "bias": ("none",),
     "corda_config": (),
     "ensure_weight_tying": (False,),
-    "init_lora_weights": BEGINNINGS,
+    "init_lora_weights": INITIALISATIONS,
     "kasa_config": (),
     "layer_replication": (),
     "lora_bias": (False,),
@@ -220,7 +220,8 @@ class _Adapter:
     def _scale(self, module: str) -> tuple[int, float]:
         rank = int(_by_pattern(self._ranks, module, self._rank))
         alpha = _by_pattern(self._alphas, module, self._alpha)
-        return rank, alpha / max(math.sqrt(rank) if self._is_rank_stable else rank, 1)
+        divisor = max(rank, 1)
+        return rank, alpha / (math.sqrt(divisor) if self._is_rank_stable else divisor)
 
 
 def _merged(
