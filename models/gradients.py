@@ -118,13 +118,12 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 
 def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
-    """Select texts evenly over a file. Raises ValueError for encoders."""
+    """Select texts evenly over a file. Raises ValueError for other models."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
-    if not isinstance(config, TranslationModelConfig):
-        raise ValueError(f"{checkpoint.folder} only encodes: it predicts no tokens")
-    assert isinstance(config, TranslationModelConfig)
+    if not isinstance(config, TranslationModelConfig) or config.task != "translate":
+        raise ValueError(f"{checkpoint.folder} does not predict tokens from texts")
     return _pairs(checkpoint, config, text, amount.texts)
 
 

@@ -78,7 +78,7 @@ def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpo
     Raises CheckpointError where the model cannot have any; OSError, ValueError of the corpus.
     """
     config = checkpoint.config
-    if not isinstance(config, TranslationModelConfig):
+    if not isinstance(config, TranslationModelConfig) or config.task != "translate":
         raise CheckpointError(checkpoint.folder, ["a shortlist is for translation models"])
     if len(config.source_languages) > 1 or len(config.target_languages) > 1:
         message = "a shortlist is of one pair of languages, and this model has several"

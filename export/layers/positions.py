@@ -227,16 +227,14 @@ def rotary_tables(
     return layers.float_weight(f"{name}.cos", cos), layers.float_weight(f"{name}.sin", sin)
 
 
-def rotated(x: Value, positions: Value, heads: Heads, num_heads: int) -> Value:
-    """Rotate queries or keys x [batch, tokens, num_heads * head_dim] by the tables of ``heads``, as
-    attention over a past does by itself. positions: int32 [batch, tokens].
+def rotated(x: Value, positions: Value, tables: tuple[Value, Value], num_heads: int) -> Value:
+    """Rotate queries or keys x [batch, tokens, num_heads * head_dim] by ``tables`` of cos and sin,
+    as attention over a past does by itself. positions: int64 [batch, tokens].
     """
-    assert heads.rotary is not None
-    cos, sin = heads.rotary
+    cos, sin = tables
     assert cos.bare.shape is not None, "a table has a shape"
     attributes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * cos.bare.shape.numpy()[1]}
-    places = positions.cast("int64")
-    found: Value = x.graph.ms.RotaryEmbedding(x, places, cos, sin, **attributes)
+    found: Value = x.graph.ms.RotaryEmbedding(x, positions, cos, sin, **attributes)
     return found
 
 

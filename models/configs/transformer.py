@@ -229,7 +229,7 @@ class DecoderOnlyConfig(LanguageModelConfig, HasHeads):
 
 
 Frequencies = Annotated[tuple[float, ...], Field(min_length=1, strict=False)]  # in files a list
-LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]
+LayerNumbers = Annotated[tuple[int, ...], Field(strict=False)]  # in files a list
 
 
 class RotaryImports(Section):

@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 
 from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from models.architectures.registry import ModelConfig, ModelConfigError
+from models.architectures.vision_transformer.config import VisionTransformerConfig
 from models.configs.base import ArchitectureConfig
 from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.data.augmenting import Kind
@@ -127,6 +128,13 @@ class TrainingConfig(Section):
     card: CardConfig = CardConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     run: RunConfig = RunConfig()
+
+    @model_validator(mode="after")
+    def _learns_from_texts(self) -> Self:
+        if isinstance(self.model, VisionTransformerConfig):
+            name = self.model.architecture
+            raise ValueError(f"model: {name} reads pictures, and training is on texts only")
+        return self
 
     @model_validator(mode="after")
     def _can_carry(self) -> Self:

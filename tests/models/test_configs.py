@@ -210,6 +210,17 @@ def test_exporting_lists_the_same_problems(tmp_path) -> None:
     assert len(lines) == 4
 
 
+def test_what_reads_pictures_is_not_trained(tmp_path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text("""
+        name = "x"
+        model = { vocab_size = 300, architecture = "vision-transformer" }
+        data = { train = ["x"] }
+    """)
+    with pytest.raises(ConfigError, match="vision-transformer reads pictures"):
+        read_config(path)
+
+
 def test_all_problems_of_a_training_configuration_are_listed(tmp_path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(

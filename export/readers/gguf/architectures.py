@@ -181,7 +181,7 @@ def rotations_of_olmo(values: Mapping[str, Any], tensors: Collection[str]) -> di
         return {}
     plain = {"rope_theta": values["rope_theta"]}
     scaling = dict(values["rope_scaling"] or {})
-    if "attention_factor" in scaling:
+    if scaling.get("rope_type") == "yarn" and "attention_factor" in scaling:
         scaling["attention_factor"] /= 1 + 0.1 * math.log(max(scaling["factor"], 1.0))
     both = {"full_attention": plain | scaling, "sliding_attention": plain}
     return {"model_type": "olmo3", "rope_parameters": both, "rope_scaling": None}

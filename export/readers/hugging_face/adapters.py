@@ -31,16 +31,16 @@ PART = re.compile(rf"(.+)\.(lora_A|lora_B|lora_embedding_A|lora_embedding_B|{MAG
 WRAPPER = re.compile(r"\.(base_layer|modules_to_save)(?=\.)")
 OUTPUTS = ("lm_head.weight", "embed_out.weight")
 TABLE = re.compile(r"(.*\.)?(embed_tokens|embed_in|embeddings|shared|word_embeddings|wte)\.weight")
-WRITTEN_TRANSPOSED = "gpt2"  # the model_type whose linear layers are [in, out]
-# Beginnings that leave the base as it is. Others (pissa, olora, loftq ...) change it.
-BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
+OF_GPT2 = re.compile(r".*\.(c_attn|c_fc|c_proj|q_attn)")  # its linear layers are [in, out]
+# Those that leave the base as it is. Others (pissa, olora, loftq ...) change it.
+INITIALISATIONS = (True, False, "gaussian", "eva", "orthogonal")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for nothing
     "alora_invocation_tokens": (),
     "arrow_config": (),
     "bias": ("none",),
     "corda_config": (),
     "ensure_weight_tying": (False,),
-    "init_lora_weights": BEGINNINGS,
+    "init_lora_weights": INITIALISATIONS,
     "kasa_config": (),
     "layer_replication": (),
     "lora_bias": (False,),
@@ -125,6 +125,14 @@ class _Adapter:
         """Return the names of the base's tensors that it changes, as it calls them."""
         return [*self._whole, *(f"{module}.weight" for module in self._parts)]
 
+    @property
+    def _has_gpt2(self) -> bool:
+        """Return whether the base, or the decoder of one that reads pictures, is a GPT-2."""
+        config = self._folder.config
+        decoder = config.values.get("decoder")
+        of_decoder = decoder.get("model_type") if isinstance(decoder, dict) else None
+        return "gpt2" in (config.get("model_type"), of_decoder)
+
     def notes(self) -> list[str]:
         """Return notes of a base by another name, and of keys that were not used."""
         trained_for = self._config.word("base_model_name_or_path", "")
@@ -198,7 +206,7 @@ class _Adapter:
             return None
         rank, scale = self._scale(module)
         shape = (*up.shape[:1], *down.shape[1:])  # [out, in]
-        can_be_transposed = is_table or self._folder.config.get("model_type") == WRITTEN_TRANSPOSED
+        can_be_transposed = is_table or (self._has_gpt2 and OF_GPT2.fullmatch(module) is not None)
         is_transposed = can_be_transposed and base.shape == shape[::-1]
         if base.shape != (shape[::-1] if is_transposed else shape):
             self._misfit(module, shape, base.shape)
@@ -212,7 +220,8 @@ class _Adapter:
     def _scale(self, module: str) -> tuple[int, float]:
         rank = int(_by_pattern(self._ranks, module, self._rank))
         alpha = _by_pattern(self._alphas, module, self._alpha)
-        return rank, alpha / max(math.sqrt(rank) if self._is_rank_stable else rank, 1)
+        divisor = max(rank, 1)
+        return rank, alpha / (math.sqrt(divisor) if self._is_rank_stable else divisor)
 
 
 def _merged(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import Options
-from export.readers.common.weights import Held, Joined, Made, Names, Shape, times
+from export.readers.common.weights import ZEROS, Held, Joined, Names, Shape, times
 from export.readers.hugging_face.encoder_families import BERT, EncoderFamily
 from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import Folder
@@ -89,7 +89,7 @@ def read_v1(folder: Folder) -> Checkpoint:
         "layers.*.self_attention.query.bias": Held(
             f"{ATTENTION}.q_bias", change=times(scores.shrinking)
         ),
-        "layers.*.self_attention.key.bias": Made(partial(np.zeros, dtype=np.float32)),
+        "layers.*.self_attention.key.bias": ZEROS,
         "layers.*.self_attention.value.bias": f"{ATTENTION}.v_bias",
     }
     return _read(folder, scores, {**own, **_positions(scores, keys, queries)})

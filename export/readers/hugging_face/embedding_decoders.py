@@ -11,10 +11,20 @@ from export.readers.hugging_face.encoders import conventions_of
 from export.readers.hugging_face.folder import BASE_MODEL, Folder
 from export.readers.hugging_face.rotary_encoders import read_parts, rotation
 from export.readers.hugging_face.sentence_transformers import read_ends
-from models.architectures.llama.config import LlamaConfig
+from models.architectures.llama.config import LlamaConfig, LlamaImports
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 
 BIDIRECTIONAL = "use_bidirectional_attention"
+NOT_IN_ENCODERS = {  # options of Llama's layers, with the keys of config.json that ask for them
+    "attention_cap": "attn_logit_softcapping",
+    "experts": "num_experts_per_tok",
+    "gated_ffn": "model_type",
+    "input_norms": "model_type",
+    "layers_without_rotation": "no_rope_layers",
+    "qk_norm_after_rotation": "model_type",
+    "qk_norm_spans_heads": "model_type",
+    "query_growth": "rope_parameters",
+}
 
 
 def read_embedding_decoder(family: LanguageFamily, folder: Folder) -> Checkpoint:
@@ -57,13 +67,12 @@ def _reads_causally(folder: Folder) -> bool:
 
 
 def _check_layers(folder: Folder, llama: LlamaConfig) -> None:
-    """Refuse what encoders' layers cannot do."""
-    if llama.imported.attention_cap is not None:
-        folder.config.refuse(
-            "attn_logit_softcapping", "is not supported in models that embed texts"
-        )
-    if llama.imported.layers_without_rotation:
-        folder.config.refuse("no_rope_layers", "is not supported in models that embed texts")
+    """Refuse what encoders' layers cannot do, and a scale of logits that is in the last norm."""
+    for option, key in NOT_IN_ENCODERS.items():
+        if getattr(llama.imported, option) != LlamaImports.model_fields[option].default:
+            reason = f"is not supported in models that embed texts ({option})"
+            folder.config.refuse(key, reason)
+    folder.config.only("logits_scaling", 1.0)
 
 
 def _layers(folder: Folder, llama: LlamaConfig, is_causal: bool) -> dict[str, Any]:

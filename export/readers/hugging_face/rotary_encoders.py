@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, head_size, num_layers
 from export.readers.common.options import MOST_POSITIONS, Options
 from export.readers.common.rope import Rotary, read_rotary, rope_section
@@ -21,7 +19,7 @@ from export.readers.common.shapes import (
     read_activation,
     repeated,
 )
-from export.readers.common.weights import Made, Names, Table, read_weights
+from export.readers.common.weights import ZEROS, Names, Table, read_weights
 from export.readers.hugging_face.encoder_families import SIZES
 from export.readers.hugging_face.encoder_heads import (
     head_shapes,
@@ -242,7 +240,6 @@ def modernbert_table(options: Options) -> Table:
     return Table({**MODERNBERT_NAMES, **zeros}, needless=needless, prefix="model.")
 
 
-ZEROS = Made(lambda shape: np.zeros(shape, np.float32))
 SQUASHING = {"gelu": "gelu", "relu": "relu", "tanh": "tanh"}
 
 

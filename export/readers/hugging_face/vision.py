@@ -22,7 +22,7 @@ from export.readers.common.shapes import (
     stack_names,
     transformer_shapes,
 )
-from export.readers.common.weights import Held, Joined, Made, Names, Table, read_weights
+from export.readers.common.weights import ZEROS, Held, Joined, Made, Names, Table, read_weights
 from export.readers.hugging_face.folder import KEYS, OF_CONFIG, UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
@@ -75,7 +75,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
 
 
 def _known(table: Mapping[str, Any], section: Options) -> Any:
-    name = section.get("model_type")
+    name = section.word("model_type", "")
     if name not in table:
         section.refuse("model_type", f"is none of {', '.join(table)}")
     return table.get(name, next(iter(table.values())))
@@ -151,8 +151,7 @@ def _encoder_names(
     }
     if not has_bias:
         parts = ("query", "key", "value")
-        zeros = Made(partial(np.zeros, dtype=np.float32))
-        names |= {f"encoder.layers.*.self_attention.{part}.bias": zeros for part in parts}
+        names |= {f"encoder.layers.*.self_attention.{part}.bias": ZEROS for part in parts}
     positions = {f"{before}.position_embeddings": (1, vision.num_positions, dim)}
     tokens = {f"{before}.{name}": (1, 1, dim) for name in classes}
     patches = f"{before}.patch_embeddings.projection"

@@ -78,7 +78,17 @@ class LlamaConfig(RotaryConfig):
         yield from self.excess_pairs("window_frequencies")
         for field in ("layers_without_window", "layers_without_rotation", "layers_without_experts"):
             yield from self.missing_layers(field, getattr(self.imported, field))
+        yield from self._norm_conflicts()
+
+    def _norm_conflicts(self) -> Iterator[Conflict]:
+        imported = self.imported
         tables = {self.table_of(layer) for layer in range(self.num_layers)}
-        if self.imported.qk_norm_after_rotation and len(tables) > 1:
+        if imported.qk_norm_after_rotation and len(tables) > 1:
             message = "imported.qk_norm_after_rotation needs one rotation of all layers"
+            yield Conflict(("imported",), message)
+        for option in ("qk_norm_after_rotation", "qk_norm_spans_heads"):
+            if getattr(imported, option) and not imported.qk_norm:
+                yield Conflict(("imported",), f"imported.{option} needs imported.qk_norm")
+        if not (imported.input_norms or imported.sandwich_norms):
+            message = "imported.input_norms false needs imported.sandwich_norms"
             yield Conflict(("imported",), message)

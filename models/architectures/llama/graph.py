@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from export.graph.writer import Value
 from export.layers.attention import Heads, positions_from_one
-from export.layers.basic import PAIRS, Layers, feed_forward, head_layout
+from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.experts import mixture_of_experts
-from export.layers.positions import rotary_tables
+from export.layers.positions import rotary_tables, rotated
 from models.architectures.llama.config import LlamaConfig
 from models.layers.position_tables import query_growth
 
@@ -18,10 +18,8 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
     def __init__(self, config: LlamaConfig, layers: Layers) -> None:
         self.has_qkv_bias = config.imported.attention_bias != "none"
         self.has_mixing_bias = config.imported.attention_bias == "all"
-        self.embedding_scale, self.logit_cap = (
-            config.imported.embedding_scale,
-            config.imported.logit_cap,
-        )
+        self.embedding_scale = config.imported.embedding_scale
+        self.logit_cap = config.imported.logit_cap
         super().__init__(config, layers)
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
@@ -104,11 +102,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         layers have the same table.
         """
         tables = self._rotary_of(0)
-        if tables is None:
-            return x
-        pairs = len(self.config.frequencies)
-        sizes = {"num_heads": num_heads, "rotary_embedding_dim": 2 * (pairs + -pairs % PAIRS)}
-        return self.graph.ms.RotaryEmbedding(x, self.positions, *tables, **sizes)
+        return x if tables is None else rotated(x, self.positions, tables, num_heads)
 
     def _normalise(self, x: Value, name: str, heads: Heads, num_heads: int) -> Value:
         """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all

@@ -1,7 +1,7 @@
 """Options of encoders that rotate: ModernBERT, NomicBERT, and decoders that embed texts."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -14,9 +14,14 @@ from models.configs.base import (
     Size,
     TextHead,
 )
-from models.configs.transformer import Activation, Frequencies, HasHeads, Norm, Poolings
-
-LayerNumbers = Annotated[tuple[int, ...], Field(min_length=1, strict=False)]  # in files a list
+from models.configs.transformer import (
+    Activation,
+    Frequencies,
+    HasHeads,
+    LayerNumbers,
+    Norm,
+    Poolings,
+)
 
 
 class Rotation(Section):
@@ -43,7 +48,7 @@ class Window(Section):
     """
 
     size: Size
-    layers: LayerNumbers
+    layers: LayerNumbers = Field(min_length=1)
     rotation: Rotation = Rotation()
 
 
@@ -107,7 +112,8 @@ class RotaryEncoderConfig(EncoderConfig, HasHeads):
         if self.imported.sandwich_norms and self.norm.place == "post":
             message = "imported.sandwich_norms needs norm.place pre"
             yield Conflict(("imported", "norm"), message)
-        beyond = [i for i in self.window.layers if i >= self.num_layers] if self.window else []
+        layers = self.window.layers if self.window else ()
+        beyond = [layer for layer in layers if not 0 <= layer < self.num_layers]
         if beyond:
             message = f"window.layers {beyond} must be less than num_layers {self.num_layers}"
             yield Conflict(("window", "num_layers"), message)

@@ -62,11 +62,8 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
 
     def _attend(self, x: Value, layer: int) -> Value:
         config, layers = self.config, self.layers
-        name, size, bias = (
-            f"layers.{layer}.attention",
-            config.d_model,
-            config.imported.attention_bias,
-        )
+        name, size = f"layers.{layer}.attention", config.d_model
+        bias = config.imported.attention_bias
         heads, reach = self._windowed if config.window_of(layer) else self._whole
         dims = [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim]
         parts = [f"{name}.{part}" for part in ("query", "key", "value")]
@@ -105,7 +102,8 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
         """Rotate queries and keys, normalised first if they are. On a CPU tokens are packed, and
         each is a row of its own here.
         """
-        is_packed, positions = not heads.target.is_cuda, self.tokens.positions
+        is_packed = not heads.target.is_cuda
+        positions = self.tokens.positions.cast("int64")
         if is_packed:
             qkv, positions = qkv.unsqueeze(1), positions.unsqueeze(1)
         sizes = [heads.query_dim, heads.kv_dim, heads.kv_dim]
@@ -113,8 +111,9 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
         if self.config.imported.qk_norm:
             query = self._normalise(query, f"{name}.query_norm", heads)
             key = self._normalise(key, f"{name}.key_norm", heads)
-        query = rotated(query, positions, heads, heads.num_heads)
-        key = rotated(key, positions, heads, heads.num_kv_heads)
+        assert heads.rotary is not None, "a rotation has pairs"
+        query = rotated(query, positions, heads.rotary, heads.num_heads)
+        key = rotated(key, positions, heads.rotary, heads.num_kv_heads)
         joined: Value = self.graph.op.Concat(query, key, value, axis=-1)
         return joined.squeeze(1) if is_packed else joined
 

@@ -1,9 +1,12 @@
 """Options of RWKV-7."""
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
 from models.configs.base import Conflict, LanguageModelConfig, Positive, Size
+
+FASTEST_DECAY = math.exp(-0.5)  # a decay is exp(-FASTEST_DECAY) at least
 
 
 class RWKV7Config(LanguageModelConfig):

@@ -12,10 +12,9 @@ from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
 from export.layers.state_space import PRECISE, Tokens, read_tokens
 from export.layers.vocabulary import VocabularyGraph
-from models.architectures.rwkv7.config import RWKV7Config
+from models.architectures.rwkv7.config import FASTEST_DECAY, RWKV7Config
 from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec
 
-SLOWEST_DECAY = float(np.exp(-0.5))
 SHORTEST = 1e-12  # length that a key is divided by, as in torch
 
 
@@ -76,7 +75,7 @@ class RWKV7Layer:
             v = v + (first_value - v) * share.sigmoid()
         rate = self._low_rank(rated, "rate", self._config.rate_rank).sigmoid()
         fading = self._low_rank(decaying, "decay", self._config.decay_rank, "tanh").sigmoid()
-        decay = (fading * -SLOWEST_DECAY * tokens.are_real).exp()
+        decay = (fading * -FASTEST_DECAY * tokens.are_real).exp()
         removed = self._normalised(k * self._weight("time.removal"))
         k = k * ((rate - 1) * self._weight("time.rate_share") + 1)
         changes = [decay, removed, rate, k]

@@ -11,7 +11,6 @@ Values of later layers are mixed with those of the first. A text costs the same 
 it is.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,12 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
-from models.architectures.rwkv7.config import RWKV7Config
+from models.architectures.rwkv7.config import FASTEST_DECAY, RWKV7Config
 from models.contract import LanguageModel, State
 from models.layers.basic import Dropout, Vocabulary
 from models.layers.decoder_only import initialise
 
-SLOWEST_DECAY = math.exp(-0.5)  # a decay is exp(-SLOWEST_DECAY) at least
 MIXED = ("receptance", "decay", "key", "value", "rate", "gate")  # with the token before
 LayerState = tuple[Tensor, Tensor, Tensor]  # last inputs [batch, d_model] twice, and matrices
 
@@ -81,7 +79,7 @@ class TimeMixing(nn.Module):
         if self.value_share is not None and first_value is not None:
             v = v + (first_value - v) * self.value_share(mixed["value"]).sigmoid()
         rate = self.rate(mixed["rate"]).sigmoid()
-        decay = (-SLOWEST_DECAY * self.decay(mixed["decay"]).sigmoid()).exp()
+        decay = (-FASTEST_DECAY * self.decay(mixed["decay"]).sigmoid()).exp()
         removed = normalize(self._heads(k * self.removal), dim=-1)
         k = k * (1 + (rate - 1) * self.rate_share)
         r, decay, k, v, rate = (self._heads(each) for each in (r, decay, k, v, rate))

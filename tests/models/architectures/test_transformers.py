@@ -323,6 +323,14 @@ def test_residual_layers_of_gpt2_begin_small() -> None:
             {"architecture": "llama", "head_dim": 9, "num_kv_heads": 3},
             ["num_kv_heads 3", "heads of 9 cannot be cut into pairs"],
         ),
+        (
+            {"architecture": "llama", "imported": {"qk_norm_after_rotation": True}},
+            ["qk_norm_after_rotation needs imported.qk_norm"],
+        ),
+        (
+            {"architecture": "llama", "imported": {"input_norms": False}},
+            ["input_norms false needs imported.sandwich_norms"],
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused_together(

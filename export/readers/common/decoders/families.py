@@ -23,17 +23,17 @@ from export.readers.common.decoders import (
 from export.readers.common.decoders.family import LanguageFamily
 
 FAMILIES: Mapping[str, LanguageFamily] = {
-    **experts.FAMILIES,
     **bloom.FAMILIES,
     **cohere.FAMILIES,
+    **experts.FAMILIES,
     **gemma.FAMILIES,
     **glm.FAMILIES,
     **gpt2.FAMILIES,
     **gpt_neox.FAMILIES,
+    **gptj.FAMILIES,
     **granite.FAMILIES,
     **hunyuan.FAMILIES,
     **like_llama.FAMILIES,
-    **gptj.FAMILIES,
     **llama.FAMILIES,
     **mamba.FAMILIES,
     **ministral.FAMILIES,

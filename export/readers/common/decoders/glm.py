@@ -5,11 +5,7 @@ Llama's shape, of which half a head rotates, neighbours against each other.
 
 from typing import Any
 
-from export.readers.common.decoders.family import (
-    NEEDLESS,
-    LanguageFamily,
-    head_size,
-)
+from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size
 from export.readers.common.decoders.heads import halves_of_queries_and_keys
 from export.readers.common.decoders.llama import NAMES, NORMS, sizes
 from export.readers.common.options import Options, joined

@@ -36,8 +36,8 @@ def configure_gpt_neox(config: Options) -> dict[str, Any]:
     rope = rope_section(config)
     found = {"architecture": "gpt-neox", **sizes(config, act="gelu")}
     theta, portion = config.number("rotary_emb_base", 10000.0), config.number("rotary_pct", 0.25)
-    head_size = found["d_model"] // max(found["num_heads"], 1)
-    rotary = read_rotary(config, rope, head_size, theta=theta, portion=portion)
+    size = found["d_model"] // max(found["num_heads"], 1)
+    rotary = read_rotary(config, rope, size, theta=theta, portion=portion)
     return joined(
         found,
         rotary.options,

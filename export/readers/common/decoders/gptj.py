@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, LanguageFamily
+from export.readers.common.decoders.gpt2 import LAYER, configure_gpt2
 from export.readers.common.decoders.gpt2 import NAMES as GPT2_NAMES
-from export.readers.common.decoders.gpt2 import configure_gpt2
 from export.readers.common.decoders.heads import halves_of_queries_and_keys
 from export.readers.common.options import Options
 from export.readers.common.rope import LARGEST_HEAD
@@ -18,7 +18,6 @@ from export.readers.common.weights import Held, Names, Table
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.safetensors import Array
 
-LAYER = "transformer.h.*"
 CODEGEN_PARTS = 4  # that queries, values and keys lie in, for as many processors
 NAMES: Names = {
     **GPT2_NAMES,

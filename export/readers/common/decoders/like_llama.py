@@ -43,10 +43,8 @@ def configure_helium(config: Options) -> dict[str, Any]:
 
 def configure_seed_oss(config: Options) -> dict[str, Any]:
     config.default_to(head_dim=128, num_key_value_heads=8)
-    has_bias, has_output_bias = (
-        config.flag("attention_bias", True),
-        config.flag("attention_out_bias", False),
-    )
+    has_bias = config.flag("attention_bias", True)
+    has_output_bias = config.flag("attention_out_bias", False)
     if has_output_bias and not has_bias:
         config.refuse("attention_out_bias", "needs attention_bias")
     imported = {

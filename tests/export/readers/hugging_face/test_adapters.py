@@ -19,7 +19,7 @@ from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
-from tests.export.readers.hugging_face import translators
+from tests.export.readers.hugging_face import captioners, translators
 from tests.export.readers.hugging_face.language_models import (
     BOS,
     log_probabilities,
@@ -170,6 +170,18 @@ def test_translators_and_pickles(tmp_path: Path) -> None:
     down, up = tensors.values()
     expected = before[changed] + (ALPHA / RANK * up @ down).numpy()
     np.testing.assert_allclose(after[changed], expected, atol=1e-6)
+
+
+def test_square_layers_of_a_captioner_are_transposed(tmp_path: Path) -> None:
+    """Nothing but the kind of its decoder says that they are written [in, out]."""
+    base = tmp_path / "base"
+    tensors = factors(captioners.save("captioning", base), "0.attn.c_proj")
+    before = read_model(base).weights
+    after = read_model(base, adapters=[write(tmp_path / "adapter", tensors)]).weights
+    down, up = tensors.values()
+    name = "decoder.layers.0.self_attention.output.weight"
+    expected = before[name] + (ALPHA / RANK * up @ down).numpy()
+    np.testing.assert_allclose(after[name], expected, atol=1e-6)
 
 
 def problems_of(base: Path, *adapters: Path) -> list[str]:
