@@ -16,6 +16,7 @@ import numpy as np
 from export.readers.common.options import Options
 from export.readers.common.weights import ZEROS, Held, Joined, Names, Shape, times
 from export.readers.hugging_face.encoder_families import BERT, EncoderFamily
+from export.readers.hugging_face.encoder_heads import BERT_WORDS
 from export.readers.hugging_face.encoders import read_encoder
 from export.readers.hugging_face.folder import Folder
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
@@ -33,6 +34,7 @@ FAMILY = EncoderFamily(
         "max_relative_positions": -1,
     },
     has_types=True,
+    words=BERT_WORDS,
 )
 ATTENTION = "deberta.encoder.layer.*.attention.self"
 POOLERS = ("gelu", "relu", "tanh")

@@ -141,9 +141,9 @@ def test_wrong_values_in_json(source: Path) -> None:
         (b"null", "config.json: expected an object, found NoneType"),
         (b"{}", "config.json names neither an `architecture`"),
         (b'{"model_type": null, "vocab_size": 3}', "config.json names neither an `architecture`"),
-        (b'{"model_type": ["llama"]}', "config.json: model_type ['llama'] is none of bart"),
+        (b'{"model_type": ["llama"]}', "config.json: model_type ['llama'] is none of albert"),
         (b'{"model_type": "led"}', "config.json: model_type 'led' is not supported: its first"),
-        (b'{"model_type": "lama"}', "config.json: model_type 'lama' is none of bart"),
+        (b'{"model_type": "lama"}', "config.json: model_type 'lama' is none of albert"),
         (b"[" * 100_000, "config.json is not JSON: it nests too deep"),
     ],
 )

@@ -43,6 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "roberta": FROM_FAIRSEQ | {"type_vocab_size": 2, "hidden_act": "gelu_new"},
     "xlm-roberta": FROM_FAIRSEQ,
 }
+WITHOUT_MASKED_WORDS = ("albert", "electra")  # whose words have smaller vectors
 KINDS: dict[str, Any] = {  # by the end of their names
     "Model": AutoModel,
     "ForMaskedLM": AutoModelForMaskedLM,

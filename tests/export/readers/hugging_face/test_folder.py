@@ -212,7 +212,7 @@ def test_our_own_limits_are_said_once(folder: Path) -> None:
     assert message in problems_of(folder)
 
 
-@pytest.mark.parametrize("kind", ["mixtral", None, 7])
+@pytest.mark.parametrize("kind", ["dbrx", None, 7])
 def test_families_that_nobody_reads(kind: Any, folder: Path) -> None:
     change(folder / "config.json", model_type=kind)
     (problem,) = problems_of(folder)
