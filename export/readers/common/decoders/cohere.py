@@ -44,13 +44,18 @@ def cohere_table(options: Options, config: GPTNeoXConfig) -> Table:
     for name, ordered in halves_of_queries_and_keys(config).items():
         changes[name] = ordered
         if config.imported.qk_norm:
-            changes[f"{name}_norm"] = ordered
+            changes[f"{name}_norm"] = _by_row(ordered)
             changes[name] = _both(centred(config.head_size), ordered)
     return Table({**NAMES, **NORMS}, changes, NEEDLESS, prefix="model.")
 
 
 def _both(first: Change, second: Change) -> Change:
     return lambda weight: second(first(weight))
+
+
+def _by_row(change: Change) -> Change:
+    """Change a norm of heads, each of which is a row."""
+    return lambda weight: change(weight.ravel()).reshape(weight.shape)
 
 
 def configure_cohere2(config: Options) -> dict[str, Any]:
