@@ -11,6 +11,7 @@ import yaml
 from models.files import MOST_CONFIG_BYTES, read_json, read_text
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
+MOST_EXPERTS = 1024  # in a layer
 MOST_POSITIONS = 2**17  # of a table that is computed
 WIDEST = 2**16  # vector
 LARGEST = 1e30

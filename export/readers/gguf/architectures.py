@@ -15,6 +15,7 @@ import numpy as np
 from export.readers.common.decoders.family import QUERY_KEY_VALUE
 from export.readers.common.options import Options
 from export.readers.common.weights import Change, Held, Names
+from models.architectures.llama.config import LlamaConfig
 from models.safetensors import Array
 
 
@@ -29,7 +30,8 @@ class Architecture:
     keys: what its files say, beside what those of all architectures do: the keys, without the
         architecture's name, with the names of options.
     also: options by other names than Llama's, with Llama's names.
-    derived: returns options that follow from others, and from which tensors there are.
+    derived: returns options that follow from others, and from which tensors there are; None is a
+        null of `config.json`.
     norm: the key of what is added to a variance.
     names: of tensors that Llama does not have, or names otherwise.
     changed: returns those that are written in another way, from all options and our configuration.
@@ -55,6 +57,7 @@ class Architecture:
 
 NAMES: Names = {
     "embedding": "token_embd",
+    "embedding_norm": "token_embd_norm",
     "norm": "output_norm",
     "output": "output",
     "layers.*.attention_norm": "blk.*.attn_norm",
@@ -65,6 +68,7 @@ NAMES: Names = {
     "layers.*.attention.query_norm": "blk.*.attn_q_norm",
     "layers.*.attention.key_norm": "blk.*.attn_k_norm",
     "layers.*.feed_forward_norm": "blk.*.ffn_norm",
+    "layers.*.feed_forward.router": "blk.*.ffn_gate_inp",
     "layers.*.feed_forward.gate": "blk.*.ffn_gate",
     "layers.*.feed_forward.up": "blk.*.ffn_up",
     "layers.*.feed_forward.down": "blk.*.ffn_down",
@@ -77,6 +81,11 @@ SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
 }
 SIDE_BY_SIDE: Names = {("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "blk.*.ffn_up"}
 ONE_NORM: Names = {"layers.*.feed_forward_norm": "blk.*.attn_norm"}  # for both sublayers
+ONE_OR_TWO: Names = {"layers.*.feed_forward_norm": Held(("blk.*.ffn_norm", "blk.*.attn_norm"))}
+OF_FALCON: Names = {
+    **ONE_NORM,
+    "layers.*.attention_norm": Held(("blk.*.attn_norm_2", "blk.*.attn_norm")),
+}
 OF_MAMBA: Names = {
     "layers.*.norm": "blk.*.attn_norm",
     "layers.*.mixer.D": "blk.*.ssm_d",
@@ -112,6 +121,16 @@ def _apart(num_heads: int) -> Change:
         return pairs.swapaxes(1, 2).reshape(weight.shape)
 
     return change
+
+
+def experts(config: Any) -> Names:
+    """Name the experts of a mixture, which a container takes apart."""
+    found = config.imported.experts if isinstance(config, LlamaConfig) else None
+    return {
+        f"layers.*.feed_forward.experts.{number}.{part}": f"blk.*.ffn_{part}_exps.{number}"
+        for number in range(found.num_experts if found else 0)
+        for part in ("gate", "up", "down")
+    }
 
 
 def norms_less_one(options: Options, config: Any) -> Names:
@@ -160,6 +179,34 @@ def _convolution(shape: tuple[int, int]) -> Held:
     return Held("blk.*.ssm_conv1d.weight", shape=shape, change=lambda weight: weight[:, None])
 
 
+def present(**options: str) -> Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]]:
+    """Set each option to whether the file has a tensor."""
+    return lambda values, tensors: {option: name in tensors for option, name in options.items()}
+
+
+def sublayers_of_stablelm(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """Parallel sublayers have no second norm; what the file says of them is not always true."""
+    return {
+        "use_parallel_residual": "blk.0.ffn_norm.weight" not in tensors,
+        "use_qkv_bias": "blk.0.attn_q.bias" in tensors,
+        "qk_layernorm": "blk.0.attn_q_norm.weight" in tensors,
+    }
+
+
+def groups_of_falcon(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """Falcon's first form is its second with one group of heads."""
+    return {
+        "new_decoder_architecture": True,
+        "num_kv_heads": values["num_key_value_heads"],
+        "num_ln_in_parallel_attn": 2 if "blk.0.attn_norm_2.weight" in tensors else 1,
+    }
+
+
+def windows_of_exaone(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """A file that does not say a window is of a model without one."""
+    return {"sliding_window": values["sliding_window"]}
+
+
 def mixers(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
     """Return the options of Mamba and Mamba-2 that follow from others."""
     names = ("intermediate_size", "num_heads", "hidden_size")
@@ -203,6 +250,7 @@ SSM_KEYS = {
     "ssm.inner_size": "intermediate_size",
     "ssm.state_size": "state_size",
 }
+EXPERT_KEYS = {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"}
 MULTIPLIERS = {  # of Granite
     "attention.scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier",
@@ -211,6 +259,30 @@ MULTIPLIERS = {  # of Granite
 }
 ARCHITECTURES = {
     "arcee": Architecture(values={"hidden_act": "relu2"}, changed=unpermuted),
+    "bloom": Architecture(also={"layer_norm_epsilon": "rms_norm_eps"}, norm=LAYER_NORM),
+    "cohere2": Architecture(
+        keys={"logit_scale": "logit_scale"},
+        also={"layer_norm_eps": "rms_norm_eps"},
+        norm=LAYER_NORM,
+        names=ONE_NORM,
+    ),
+    "command-r": Architecture(
+        "cohere",
+        keys={"logit_scale": "logit_scale"},
+        also={"layer_norm_eps": "rms_norm_eps"},
+        derived=present(use_qk_norm="blk.0.attn_q_norm.weight"),
+        norm=LAYER_NORM,
+        names=ONE_NORM,
+    ),
+    "ernie4_5": Architecture(),
+    "exaone4": Architecture(derived=windows_of_exaone, names=SANDWICH),
+    "falcon": Architecture(
+        values={"hidden_act": "gelu"},
+        also={"layer_norm_epsilon": "rms_norm_eps"},
+        derived=groups_of_falcon,
+        norm=LAYER_NORM,
+        names=OF_FALCON,
+    ),
     "gemma": Architecture(values=GELU_TANH, changed=norms_less_one),
     "gemma2": Architecture(
         values=GELU_TANH, names=SANDWICH, changed=norms_less_one, wide_blocks=46
@@ -230,7 +302,8 @@ ARCHITECTURES = {
         norm=LAYER_NORM,
     ),
     "granite": Architecture(keys=MULTIPLIERS, changed=unpermuted),
-    "llama": Architecture(changed=unpermuted),
+    "hunyuan-dense": Architecture("hunyuan_v1_dense"),
+    "llama": Architecture(keys=EXPERT_KEYS, changed=unpermuted),
     "mamba": Architecture(
         keys={**SSM_KEYS, "ssm.time_step_rank": "time_step_rank"},
         also={"layer_norm_epsilon": "rms_norm_eps"},
@@ -245,6 +318,9 @@ ARCHITECTURES = {
         names=MAMBA2,
         changed=as_mamba2,
     ),
+    "olmo": Architecture(
+        keys={"attention.clamp_kqv": "clip_qkv"}, norm=LAYER_NORM, changed=unpermuted
+    ),
     "olmo2": Architecture(derived=rotations_of_olmo, names=SANDWICH),
     "phi2": Architecture(
         "phi",
@@ -256,6 +332,24 @@ ARCHITECTURES = {
     "phi3": Architecture(names=SIDE_BY_SIDE),
     "qwen2": Architecture(),
     "qwen3": Architecture(),
+    "qwen3moe": Architecture(
+        "qwen3_moe",
+        values={"norm_topk_prob": True},
+        keys={**EXPERT_KEYS, "expert_feed_forward_length": "moe_intermediate_size"},
+    ),
     "seed_oss": Architecture(names={"layers.*.feed_forward_norm": "blk.*.post_attention_norm"}),
     "smollm3": Architecture(changed=unpermuted),
+    "stablelm": Architecture(
+        keys={"use_parallel_residual": "use_parallel_residual"},
+        also={"layer_norm_eps": "rms_norm_eps"},
+        derived=sublayers_of_stablelm,
+        norm=LAYER_NORM,
+        names=ONE_OR_TWO,
+    ),
+    "starcoder2": Architecture(
+        values={"hidden_act": "gelu_pytorch_tanh"},
+        also={"norm_epsilon": "rms_norm_eps"},
+        derived=present(use_bias="blk.0.attn_output.bias"),
+        norm=LAYER_NORM,
+    ),
 }

@@ -19,6 +19,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
+from export.readers.common.options import MOST_EXPERTS
 from export.readers.common.toolkits import Cursor, MalformedFile
 from models.checkpoint import CheckpointError
 from models.safetensors import Array, Stored
@@ -76,8 +77,25 @@ class Container:
 
     @property
     def stored(self) -> dict[str, Stored]:
-        """Return all tensors, read as fp32."""
-        return {name: Stored("F32", each.shape, each.read) for name, each in self.tensors.items()}
+        """Return all tensors, read as fp32, and each expert of a layer as one of its own."""
+        parts = [_experts_apart(*item) for item in self.tensors.items()]
+        tensors = {name: each for part in parts for name, each in part.items()}
+        return {name: Stored("F32", each.shape, each.read) for name, each in tensors.items()}
+
+
+def _experts_apart(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """`blk.0.ffn_up_exps.weight` is [experts, ...]; expert 3 is `blk.0.ffn_up_exps.3.weight`."""
+    if not name.endswith("_exps.weight") or len(tensor.shape) != 3:
+        return {name: tensor}
+    count, *shape = tensor.shape
+    if count > MOST_EXPERTS:
+        return {name: tensor}
+    data = tensor.data.reshape(count, -1, tensor.data.shape[-1])
+    part = name.removesuffix(".weight")
+    return {
+        f"{part}.{number}.weight": Tensor(tensor.kind, (*shape,), data[number])
+        for number in range(count)
+    }
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,14 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "attention.value_length_swa": (),
     "embedding_scale": (0, 1),
     "expert_count": (0,),
+    "expert_gating_func": (0, 1),  # softmax
+    "expert_group_count": (0, 1),
+    "expert_shared_count": (0,),
+    "expert_weights_norm": (True,),
+    "expert_weights_scale": (0, 1),
+    "leading_dense_block_count": (0,),
     "logit_scale": (0, 1),
+    "nextn_predict_layers": (0,),
     "residual_scale": (0, 1),
     "rope.dimension_count_swa": (),
     "rope.dimension_sections": (),
@@ -43,12 +50,13 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "rope.scaling.yarn_ext_factor": (1,),
     "rope.scaling.yarn_log_multiplier": (0,),
     "ssm.dt_b_c_rms": (False,),
+    "tensor_data_layout": ("jploski", "Meta AI original pth"),
     "use_parallel_residual": (False,),
 }
 # Keys that change nothing here, or that the tokenizer's reader takes.
 WITHOUT_EFFECT = re.compile(
     r"general\.(?!sampling\.).*|(quantize|imatrix|split)\..*|tokenizer\.huggingface\.json"
-    r"|\w+\.(vocab_size|rope\.scaling\.finetuned)"
+    r"|[\w-]+\.(vocab_size|rope\.scaling\.finetuned)"
     r"|tokenizer\.ggml\.(model|pre|tokens|token_type(_count)?|scores|merges|add_space_prefix)"
     r"|tokenizer\.ggml\.(remove_extra_whitespaces|\w+_token_id)"
 )
@@ -108,8 +116,8 @@ def configuration(
     values |= kind.values
     values |= {word: metadata.get(f"{name}.{key}") for key, word in kind.keys.items()}
     values |= {word: values[llamas] for word, llamas in kind.also.items()}
-    values |= kind.derived(values, tensors)
-    return {option: value for option, value in values.items() if value is not None}
+    said = {option: value for option, value in values.items() if value is not None}
+    return said | kind.derived(values, tensors)
 
 
 def _is_tied(tensors: Mapping[str, Tensor]) -> bool:
@@ -121,7 +129,9 @@ def _is_tied(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _model_type(name: str, metadata: Options) -> str:
-    """Call a Llama with a window a Mistral."""
+    """Call a Llama with experts a Mixtral, and one with a window a Mistral."""
+    if name == "llama" and metadata.get(f"{name}.expert_count", 0):
+        return "mixtral"
     if name == "llama" and f"{name}.attention.sliding_window" in metadata:
         return "mistral"
     return ARCHITECTURES[name].model_type or name

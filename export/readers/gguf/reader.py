@@ -3,6 +3,7 @@
 The options, translated into Hugging Face's words, go through the reader of their families.
 """
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +15,14 @@ from export.readers.common.options import Options, unused_notes
 from export.readers.common.rope import fit
 from export.readers.common.shapes import shapes_of
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
-from export.readers.common.weights import Table, Tensors, read_weights
+from export.readers.common.weights import Made, Table, Tensors, read_weights
 from export.readers.gguf.architectures import (
     ARCHITECTURES,
     FUSED,
     FUSED_NAMES,
     NAMES,
     Architecture,
+    experts,
 )
 from export.readers.gguf.container import MAGIC, Container, kept_bits, read_container
 from export.readers.gguf.metadata import ROPE_TABLES, WITHOUT_EFFECT, configuration, conventions
@@ -74,7 +76,7 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
 def _bits(container: Container) -> Literal[4, 8] | None:
     """Return the number of bits of the layers' matrices; embedding tables have 8 or more."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
-    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) == 2])
+    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) >= 2])
 
 
 def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
@@ -85,9 +87,14 @@ def _model(container: Container, options: Options, kind: Architecture) -> tuple[
         config: Any = parse_config(family.configure(options))
     except ModelConfigError as error:
         raise CheckpointError(container.path, [*problems, *error.problems]) from None
+    epsilon = options.number("rms_norm_eps")
+    if not math.isclose(config.norm_epsilon, epsilon, rel_tol=1e-6):  # of OLMo 1
+        problems.append(f"attention.{kind.norm} {epsilon} must be {config.norm_epsilon}")
+    theirs = family.table(options, config)
+    made = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Made)}
     fused = FUSED_NAMES if FUSED in tensors else {}
-    names = {**NAMES, **fused, **kind.names, **kind.changed(options, config)}
-    table = Table(names, family.table(options, config).changes, needless=ROPE_TABLES)
+    special = {**made, **kind.names, **kind.changed(options, config), **experts(config)}
+    table = Table({**NAMES, **fused, **special}, theirs.changes, needless=ROPE_TABLES)
     weights = read_weights(shapes_of(config), table, tensors)
     tensors.finish()
     if problems:

@@ -7,7 +7,7 @@ from typing import Any
 
 from export.readers.common.decoders import llama
 from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size, num_layers
-from export.readers.common.options import Options, joined
+from export.readers.common.options import MOST_EXPERTS, Options, joined
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
 
@@ -36,7 +36,7 @@ def configure_mixtral(config: Options) -> dict[str, Any]:
 def _experts(config: Options, number: str, size: str) -> dict[str, Any]:
     config.use("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")
     return {
-        "num_experts": config.integer(number),
+        "num_experts": config.integer(number, at_most=MOST_EXPERTS),
         "num_used": config.integer("num_experts_per_tok"),
         "ffn_dim": config.integer(size),
     }

@@ -16,11 +16,15 @@ from transformers import PreTrainedModel
 SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>"]
 CONTROL, NORMAL = 3, 1
 ARCHITECTURES = {  # where names differ
+    "cohere": "command-r",
     "gemma3_text": "gemma3",
     "gpt_neox": "gptneox",
+    "hunyuan_v1_dense": "hunyuan-dense",
     "mistral": "llama",
+    "mixtral": "llama",
     "olmo3": "olmo2",
     "phi": "phi2",
+    "qwen3_moe": "qwen3moe",
 }
 ADD = {int: "add_uint32", float: "add_float32", bool: "add_bool", str: "add_string"}
 ADD |= {list: "add_array"}
@@ -48,7 +52,7 @@ def write_gguf(
             getattr(writer, ADD[type(value)])(key, value)
     tensors = {n: each for n, each in _tensors(model, name).items() if not re.fullmatch(without, n)}
     for tensor, array in (tensors | dict(more or {})).items():
-        is_whole = array.ndim == 2 and array.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
+        is_whole = array.ndim > 1 and array.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
         is_quantised = is_whole and kind is not Kind.F32
         data = gguf.quants.quantize(array, kind) if is_quantised else array
         writer.add_tensor(tensor, data, raw_dtype=kind if is_quantised else None)
@@ -63,8 +67,8 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     config = model.config
     if name in ("mamba", "mamba2"):
         return _mamba_fields(config, name)
-    if name in ("gpt2", "gptneox", "phi2"):
-        return _older_fields(config, name)
+    if not hasattr(config, "rms_norm_eps"):
+        return _layer_norm_fields(config, name)
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)  # of Gemma 3
     fields = {
@@ -87,9 +91,17 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
         fields["granite.embedding_scale"] = config.embedding_multiplier
         fields["granite.logit_scale"] = config.logits_scaling
         fields["granite.residual_scale"] = config.residual_multiplier
-    if name == "olmo2" and hasattr(config, "layer_types") and config.model_type == "olmo3":
+    if name == "hunyuan-dense":
+        exponent = config.head_dim / (config.head_dim - 2)
+        fields[f"{name}.rope.freq_base"] *= rope["alpha"] ** exponent
+    if config.model_type in ("mixtral", "qwen3_moe"):
+        fields[f"{name}.expert_count"] = config.num_local_experts
+        fields[f"{name}.expert_used_count"] = config.num_experts_per_tok
+    if name == "qwen3moe":
+        fields["qwen3moe.expert_feed_forward_length"] = config.moe_intermediate_size
+    if name == "exaone4" or config.model_type == "olmo3":
         pattern = [kind == "sliding_attention" for kind in config.layer_types]
-        fields["olmo2.attention.sliding_window_pattern"] = pattern
+        fields[f"{name}.attention.sliding_window_pattern"] = pattern
     for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
         fields[f"{name}.{cap}"] = getattr(config, cap, None)
     if (head_dim := getattr(config, "head_dim", None)) is not None:
@@ -103,7 +115,7 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     return fields
 
 
-def _older_fields(config: Any, name: str) -> dict[str, Any]:
+def _layer_norm_fields(config: Any, name: str) -> dict[str, Any]:
     head_size = config.hidden_size // config.num_attention_heads
     fields = {
         f"{name}.block_count": config.num_hidden_layers,
@@ -113,13 +125,28 @@ def _older_fields(config: Any, name: str) -> dict[str, Any]:
         f"{name}.attention.head_count": config.num_attention_heads,
         f"{name}.attention.head_count_kv": getattr(config, "num_key_value_heads", None),
         f"{name}.attention.layer_norm_epsilon": getattr(config, "layer_norm_eps", 1e-5),
+        f"{name}.attention.sliding_window": getattr(config, "sliding_window", None),
+        f"{name}.attention.clamp_kqv": getattr(config, "clip_qkv", None),
+        f"{name}.logit_scale": getattr(config, "logit_scale", None),
     }
-    if name == "gptneox":
+    if name == "falcon":
+        fields["falcon.tensor_data_layout"] = "jploski"
+        fields["falcon.attention.head_count_kv"] = _falcon_groups(config)
+        fields["falcon.feed_forward_length"] = config.ffn_hidden_size
+    if name in ("cohere2", "command-r"):
+        fields[f"{name}.rope.freq_base"] = float(config.rope_parameters["rope_theta"])
+        fields[f"{name}.rope.scaling.type"] = "none"
+    if name in ("gptneox", "stablelm"):
         fields[f"{name}.use_parallel_residual"] = config.use_parallel_residual
-    if name != "gpt2":
+    if name in ("gptneox", "phi2", "stablelm"):
         part = config.rope_parameters["partial_rotary_factor"]
         fields[f"{name}.rope.dimension_count"] = int(part * head_size)
     return fields
+
+
+def _falcon_groups(config: Any) -> int:
+    """Return the number of keys and values of a layer."""
+    return int(config.num_kv_heads if config.new_decoder_architecture else 1)
 
 
 def _mamba_fields(config: Any, name: str) -> dict[str, Any]:
@@ -166,26 +193,31 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
         for part, each in (("q_proj", "attention"), ("k_proj", "key_value"))
     }
     found = {}
-    for theirs, parameter in model.named_parameters():
-        array = parameter.detach().numpy()
+    for theirs, array in _arrays(model).items():
         part = theirs.split(".")[-2]
-        if name in ("arcee", "granite", "llama", "smollm3") and part in heads:
+        if name in ("arcee", "granite", "llama", "olmo", "smollm3") and part in heads:
             halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
             array = halves.swapaxes(1, 2).reshape(array.shape)
         if "gemma" in name and "norm" in theirs:
             array = array + 1
         if name == "gpt2" and part in ("c_attn", "c_proj", "c_fc"):
             array = array.T
+        if name == "bloom":
+            theirs = theirs.removeprefix("transformer.")
         if part == "query_key_value":
-            by_head = array.reshape(config.num_attention_heads, 3, -1, *array.shape[1:])
-            array = by_head.swapaxes(0, 1).reshape(array.shape)
+            groups = _falcon_groups(config) if name == "falcon" else config.num_attention_heads
+            size = config.hidden_size // config.num_attention_heads
+            rows = array.reshape(groups, -1, size, *array.shape[1:])
+            parts = [part.reshape(-1, *array.shape[1:]) for part in np.split(rows, [-2, -1], 1)]
+            array = np.concatenate(parts)
         if name == "mamba2":
             theirs, array = _of_mamba2(theirs, array, config.n_groups)
         if name == "mamba":
             array = -np.exp(array) if theirs.endswith("A_log") else array.squeeze()
-        ours = names.get_name(theirs, try_suffixes=(".weight", ".bias"))
-        assert ours is not None, theirs
-        found[ours] = np.ascontiguousarray(array)
+        for each, values in _parts(theirs, array).items():
+            ours = names.get_name(each, try_suffixes=(".weight", ".bias"))
+            assert ours is not None, each
+            found[ours] = np.ascontiguousarray(values)
     rope = getattr(config, "rope_parameters", {})
     if rope.get("rope_type") == "llama3":
         found["rope_freqs.weight"] = _rope_divisors(model)
@@ -193,6 +225,24 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
         if factors := rope.get(f"{length}_factor"):
             found[f"rope_factors_{length}.weight"] = np.array(factors, np.float32)
     return found
+
+
+def _arrays(model: PreTrainedModel) -> dict[str, np.ndarray]:
+    """Norms of heads, which StableLM has one by one, are one array."""
+    found: dict[str, list[np.ndarray]] = {}
+    for name, parameter in model.named_parameters():
+        whole = re.sub(r"\.norms\.\d+", "", name)
+        found.setdefault(whole, []).append(parameter.detach().numpy())
+    return {name: np.stack(each) if len(each) > 1 else each[0] for name, each in found.items()}
+
+
+def _parts(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Gates of experts are tensors of their own."""
+    if name.endswith("gate_up_proj") and array.ndim == 3:
+        place = name.removesuffix("gate_up_proj")
+        gate, up = np.split(array, 2, axis=1)
+        return {f"{place}gate_proj.weight": gate, f"{place}up_proj.weight": up}
+    return {f"{name}.weight" if name.endswith("down_proj") else name: array}
 
 
 def _of_mamba2(name: str, array: np.ndarray, num_groups: int) -> tuple[str, np.ndarray]:

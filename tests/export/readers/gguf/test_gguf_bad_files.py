@@ -95,7 +95,7 @@ WRONG_KEYS: list[tuple[str, Any, str]] = [
     ("llama__embedding_length", 128, "token_embd.weight has shape [267, 64]"),
     ("llama__feed_forward_length", "wide", "must be int"),
     ("llama__attention__head_count", 0, "head"),
-    ("llama__expert_count", 8, "llama.expert_count 8 is not supported"),
+    ("llama__expert_shared_count", 8, "llama.expert_shared_count 8 is not supported"),
     ("llama__rope__scaling__type", "novel", "'novel' is not supported"),
     ("split__count", 3, "parts"),
     ("tokenizer__ggml__tokens", None, "tokens"),

@@ -55,6 +55,18 @@ def test_what_would_compute_another_model_is_refused(key: str, tmp_path: Path) -
     assert f"qwen2.{key} {value}" in problems_of(path)
 
 
+def test_a_norm_that_olmo_does_not_have_is_refused(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"olmo.attention.layer_norm_epsilon": 0.001}
+    path = write_gguf(random_model("olmo"), tmp_path / "a.gguf", **keys)
+    assert "attention.layer_norm_epsilon 0.001" in problems_of(path)
+
+
+def test_more_experts_than_any_model_has_are_refused(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"llama.expert_count": 2**30}
+    path = write_gguf(random_model("mixtral"), tmp_path / "a.gguf", **keys)
+    assert "num_local_experts 1073741824 must be one of 0 to 1024" in problems_of(path)
+
+
 @pytest.mark.parametrize("says_head_size", [False, True])
 def test_heads_that_rotate_in_part(says_head_size: bool, tmp_path: Path) -> None:
     model = random_model("phi3 partial")

@@ -49,10 +49,23 @@ NAMES = [
     "gpt_neox",  # heads that rotate in part
     "phi",  # one norm of both sublayers, a bias of the output
     "arcee",  # no gate
+    "bloom",  # positions' biases of scores, a norm of the embedding
+    "bloom with 6 heads",
+    "cohere",  # one norm of both sublayers, without bias; neighbours rotate
+    "ernie4_5",  # neighbours rotate
+    "exaone4",  # layers without a window do not rotate
+    "exaone4 without windows",
+    "falcon",  # one key and value of all heads
     "glm4",  # neighbours rotate, norms on both sides
     "granite",  # multipliers
+    "hunyuan_v1_dense",  # norms after rotation
+    "mixtral",  # experts
+    "olmo",  # norms without weights, limits
     "olmo2",  # norms after sublayers
     "seed_oss",
+    "stablelm",  # LayerNorm and a gate
+    "starcoder2",
+    "starcoder2 without biases",
     "mamba",
     "mamba untied, with biases",
     "mamba2",
@@ -66,6 +79,13 @@ OLMO_ROPES = {  # with one base
 }
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 UNSAID: dict[str, dict[str, Any]] = {
+    "cohere of GGUF, with norms of heads": VARIANTS["cohere with norms of heads"]
+    | {"tie_word_embeddings": True},
+    "cohere2 of GGUF": FAMILIES["cohere2"]
+    | {"model_type": "cohere2", "num_hidden_layers": 5, "sliding_window_pattern": 4},
+    "falcon of GGUF, with two norms": VARIANTS["falcon with groups"] | {"activation": "gelu"},
+    "falcon of GGUF, with groups and one norm": VARIANTS["falcon with groups and one norm"]
+    | {"rope_parameters": PLAIN_ROPE},
     "gpt_neox of GGUF, one after the other": VARIANTS["gpt_neox one after the other"]
     | {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5}},
     "phi of GGUF with 3 pairs of 20": VARIANTS["phi with 3 pairs of 20"]
@@ -76,6 +96,9 @@ UNSAID: dict[str, dict[str, Any]] = {
     | {"rope_parameters": GEMMA3_ROPES | {"sliding_attention": {"rope_theta": 10000.0}}}
     | {"layer_types": [*["sliding_attention"] * 5, "full_attention"]},
     "olmo3 of GGUF": FAMILIES["olmo3"] | {"model_type": "olmo3", "rope_parameters": OLMO_ROPES},
+    "qwen3_moe of GGUF": FAMILIES["qwen3_moe"] | {"model_type": "qwen3_moe", "mlp_only_layers": []},
+    "stablelm of GGUF, with all": VARIANTS["stablelm with all"]
+    | {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.3}},
     "smollm3 of GGUF": SIZES
     | {"model_type": "smollm3", "no_rope_layer_interval": 4, "num_hidden_layers": 4},
 }
@@ -178,6 +201,16 @@ def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) ->
     tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
     error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
     assert 0 < error < tolerance
+
+
+def test_experts_are_quantised_in_one_tensor(tmp_path: Path) -> None:
+    model = random_model("mixtral", intermediate_size=32)
+    exact = read(write_gguf(model, tmp_path / "exact.gguf")).weights
+    found = read(write_gguf(model, tmp_path / "model.gguf", Kind.Q8_0))
+    assert found.bits == 8
+    for part in ("gate", "up", "down"):
+        name = f"layers.1.feed_forward.experts.2.{part}.weight"
+        assert 0 < np.abs(found.weights[name] - exact[name]).max() < 0.01
 
 
 @pytest.mark.parametrize(
