@@ -217,23 +217,34 @@ class _BeginningMatcher:
 
     wanted: what is still to come; after that everything may.
     leading: how many spaces the text still loses where it begins.
+    has_space: a token of nothing but such spaces has come; others would never end.
     """
 
-    def __init__(self, beginnings: Beginnings, wanted: bytes, leading: int) -> None:
+    def __init__(
+        self, beginnings: Beginnings, wanted: bytes, leading: int, has_space: bool = False
+    ) -> None:
         self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
+        self._has_space = has_space
 
     def allowed(self, mask: Mask) -> None:
         mask[:] = not self._wanted
         if self._wanted:
-            mask[self._beginnings.that_may_come(self._wanted, self._leading)] = True
+            ids = self._beginnings.that_may_come(self._wanted, self._leading)
+            if self._has_space:
+                ids = [i for i in ids if self._text(i)[0]] or ids
+            mask[ids] = True
 
     def accept(self, token_id: int) -> None:
-        text = self._beginnings.token_bytes(token_id)
-        text, self._leading = without_leading(text, self._leading)
+        text, self._leading = self._text(token_id)
+        self._has_space = self._has_space or not text
         self._wanted = self._wanted[len(text) :]
 
     def fork(self) -> Matcher:
-        return _BeginningMatcher(self._beginnings, self._wanted, self._leading)
+        return _BeginningMatcher(self._beginnings, self._wanted, self._leading, self._has_space)
+
+    def _text(self, token_id: int) -> tuple[bytes, int]:
+        """Return what a token adds, and how many spaces are lost after it."""
+        return without_leading(self._beginnings.token_bytes(token_id), self._leading)
 
 
 def _fits(text: bytes, wanted: bytes) -> bool:
