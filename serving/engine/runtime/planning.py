@@ -21,21 +21,18 @@ from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 from functools import partial
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Protocol
-
-import numpy as np
 
 from serving.bundle.manifest import MANIFEST_FILE, Manifest
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.machine import processor_name
+from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
-from serving.engine.states.store import max_source_tokens
 from serving.engine.worker import Steps
-from serving.request import FailedEvent, GenerationRequest, Picture, is_final
+from serving.request import FailedEvent, is_final
 
 # The small operators of a step gain little from more threads.
 DEFAULT_THREADS = 4
@@ -316,7 +313,6 @@ def _choose(
 
 
 _ROWS_PER_CPU = 16
-_SOURCE_TOKENS, _NEW_TOKENS, _SHORTLIST_TOKENS = 24, 32, 2048
 _MIN_STEPS = 2
 
 
@@ -378,40 +374,3 @@ class Trial:
                 raise event.error
             if is_final(event):
                 engine.submit(next(self._requests))
-
-
-class SampleRequests:
-    """Requests of plausible size, with tokens that any model has. Threads may share them."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        limits, tokens = manifest.limits, manifest.tokens
-        # Half of the positions are for the prompt, the other half for the output.
-        room = (limits.max_target_tokens - len(tokens.prompt_prefix) - 1) // 2
-        self._manifest, self._has_source = manifest, "encode" in manifest.graphs
-        longest, self._vocab_size = room, manifest.vocab_size
-        if self._has_source:
-            longest = max_source_tokens(manifest)
-            self._vocab_size = manifest.source_vocab_size or manifest.vocab_size
-        self._num_tokens = max(1, min(_SOURCE_TOKENS, longest))
-        self._num_new = max(1, min(_NEW_TOKENS, room))
-        shortlist = np.arange(min(_SHORTLIST_TOKENS, manifest.vocab_size))
-        self._shortlist = shortlist if manifest.has_shortlist else None
-        self._numbers = count()
-
-    def __next__(self) -> GenerationRequest:
-        number = next(self._numbers)
-        if (spec := self._manifest.picture) is not None:
-            pixels = number.to_bytes(3 * spec.size**2, "little")
-            picture = Picture(pixels, max_source_tokens(self._manifest))
-            return GenerationRequest(
-                str(number), max_new_tokens=self._num_new, ignore_eos=True, picture=picture
-            )
-        ids = tuple((7 * number + 3 * i) % self._vocab_size for i in range(self._num_tokens))
-        return GenerationRequest(
-            str(number),
-            ids if self._has_source else None,
-            () if self._has_source else ids,
-            max_new_tokens=self._num_new,
-            ignore_eos=True,
-            shortlist=self._shortlist,
-        )
