@@ -71,6 +71,7 @@ LEAST_MINUTES = 0.005  # minutes are kept to the hundredth, and zero has no plac
 LINES = ("-", "--", ":")
 PLACES = re.compile(r'\b(?:d|x|y|transform)="[^"]*"')  # attributes of an SVG
 DECIMALS = re.compile(r"(\d+\.\d)\d+")
+STYLES = re.compile(r'style="([^"]*)"')
 
 
 def drawn(found: Sequence[Results]) -> list[Results]:
@@ -170,8 +171,14 @@ def _save(figure: plt.Figure, path: Path, **metadata: str) -> None:
 
 
 def compact(svg: str) -> str:
-    """Return an SVG in half the bytes: shorter numbers in places, and no space between tags."""
+    """Return an SVG of Matplotlib in a third of the bytes: with shorter numbers in places, equal
+    styles as classes, and neither names of groups nor space between tags.
+    """
     shorter = PLACES.sub(lambda found: DECIMALS.sub(r"\1", found[0]), svg)
+    names = {style: f"s{i}" for i, style in enumerate(dict.fromkeys(STYLES.findall(shorter)))}
+    classes = "".join(f".{name}{{{style}}}" for style, name in names.items())
+    shorter = STYLES.sub(lambda found: f'class="{names[found[1]]}"', shorter)
+    shorter = re.sub(r'<g id="[^"]*"', "<g", shorter.replace("</style>", f"{classes}</style>", 1))
     return re.sub(r">\s+<", "><", shorter)
 
 
