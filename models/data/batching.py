@@ -102,19 +102,21 @@ class ProseData:
         return LanguageBatch(torch.cat([first, labels_tensor[:, :-1]], 1), labels_tensor)
 
 
-MASKED_SHARE = 0.15  # of words, to predict; of these 80 % are masked, 10 % replaced, 10 % kept
-MASKED, REPLACED = 0.8, 0.9
+MASKED, REPLACED = 0.8, 0.9  # of the words to predict 80 % are masked, 10 % replaced, 10 % kept
 
 
 @dataclass(frozen=True)
 class MaskedProse:
     """A stream of token ids, cut into texts as long as the model reads. Of each some words are to
     be predicted, most of them masked (Devlin et al. 2019, 3.1), other ones in each epoch.
+
+    masked_share: the part of the words that is to be predicted.
     """
 
     stream: np.ndarray
     config: EncoderConfig
     head: MaskedWordHead
+    masked_share: float = 0.15
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]:
         """Return, for each batch, [rows, 3]: the start of each text, `seed` and `epoch`."""
@@ -128,7 +130,7 @@ class MaskedProse:
         words = np.stack([self.stream[start : start + length] for start in indices[:, 0]])
         rng = np.random.default_rng([*indices[0]])
         special = [config.pad_id, config.bos_id, config.eos_id, self.head.mask_id]
-        is_chosen = (rng.random(words.shape) < MASKED_SHARE) & ~np.isin(words, special)
+        is_chosen = (rng.random(words.shape) < self.masked_share) & ~np.isin(words, special)
         others = rng.choice(np.setdiff1d(np.arange(config.vocab_size), special), words.shape)
         fate = rng.random(words.shape)
         changed = np.where(fate < MASKED, self.head.mask_id, others)

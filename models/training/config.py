@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from models.architectures.registry import ModelConfig, ModelConfigError
 from models.architectures.vision_transformer.config import VisionTransformerConfig
-from models.configs.base import ArchitectureConfig
+from models.configs.base import ArchitectureConfig, MaskedWordHead
 from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.data.augmenting import Kind
 
@@ -53,6 +53,9 @@ class DataConfig(Section):
     recurrent language model goes on with the state that it had at the end of the last one, without
     its gradient (truncated back-propagation through time). Else windows are as long as the model's
     context, in any order, and each begins with nothing.
+
+    `masked_share` is the part of the words that a model of masked words guesses while it learns;
+    more of them than BERT's 0.15 teach faster (Wettig et al. 2023). Held-out texts have 0.15.
     """
 
     train: tuple[str, ...]
@@ -64,6 +67,7 @@ class DataConfig(Section):
     distilled: str | None = None
     bpe_dropout: float = Field(default=0.0, ge=0, lt=1)
     carried_window: PositiveInt | None = None
+    masked_share: float = Field(default=0.15, gt=0, lt=1)
     ending: EndingConfig | None = None
 
 
@@ -143,6 +147,13 @@ class TrainingConfig(Section):
                 f"data.carried_window: {self.model.architecture} keeps more of a text the longer "
                 "it is; only recurrent language models whose state stays as large can carry it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _masks_words(self) -> Self:
+        head = getattr(self.model, "head", None)
+        if "masked_share" in self.data.model_fields_set and not isinstance(head, MaskedWordHead):
+            raise ValueError("data.masked_share: only a model of masked words has it")
         return self
 
     def within(self, minutes: float) -> "TrainingConfig":

@@ -2,7 +2,7 @@
 
 import os
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -182,10 +182,13 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
     tokenizer = _tokenizer(paragraphs, size, tokenizer_path, has_mask=has_mask)
     if head is not None and (found := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
         raise ValueError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
+    learned, checked = (_prose_data(config, tokenizer, each) for each in (train, dev))
+    if isinstance(learned, MaskedProse):
+        learned = replace(learned, masked_share=config.data.masked_share)
     return Prepared(
         tokenizer,
-        _prose_data(config, tokenizer, train),
-        _prose_data(config, tokenizer, dev),
+        learned,
+        checked,
         [],
         held_out=dev,
     )

@@ -13,7 +13,7 @@ from models.batch import IGNORED_LABEL
 from models.checkpoint import load_checkpoint
 from models.configs.base import MaskedWordHead
 from models.data.batching import MaskedProse
-from models.training.config import read_config
+from models.training.config import ConfigError, read_config
 from models.training.trainer import Trainer
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
@@ -86,7 +86,8 @@ def test_masked_words_are_learned_and_filled(tmp_path: Path) -> None:
 
 def test_most_chosen_words_are_masked_some_replaced_some_kept() -> None:
     config = TransformerEncoderConfig(vocab_size=50, max_source_tokens=64, head=HEAD)
-    data = MaskedProse(np.random.default_rng(0).integers(0, 50, 40_000), config, HEAD)
+    words = np.random.default_rng(0).integers(0, 50, 40_000)
+    data = MaskedProse(words, config, HEAD, masked_share=0.3)
     batches, again = ([data.batch(part) for part in data.epoch(1, 2, 640)] for _ in range(2))
     assert all((a.input_ids == b.input_ids).all() for a, b in zip(batches, again, strict=True))
     ids, labels = (
@@ -96,7 +97,7 @@ def test_most_chosen_words_are_masked_some_replaced_some_kept() -> None:
     assert ids.shape[1] == 64 and (ids[:, 0] == 1).all() and (ids[:, -1] == 2).all()
     is_chosen = labels != IGNORED_LABEL
     assert not np.isin(labels[is_chosen], [0, 1, 2, 3]).any()
-    assert is_chosen[:, 1:-1].mean() == pytest.approx(0.15 * 46 / 50, abs=0.01)
+    assert is_chosen[:, 1:-1].mean() == pytest.approx(0.3 * 46 / 50, abs=0.01)
     given, wanted = ids[is_chosen], labels[is_chosen]
     assert (given == 3).mean() == pytest.approx(0.8, abs=0.02)
     assert (given == wanted).mean() == pytest.approx(0.1 + 0.1 / 46, abs=0.02)
@@ -108,3 +109,13 @@ def test_a_mask_with_another_id_is_refused(tmp_path: Path) -> None:
     path.write_text(CONFIG.replace('"masked-words"', '"masked-words"\nmask_id = 7'))
     with pytest.raises(ValueError, match="mask_id: <mask> has the id 3, not 7"):
         Trainer(read_config(path), tmp_path, tmp_path / "run")
+
+
+def test_a_share_of_masked_words_needs_a_head_of_them(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    text = CONFIG.replace("[data]", "[data]\nmasked_share = 0.3")
+    path.write_text(text)
+    assert read_config(path).data.masked_share == 0.3
+    path.write_text(text.replace('"masked-words"', '"embedding"'))
+    with pytest.raises(ConfigError, match="masked_share: only a model of masked words has it"):
+        read_config(path)
