@@ -230,13 +230,20 @@ def test_truncated_weights(length: int, folder: Path) -> None:
 
 def test_shards_that_are_not_there(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert problems_of(folder) == ["model.safetensors is missing"]
+    assert problems_of(folder) == ["model.safetensors or pytorch_model.bin is missing"]
     index = folder / "model.safetensors.index.json"
     change(index, weight_map={"a": "gone.safetensors", "b": "../other.safetensors"})
     assert sorted(problems_of(folder)) == [
         "gone.safetensors is missing",
         f"{index.name}: '../other.safetensors' is no name of a file beside it",
     ]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_that_git_has_not_fetched(name: str, folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\nsize 2471645608\n")
+    assert problems_of(folder) == [f"{name} only points to a file: fetch that with `git lfs pull`"]
 
 
 def test_files_that_are_no_json(folder: Path) -> None:

@@ -95,6 +95,23 @@ def test_m2m_100_appends_languages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "last"),
+    [
+        ({"model_type": "xlm-roberta"}, None),
+        ({"model_type": "mbart"}, "zh_CN"),
+        ({"model_type": "mbart", "tokenizer_class": "MBart50Tokenizer"}, "sl_SI"),
+    ],
+)
+def test_the_model_s_file_may_name_the_tokenizer(
+    config: dict[str, str], last: str | None, tmp_path: Path
+) -> None:
+    write(tmp_path, sentencepiece__bpe__model=trained(), config__json=config)
+    ours, _ = read(tmp_path)
+    names = [name for name in ours.special_tokens.values() if name != "<mask>"]
+    assert names[-1] == last or (last is None and names[-1] == "<unk>")
+
+
+@pytest.mark.parametrize(
     ("kind", "first", "last"),
     [
         ("MBartTokenizer", "ar_AR", "zh_CN"),
