@@ -110,8 +110,6 @@ HINTS = {  # by what is in a folder of no known format
     "adapter_config.json": "it holds an adapter: export its base model, with --adapter",
     "*.gguf": "it holds .gguf files: export one of them, not the folder",
     "snapshots/*/config.json": "it is a cache of the hub: export a folder in its snapshots",
-    "params.json": "it has the files of its makers' own code: take those of transformers",
-    "model_index.json": "it makes pictures or sounds, which no architecture here does",
 }
 
 

@@ -166,7 +166,6 @@ def test_what_is_wrong_with_a_configuration_is_said(
         ("adapter_config.json", "it holds an adapter: export its base model, with --adapter"),
         ("Qwen3-0.6B-Q4_K_M.gguf", "it holds .gguf files: export one of them, not the folder"),
         ("snapshots/a1/config.json", "it is a cache of the hub: export a folder in its snapshots"),
-        ("params.json", "it has the files of its makers' own code: take those of transformers"),
     ],
 )
 def test_other_folders_of_the_hub_say_what_to_do(file: str, problem: str, tmp_path: Path) -> None:

@@ -23,15 +23,12 @@ from export.readers.common.shapes import read_activation
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
 
-CONTEXT_LENGTH = 2048  # of the first Llama, where its file does not say
-
 
 def configure_llama(config: Options) -> dict[str, Any]:
     """Read a Llama, which has biases everywhere or nowhere."""
     config.only("rope_interleaved", False)  # of nanotron, as SmolLM's files say
     config.use("is_llama_config")
-    longest = config.integer("max_sequence_length", CONTEXT_LENGTH)
-    config.default_to(max_position_embeddings=longest)
+    config.default_to(max_position_embeddings=config.integer("max_sequence_length", 2048))
     has_bias = config.flag("attention_bias", False)
     imported = {
         "attention_bias": "all" if has_bias else "none",

@@ -57,15 +57,14 @@ def test_weights_have_the_names_of_any_release(folder: Path) -> None:
 
 VISION = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
 VISION |= {"num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
-MISTRAL3 = {  # how they are published: Ministral 3 of 3 and of 8 billion weights, Mistral Small 3
+MISTRAL3 = {  # Ministral 3 of 3 and of 8 billion weights
     "small": {"model_type": "ministral3", **FAMILIES["ministral3"], "tie_word_embeddings": True},
     "large": {"model_type": "ministral3", **FAMILIES["ministral3"]},
-    "mistral": {"model_type": "mistral", **FAMILIES["mistral"], "sliding_window": None},
 }
 
 
 @pytest.mark.parametrize("name", MISTRAL3)
-def test_mistral_3_and_ministral_3(name: str, tmp_path: Path) -> None:
+def test_ministral_3(name: str, tmp_path: Path) -> None:
     is_tied = "tie_word_embeddings" in MISTRAL3[name]
     sections = {"text_config": MISTRAL3[name], "vision_config": VISION}
     config = AutoConfig.for_model("mistral3", **sections, tie_word_embeddings=is_tied)
