@@ -106,6 +106,13 @@ def read_model(
     raise CheckpointError(source, _problems(source))
 
 
+HINTS = {  # by what is in a folder of no known format
+    "adapter_config.json": "it holds an adapter: export its base model, with --adapter",
+    "*.gguf": "it holds .gguf files: export one of them, not the folder",
+    "snapshots/*/config.json": "it is a cache of the hub: export a folder in its snapshots",
+}
+
+
 def _problems(source: Path) -> list[str]:
     """Return why a source is not known: the problems of its `config.json`, if it has one."""
     path, problems = source / CONFIG_FILE, list[str]()
@@ -113,5 +120,7 @@ def _problems(source: Path) -> list[str]:
         read_options(path, problems)
         nameless = f"{CONFIG_FILE} names neither an `architecture` of ours nor a `model_type`"
         return problems or [nameless]
+    if hints := [hint for files, hint in HINTS.items() if any(source.glob(files))]:
+        return hints[:1]
     names = ", ".join(known.name for known in FORMATS)
     return [f"is none of the known formats: {names}"]

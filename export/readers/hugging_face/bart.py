@@ -46,7 +46,6 @@ from models.safetensors import Array
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_bias_logits": False,
-    "extra_pos_embeddings": 2,
     "normalize_before": False,
     "normalize_embedding": True,
     "add_final_layer_norm": False,
@@ -57,9 +56,11 @@ FORCED_EOS = 2  # where older files do not say
 
 
 def read_bart(folder: Folder) -> Checkpoint:
-    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
-    decoding = Decoding(folder, default_start="eos_token_id")
     bos = folder.config.integer("bos_token_id")
+    folder.config.default_to(forced_eos_token_id=FORCED_EOS)
+    if folder.config.flag("force_bos_token_to_be_generated", False):  # its first name
+        folder.config.default_to(forced_bos_token_id=bos)
+    decoding = Decoding(folder, default_start="eos_token_id")
     conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
     languages = {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]}
     return read_stacks(
@@ -97,7 +98,6 @@ def read_stacks(
 
 MBART_FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_bias_logits": False,
-    "extra_pos_embeddings": 2,
     "normalize_before": True,
     "normalize_embedding": True,
     "add_final_layer_norm": True,
@@ -167,7 +167,6 @@ MARIAN_FORCED_EOS = 0  # where older files do not say
 POSITIONS = made_positions(partial(sinusoids, rates="vaswani", precision=np.float64))
 MARIAN_FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_bias_logits": False,
-    "extra_pos_embeddings": 2,
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,

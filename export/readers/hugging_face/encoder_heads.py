@@ -121,9 +121,9 @@ def scores_of(folder: Folder, text_options: TextOptions, num_labels: int) -> str
     `transformers`.
     """
     options = folder.config
-    activation = text_options.activation or options.section("sentence_transformers").word(
-        "activation_fn", ""
-    )
+    cross_encoder = options.section("sentence_transformers")
+    cross_encoder.use("version")
+    activation = text_options.activation or cross_encoder.word("activation_fn", "")
     activation = activation or options.word("sbert_ce_default_activation_function", "")
     if activation:
         found = SCORES.get(activation.rpartition(".")[2])

@@ -31,7 +31,7 @@ from export.readers.hugging_face.multimodal import MULTIMODAL, text_of
 from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
 from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
-from export.readers.hugging_face.tokenizers import encode
+from export.readers.hugging_face.tokenizers import encode, token_ids
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.files import read_file
@@ -61,6 +61,7 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         return read_embedding_decoder(family, folder)
     folder.config.only("is_causal", True)
     folder.check_head("ForCausalLM", "LMHeadModel")
+    _find_end(folder)
     refuse_unsupported(folder.defaults)
     folder.defaults.only("forced_bos_token_id")
     config: Any = folder.configured(family.configure(folder.config))
@@ -77,6 +78,17 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         generation=_defaults(folder.defaults, config.context_length),
     )
     return folder.checkpoint(config, weights, conventions)
+
+
+def _find_end(folder: Folder) -> None:
+    """Take the token that ends a text from the tokenizer, where the model's files name none."""
+    end = folder.tokenizer.get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    if folder.tokenizers is None or stop_ids(folder.generation, folder.config):
+        return
+    known = token_ids(folder.tokenizers.source)
+    if isinstance(end, str) and end in known:
+        folder.config.values["eos_token_id"] = known[end]
 
 
 def _defaults(options: Options, context_length: int) -> dict[str, Any]:

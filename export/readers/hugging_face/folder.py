@@ -26,7 +26,8 @@ from models.files import read_file
 from models.safetensors import Arrays, Stored, in_safetensors
 
 CONFIG_FILE = "config.json"
-BASE_MODEL = "Model"
+BASE_MODEL, HALF_MODEL = "Model", "EncoderModel"
+QUANTISED = ("quantization_config", "quantization")  # the second of MLX
 UNTIED = (
     "{file} says that input and output share one table of words, and lm_head.weight is stored with"
     " other numbers: it is used, as transformers 5 does"
@@ -96,7 +97,7 @@ class Folder:
         head, which is noted; any other class is refused.
         """
         for kind in self.config.words("architectures"):
-            if kind.endswith(BASE_MODEL) and not kind.endswith(expected):
+            if kind.endswith(BASE_MODEL) and not kind.endswith((*expected, HALF_MODEL)):
                 note = f"{CONFIG_FILE}: {kind} has no head that writes words; it is read with one"
                 self.notes.append(note)
             elif not kind.endswith(expected):
@@ -112,8 +113,11 @@ def open_folder(path: Path) -> Folder:
     """Look at everything in the folder; what is wrong is noted in its problems."""
     problems: list[str] = []
     config = read_options(path / CONFIG_FILE, problems, is_required=True)
-    if "quantization_config" in config:
-        config.refuse("quantization_config")
+    for name in QUANTISED:
+        if name in config:
+            config.refuse(
+                name, "is not supported: take the same model not quantised, or a .gguf file"
+            )
     return Folder(
         path,
         config,
@@ -128,6 +132,7 @@ def open_folder(path: Path) -> Folder:
 MOST_SHARDS = 1000
 MOST_INDEX_BYTES = 2**25  # 300,000 tensors
 WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
+GIT_LFS = b"version https://git-lfs"
 
 
 def stored_tensors(
@@ -136,9 +141,21 @@ def stored_tensors(
     """Return all tensors of a folder by name, from the first of the files `names` that it has."""
     found: dict[str, Stored] = {}
     for path in _files(folder, problems, names):
+        if _is_pointer(path):
+            problems.append(f"{path.name} only points to a file: fetch that with `git lfs pull`")
+            continue
         is_pickle = path.suffix == ".bin"
         found |= _in_pickle(path, problems) if is_pickle else in_safetensors(path, problems)
     return found
+
+
+def _is_pointer(path: Path) -> bool:
+    """Return whether Git has left a few lines in place of a large file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GIT_LFS)) == GIT_LFS
+    except OSError:
+        return False
 
 
 def _in_pickle(path: Path, problems: list[str]) -> dict[str, Stored]:
@@ -165,7 +182,7 @@ def _files(folder: Path, problems: list[str], names: Sequence[str]) -> Iterator[
         if index.is_file():
             yield from _shards(index, problems)
             return
-    problems.append(f"{names[0]} is missing")
+    problems.append(f"{' or '.join(names)} is missing")
 
 
 def _shards(index: Path, problems: list[str]) -> Iterator[Path]:
@@ -307,6 +324,7 @@ OF_CONFIG = _whole(
     # what is returned, and in which pieces it is computed
     r"output_\w+|return_dict\w*|use_return_dict|torchscript|use_cache|chunk_size(_feed_forward)?",
     r"pretraining_tp|reorder_and_upcast_attn|residual_in_fp32|use_mamba_kernels|cache_implementation",
+    r"extra_pos_embeddings|fused_add_norm|pad_vocab_size_multiple|rms_norm|ssm_cfg|time_step_\w+scheme",
     # heads of other tasks, and names for classes that a generating model does not have
     r"classif_dropout|classifier_\w+|summary_\w+|id2label|label2id|num_labels|problem_type",
     r"is_decoder|add_cross_attention|cross_attention_hidden_size",

@@ -24,11 +24,20 @@ MULTIMODAL: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
         "tie_word_embeddings": True,
     },
+    "mistral3": {
+        "model_type": "mistral",
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "tie_word_embeddings": False,
+    },
 }
 OF_THE_WHOLE = ("eos_token_id", "tie_word_embeddings")  # rather than in `text_config`
 OF_TEXTS = re.compile(r"(model\.)?language_model\.(model\.)?")
 OF_PICTURES = re.compile(r"(model\.)?(vision_tower|multi_modal_projector)\..+")
-KEYS_OF_PICTURES = re.compile(r"vision_config|(image|boi|eoi)_token_(index|id)|mm_tokens_per_image")
+KEYS_OF_PICTURES = re.compile(
+    r"vision_config|(image|boi|eoi)_token_(index|id)|mm_tokens_per_image|multimodal_projector_bias"
+    r"|projector_hidden_act|spatial_merge_size|vision_feature_layer"
+)
 LEFT_OUT = "the part that reads pictures is left out: {count} tensors, and of config.json {names}"
 
 

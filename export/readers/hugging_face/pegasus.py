@@ -17,7 +17,6 @@ FORCED_EOS = 1  # where older files do not say
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
     "add_bias_logits": False,
     "add_final_layer_norm": True,
-    "extra_pos_embeddings": 1,
     "force_bos_token_to_be_generated": False,
     "normalize_before": True,
     "normalize_embedding": False,

@@ -20,7 +20,7 @@ import numpy as np
 
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import ACTIVATIONS, read_activation, transformer_shapes
-from export.readers.common.weights import Joined, Names, Table, read_weights, times
+from export.readers.common.weights import Held, Joined, Names, Table, read_weights, times
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import (
@@ -45,14 +45,16 @@ QUERIES = (
 PARTS = {"q": "query", "k": "key", "v": "value", "o": "output"}
 PLAIN = {"wi": "up", "wo": "down"}
 GATED = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
-VOCABULARY = {
-    "embedding": "shared",
-    "source_embedding": "shared",
-    "target_embedding": "shared",
+TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")  # one; files hold some names
+SHARED = Held((*TABLES, "shared"))
+VOCABULARY: Names = {
+    "embedding": SHARED,
+    "source_embedding": SHARED,
+    "target_embedding": SHARED,
     "output": "lm_head",
 }
 NEEDLESS = (
-    r"(encoder|decoder)\.embed_tokens\.weight",
+    r"(shared|(encoder|decoder)\.embed_tokens)\.weight",
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )
 
@@ -110,6 +112,7 @@ def _sizes(options: Options) -> dict[str, Any]:
 
 def _attention(options: Options) -> dict[str, Any]:
     """Read which positions have what biases."""
+    options.use("scalable_attention")  # of UMT5's training
     if options.get("model_type") != "longt5":
         return {"layer_positions": options.get("model_type") == "umt5"}
     if options.word("encoder_attention_type", "local") != "local":

@@ -99,7 +99,8 @@ class _Files:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.config = self.table("tokenizer_config.json")
-        self.model_type = str(self.table("config.json").get("model_type"))
+        self.model = self.table("config.json")
+        self.model_type = str(self.model.get("model_type"))
 
     def has(self, *names: str) -> bool:
         return all((self._folder / name).is_file() for name in names)
@@ -251,7 +252,9 @@ def _fairseq(files: _Files) -> bytes:
         "NllbTokenizer": NLLB,
         "XLMRobertaTokenizer": (),
     }
-    kind = str(files.config.get("tokenizer_class")).removesuffix("Fast")
+    usual = {"mbart": "MBartTokenizer", "xlm-roberta": "XLMRobertaTokenizer"}
+    named = files.config.get("tokenizer_class") or files.model.get("tokenizer_class")
+    kind = str(named or usual.get(files.model_type)).removesuffix("Fast")
     languages = lists.get(kind)
     if languages is None:
         raise TokenizerError([f"tokenizer_class {kind!r} with sentencepiece.bpe.model is unknown"])

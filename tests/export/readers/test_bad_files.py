@@ -160,6 +160,22 @@ def test_what_is_wrong_with_a_configuration_is_said(
     assert not any("none of the known formats" in each for each in found.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("adapter_config.json", "it holds an adapter: export its base model, with --adapter"),
+        ("Qwen3-0.6B-Q4_K_M.gguf", "it holds .gguf files: export one of them, not the folder"),
+        ("snapshots/a1/config.json", "it is a cache of the hub: export a folder in its snapshots"),
+    ],
+)
+def test_other_folders_of_the_hub_say_what_to_do(file: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(CheckpointError) as found:
+        read_model(tmp_path)
+    assert found.value.problems == [problem]
+
+
 def test_a_configuration_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     with pytest.raises(

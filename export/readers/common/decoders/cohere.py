@@ -25,6 +25,7 @@ NORMS: Names = {
 
 
 def configure_cohere(config: Options) -> dict[str, Any]:
+    config.use("model_max_length")  # which the table of rotations does not follow
     norms = {"imported": {"qk_norm": config.flag("use_qk_norm", False)}}
     return joined(_sizes(config), rotary(config, theta=500000.0), norms)
 

@@ -28,6 +28,7 @@ SANDWICH = {
 def configure_gemma(config: Options) -> dict[str, Any]:
     """Its first files say "gelu" and mean the tanh approximation."""
     config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
+    config.only("hidden_activation", "gelu", "gelu_pytorch_tanh")
     return joined(_sizes(config), rotary(config), {"activation": "gelu_tanh"})
 
 
@@ -73,6 +74,7 @@ def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
 
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     """Every `pattern`th layer sees everything."""
+    config.use("hidden_act")  # the other name counts
     config.default_to(hidden_activation="gelu_pytorch_tanh", sliding_window=4096)
     layers = range(num_layers(config))
     kinds = ("full_attention", "sliding_attention")

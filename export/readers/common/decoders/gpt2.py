@@ -125,6 +125,7 @@ def gpt_neo_table(options: Options, config: GPT2Config) -> Table:
 def configure_opt(config: Options) -> dict[str, Any]:
     config.only("do_layer_norm_before", True)
     config.only("_remove_final_layer_norm", False)
+    config.use("prefix")  # which its tokenizer puts before a text
     config.only("word_embed_proj_dim", config.integer("hidden_size"))
     rename(config, ffn_dim="intermediate_size", activation_function="hidden_act")
     return {"architecture": "gpt2", **sizes(config, act="relu", epsilon=None, is_tied=True)}
@@ -155,7 +156,7 @@ def opt_table(options: Options, config: GPT2Config) -> Table:
         names |= {f"{name}.weight": ONES for name in OPT_NORMS}
     names["positions"] = _positions("model.decoder.embed_positions", options, config, unused=2)
     names |= {"embedding": "model.decoder.embed_tokens", "output": "lm_head"}
-    return Table(names, prefix="model.")
+    return Table(names, needless=(r"(model\.)?decoder\.version",), prefix="model.")
 
 
 FAMILIES = {

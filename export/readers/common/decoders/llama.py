@@ -28,6 +28,7 @@ def configure_llama(config: Options) -> dict[str, Any]:
     """Read a Llama, which has biases everywhere or nowhere."""
     config.only("rope_interleaved", False)  # of nanotron, as SmolLM's files say
     config.use("is_llama_config")
+    config.default_to(max_position_embeddings=config.integer("max_sequence_length", 2048))
     has_bias = config.flag("attention_bias", False)
     imported = {
         "attention_bias": "all" if has_bias else "none",
@@ -172,6 +173,10 @@ def _rotating(config: Options) -> tuple[int, ...]:
 def configure_phi3(config: Options) -> dict[str, Any]:
     """Return our options of Phi-3, whose early files call LongRoPE "su" or "yarn"."""
     config.default_to(rms_norm_eps=1e-5)
+    for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        config.only(name, False)
+    config.only("full_attn_mod", 1)
+    config.use("interpolate_factor")
     rope = rope_section(config)
     for name in ("type", "rope_type"):
         if rope.values.get(name) == "yarn":

@@ -217,7 +217,7 @@ def test_all_that_is_wrong_is_named(tmp_path: Path) -> None:
         f"a: {name}.v_proj has parts that do not go together: lora_A",
         f"a: {name}.x_proj.weight is no tensor of the base",
         "b: adapter_config.json is missing",
-        "b: adapter_model.safetensors is missing",
+        "b: adapter_model.safetensors or adapter_model.bin is missing",
     ]
 
 

@@ -230,13 +230,18 @@ def test_truncated_weights(length: int, folder: Path) -> None:
 
 def test_shards_that_are_not_there(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    assert problems_of(folder) == ["model.safetensors is missing"]
+    assert problems_of(folder) == ["model.safetensors or pytorch_model.bin is missing"]
     index = folder / "model.safetensors.index.json"
     change(index, weight_map={"a": "gone.safetensors", "b": "../other.safetensors"})
     assert sorted(problems_of(folder)) == [
         "gone.safetensors is missing",
         f"{index.name}: '../other.safetensors' is no name of a file beside it",
     ]
+
+
+def test_weights_that_git_has_not_fetched(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "fetch that with `git lfs pull`" in "; ".join(problems_of(folder))
 
 
 def test_files_that_are_no_json(folder: Path) -> None:

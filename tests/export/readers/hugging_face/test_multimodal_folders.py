@@ -5,13 +5,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
-from transformers import AutoConfig
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from export.readers.hugging_face.families import read
 from export.readers.hugging_face.multimodal import MULTIMODAL
+from models.decoding import teacher_forced_log_probabilities
+from models.loading import load_module
 from tests.export.readers.hugging_face.changing import change, problems_of
-from tests.export.readers.hugging_face.language_models import random_model, save
+from tests.export.readers.hugging_face.language_models import (
+    FAMILIES,
+    log_probabilities,
+    random_model,
+    save,
+)
 
 
 @pytest.fixture
@@ -44,6 +53,34 @@ def test_weights_have_the_names_of_any_release(folder: Path) -> None:
     found = read(folder).weights
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+VISION = {"model_type": "pixtral", "hidden_size": 16, "intermediate_size": 16, "head_dim": 8}
+VISION |= {"num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
+MISTRAL3 = {  # Ministral 3 of 3 and of 8 billion weights
+    "small": {"model_type": "ministral3", **FAMILIES["ministral3"], "tie_word_embeddings": True},
+    "large": {"model_type": "ministral3", **FAMILIES["ministral3"]},
+}
+
+
+@pytest.mark.parametrize("name", MISTRAL3)
+def test_ministral_3(name: str, tmp_path: Path) -> None:
+    is_tied = "tie_word_embeddings" in MISTRAL3[name]
+    sections = {"text_config": MISTRAL3[name], "vision_config": VISION}
+    config = AutoConfig.for_model("mistral3", **sections, tie_word_embeddings=is_tied)
+    torch.manual_seed(0)
+    model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.25)
+    save(model, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    written.pop("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(written | sections))
+
+    module, ids = load_module(read(tmp_path)), [1, *range(40, 60)]
+
+    found = teacher_forced_log_probabilities(module, [], ids).numpy()
+    assert np.abs(found - log_probabilities(model, ids)).max() < 1e-4
 
 
 def test_every_end_of_the_whole_model_counts(folder: Path) -> None:

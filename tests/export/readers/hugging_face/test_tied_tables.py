@@ -85,6 +85,16 @@ def test_an_output_of_translators_that_is_stored_though_shared(
     assert error_of_translator(tmp_path) < TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["t5", "t5 1.1"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_shared_table_under_the_name_of_one_side(name: str, side: str, tmp_path: Path) -> None:
+    translators.save(FAMILIES[name], tmp_path)
+    table = load_file(tmp_path / "model.safetensors")["shared.weight"].copy()
+    change_weights(tmp_path, **{f"{side}.embed_tokens.weight": table, "shared.weight": None})
+
+    assert error_of_translator(tmp_path) < TOLERANCE
+
+
 def error_of_translator(folder: Path) -> float:
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     source, target = [20, 30, 40, 50], [2, 33, 44, 55]

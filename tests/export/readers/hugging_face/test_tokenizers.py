@@ -95,6 +95,21 @@ def test_m2m_100_appends_languages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("config", "last"),
+    [
+        ({"model_type": "xlm-roberta"}, "<unk>"),
+        ({"model_type": "mbart", "tokenizer_class": "MBart50Tokenizer"}, "sl_SI"),
+    ],
+)
+def test_the_model_s_file_may_name_the_tokenizer(
+    config: dict[str, str], last: str, tmp_path: Path
+) -> None:
+    write(tmp_path, sentencepiece__bpe__model=trained(), config__json=config)
+    names = [name for name in read(tmp_path)[0].special_tokens.values() if name != "<mask>"]
+    assert names[-1] == last
+
+
+@pytest.mark.parametrize(
     ("kind", "first", "last"),
     [
         ("MBartTokenizer", "ar_AR", "zh_CN"),
