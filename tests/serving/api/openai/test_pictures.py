@@ -1,4 +1,6 @@
-"""Chats with a model that reads pictures: what it writes, what it attends to, what is refused."""
+"""Chats, Responses and batches of a model that reads pictures: what it writes, what it attends to,
+what is refused.
+"""
 
 import base64
 import json
@@ -9,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import openai
 import pytest
 import torch
 from PIL import Image
@@ -18,6 +21,7 @@ from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.api.application import create_app
 from serving.api.http.services import Services
+from serving.api.openai import batches
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
 from serving.metrics import Metrics
@@ -25,6 +29,7 @@ from serving.pictures import MOST_PIXELS
 from serving.pipelines.loading import opened
 from serving.server_config import TextLimits
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
+from tests.serving.api.openai.test_batches import ended, lines, results
 from tests.tiny import tiny_bundle
 
 SIZES = [(50, 40), (64, 31), (12, 90), (30, 30)]
@@ -70,16 +75,19 @@ async def client(folder: Path, theirs: Any) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def served(bundle: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def served(bundle: Path, **access: Any) -> AsyncIterator[httpx.AsyncClient]:
     async with opened(bundle, EngineConfig(slots=16, threads=1)) as catalog:
 
         async def exposition() -> bytes:
             return b""
 
         limits, metrics = TextLimits(max_characters=20_000, max_segments=20), Metrics("r1")
-        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
+        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True, **access))
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
+        async with (
+            app.router.lifespan_context(app),  # its worker answers batches
+            httpx.AsyncClient(transport=transport, base_url="http://attendant") as client,
+        ):
             yield client
 
 
@@ -94,7 +102,8 @@ def expected(theirs: Any, picture: Image.Image) -> str:
     values = ViTImageProcessorPil(**PROCESSOR)(picture, return_tensors="pt").pixel_values
     [row] = theirs.generate(values, do_sample=False, max_length=1 + NUM_TOKENS).tolist()
     words = row[1:]
-    return " ".join(f"w{i}" for i in (words[: words.index(2)] if 2 in words else words))
+    written = words[: words.index(2)] if 2 in words else words
+    return " ".join(f"w{i}" for i in written if i > 3)  # others are special tokens
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -188,9 +197,17 @@ async def test_what_is_refused(client: httpx.AsyncClient, messages: Any, words: 
     assert words in error["message"]
 
 
-async def test_prompts_are_refused(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/v1/completions", json={"model": "theirs", "prompt": "a"})
-    assert answer.status_code == 400 and "send a chat" in answer.json()["error"]["message"]
+async def test_other_endpoints_refuse_the_model(client: httpx.AsyncClient) -> None:
+    asked: list[tuple[str, Any, str]] = [
+        ("/v1/completions", {"prompt": "a"}, "send a chat"),
+        ("/v1/embeddings", {"input": "a"}, "writes about pictures; it does not make embeddings"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}, "it does not classify"),
+        ("/tokenize", {"prompt": "a"}, "send a chat"),
+        ("/translate", {"q": "a", "source": "en", "target": "fr"}, "it does not translate"),
+    ]
+    for path, body, words in asked:
+        answer = await client.post(path, json={"model": "theirs", **body})
+        assert answer.status_code == 400 and words in answer.text
 
 
 async def test_other_models_refuse_pictures(tmp_path: Path) -> None:
@@ -200,3 +217,96 @@ async def test_other_models_refuse_pictures(tmp_path: Path) -> None:
             assert answer.status_code == 400
             assert "image_url" in answer.json()["error"]["message"]
             assert "pictures" in answer.json()["error"]["message"]
+
+
+def input_image(url: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "input_image", "image_url": url, **more}
+
+
+def official(client: Any) -> openai.AsyncOpenAI:
+    options: Any = {"base_url": "http://attendant/v1", "http_client": client, "max_retries": 0}
+    return openai.AsyncOpenAI(api_key="x", **options)
+
+
+async def test_a_response_is_what_a_chat_writes(client: httpx.AsyncClient, theirs: Any) -> None:
+    parts: Any = [input_image(data_url(photo(1)), detail="high", file_id=None)]
+    asked: Any = {"model": "theirs", "input": [user(*parts)], "max_output_tokens": NUM_TOKENS}
+    responses = official(client).responses
+    whole = await responses.create(**asked)
+    *_, last = [event async for event in await responses.create(**asked, stream=True)]
+    assert whole.output_text == last.response.output_text == expected(theirs, photo(1))
+    assert whole.usage is not None and whole.usage.input_tokens == 1 + 26
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_responses_refuse(client: httpx.AsyncClient, stream: bool) -> None:
+    for parts, words in (
+        ([input_image(URL), input_image(URL)], "reads one picture"),
+        ([input_image(URL), {"type": "input_text", "text": "What?"}], "a picture and no text"),
+        ([input_image("https://example.com/a.png")], "other URLs are not read"),
+        ([input_image(None, file_id="file-1")], "file_id is not supported"),
+        ([input_image({"url": URL})], "must have an image_url, a data URL"),
+        ([input_image(URL, wings=2)], "and no more"),
+        ([{"type": "input_file", "file_data": URL}], "or an input_image"),
+        ([image(URL)], "or an input_image"),
+        ([input_image(WIDE)], "pixels at most"),
+    ):
+        body = {"model": "theirs", "input": [user(*parts)], "stream": stream}
+        answer = await client.post("/v1/responses", json=body)
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", "input")
+        assert words in error["message"]
+
+
+def chat_of(url: str) -> dict[str, Any]:
+    return {"messages": [user(image(url))], "max_tokens": NUM_TOKENS}
+
+
+def response_of(url: str) -> dict[str, Any]:
+    return {"input": [user(input_image(url))], "max_output_tokens": NUM_TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body_of"),
+    [("/v1/chat/completions", chat_of), ("/v1/responses", response_of)],
+)
+async def test_a_batch_of_pictures(
+    folder: Path, theirs: Any, tmp_path: Path, endpoint: Any, body_of: Any
+) -> None:
+    """Each line is answered once, with what it gets alone; a bad picture fails its line alone."""
+    urls = [data_url(photo(number)) for number in range(20)]
+    urls[3], urls[7] = WIDE, "https://example.com/a.png"
+    bodies = [{"model": "theirs", **body_of(url)} for url in urls]
+    async for client in served(folder / "ours", state_dir=tmp_path):
+        api = official(client)
+        file = ("in.jsonl", lines(*bodies, url=endpoint))
+        file_id = (await api.files.create(file=file, purpose="batch")).id
+        asked: Any = {"input_file_id": file_id, "completion_window": "24h"}
+        batch = await ended(api, (await api.batches.create(endpoint=endpoint, **asked)).id)
+        good = await results(api, batch.output_file_id)
+        bad = await results(api, batch.error_file_id)
+    texts = {line["custom_id"]: _text_of(line["response"]["body"]) for line in good}
+    assert texts == {f"{n}": expected(theirs, photo(n)) for n in range(20) if n not in (3, 7)}
+    messages = {line["custom_id"]: line["response"]["body"]["error"]["message"] for line in bad}
+    assert "pixels at most" in messages.pop("3") and "other URLs" in messages.pop("7")
+    assert not messages
+
+
+def _text_of(body: Any) -> Any:
+    if "choices" in body:
+        return body["choices"][0]["message"]["content"]
+    return body["output"][0]["content"][0]["text"]
+
+
+async def test_too_large_files_and_bodies_are_refused(
+    folder: Path, theirs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_FILE_MIB", 1)
+    large = "data:image/png;base64," + "A" * 2**21
+    async for client in served(folder / "ours", state_dir=tmp_path):
+        with pytest.raises(openai.APIStatusError, match="is too large") as refusal:
+            await official(client).files.create(file=("a", large.encode()), purpose="batch")
+        answer = await ask(client, user(image(large)))
+    assert (refusal.value.status_code, answer.status_code) == (413, 413)
+    assert "body: is too large" in answer.text
