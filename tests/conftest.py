@@ -14,7 +14,7 @@ from onnx_ir.schemas import OpSignature
 
 from tests.encoders import encoder_bundle
 from tests.served import int8_bundle, served
-from tests.serving.imported import chatting_bundle, many_languages_bundle
+from tests.serving.imported import captioning_bundle, chatting_bundle, many_languages_bundle
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None)
@@ -71,6 +71,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         many_languages_bundle(folder / "many"),
         int8_bundle("far-german", "transformer", folder, seed=1, **FRENCH_GERMAN),
         encoder_bundle("embedder", folder),
+        captioning_bundle(folder / "pictures"),
     ]
     patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
     roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}

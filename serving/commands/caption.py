@@ -109,12 +109,15 @@ def looks_of(tokens: tuple[str, ...], weights: Any) -> list[Look]:
     """Return the words that tokens [tokens] make, each with the mean of its tokens' weights
     [tokens, patches]. Special tokens make none.
     """
+    from serving.text.plain_text import bytes_of
+
     begins = [i == 0 or not token.strip() or token[0].isspace() for i, token in enumerate(tokens)]
     numbers = list(accumulate(map(int, begins)))
     looks = []
     for number in dict.fromkeys(numbers):
         rows = [i for i, each in enumerate(numbers) if each == number]
-        if word := "".join(tokens[row] for row in rows).strip():
+        written = b"".join(bytes_of(tokens[row]) for row in rows)
+        if word := written.decode(errors="replace").strip():
             looks.append(Look(word, weights[rows].mean(axis=0)))
     return looks
 

@@ -119,7 +119,9 @@ class Catalog:
             known = dict.fromkeys([*self._models, *(other.card.name for other in others)])
             raise ModelNotFound(name, known)
         if tasks and model.card.task not in tasks:
-            message = f"{_TASK_DESCRIPTIONS[model.card.task]}; it does not {_TASK_VERBS[tasks[0]]}"
+            does = _TASK_DESCRIPTIONS[model.card.task]
+            does = does if model.card.picture is None else "writes about pictures"
+            message = f"{does}; it does not {_TASK_VERBS[tasks[0]]}"
             raise RequestError("model", name, message)
         return model
 

@@ -198,7 +198,7 @@ class PromptReader:
     def _picture_prompt(self, chat: Chat) -> Prompt:
         """Return the prompt of a chat that is one picture and no text."""
         if len(chat.pictures) != 1:
-            message = f"model {self._name} reads one picture, an image_url of a chat completion"
+            message = f"model {self._name} reads one picture: an image_url, or an input_image"
             raise RequestError("messages", f"{len(chat.pictures)} pictures", message)
         for said in chat.messages:
             if said["content"].strip() or "tool_calls" in said:

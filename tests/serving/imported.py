@@ -4,10 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer, decoders, models
+
 from export.bundling.writer import export_checkpoint
 from models.conventions import LanguageIds
 from serving.bundle.manifest import Precision
-from tests.tiny import tiny_checkpoint
+from tests.tiny import PICTURE_READER, SPECIAL_TOKENS, tiny_checkpoint
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -51,3 +53,19 @@ def many_languages_bundle(folder: Path) -> Path:
     return imported_bundle(
         "transformer", folder, {**LANGUAGES, "generation": SEARCHED}, seed=7, **languages
     )
+
+
+def captioning_bundle(folder: Path) -> Path:
+    """A model that reads pictures. Its words are such as w4-7, of tokens w4 and -7."""
+    checkpoint = tiny_checkpoint(PICTURE_READER, folder / "checkpoint")
+    words = [f"-{i}" if i % 2 else f"Ġw{i}" for i in range(3, checkpoint.config.vocab_size)]
+    tokens = [*SPECIAL_TOKENS, *words]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, []))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    generation = {"temperature": 0.0, "max_new_tokens": 12, "no_repeat_ngram_size": 1}
+    conventions = replace(checkpoint.conventions, generation=generation)
+    files = {**checkpoint.files, "tokenizer.json": tokenizer.to_str().encode()}
+    made = replace(checkpoint, conventions=conventions, files=files)
+    export_checkpoint(made, folder / "captioner", Precision.INT8, "captioner")
+    return folder / "captioner"

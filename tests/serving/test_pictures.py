@@ -64,6 +64,14 @@ def test_levels_of_16_bits_are_scaled() -> None:
     assert (found[..., 0] == levels >> 8).all()
 
 
+@pytest.mark.parametrize("kind", ["png", "webp"])
+def test_a_turned_photo_is_read_upright(kind: str) -> None:
+    upright, exif = random_picture((9, 5), "RGB"), Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    turned = file_of(upright.transpose(Image.Transpose.ROTATE_90), kind, exif=exif, lossless=True)
+    assert opened(turned, "messages").tobytes() == upright.tobytes()
+
+
 def test_the_first_frame_of_an_animation_is_read() -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     for kind, options in (("gif", {}), ("webp", {"lossless": True})):

@@ -20,7 +20,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import File, chunks_of, uploaded
 from serving.api.openai.encoders import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL, Batch, BatchList, Deleted, FileList, FileObject
-from serving.api.openai.routes import CHATS, COMPLETIONS
+from serving.api.openai.routes import CHATS, COMPLETIONS, RESPONSES
 from serving.errors import (
     EngineStopped,
     KeyRefused,
@@ -40,7 +40,7 @@ _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")
 _PATHS: dict[str, Endpoint[Any, Any]] = {
     endpoint.protocol.prefix + endpoint.path: endpoint
-    for endpoint in (COMPLETIONS, CHATS, EMBEDDINGS)
+    for endpoint in (COMPLETIONS, CHATS, RESPONSES, EMBEDDINGS)
 }
 _OF_AN_OBJECT = (400, *OF_A_MODEL)
 Record = TypeVar("Record", FileRecord, jobs.Batch)
@@ -61,7 +61,7 @@ class BatchBody(FieldsBody):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     input_file_id: str
-    endpoint: Literal["/v1/completions", "/v1/chat/completions", "/v1/embeddings"]
+    endpoint: Literal["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"]
     completion_window: Literal["24h"]
     metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validated
-from serving.api.openai.chat import ChatBody
+from serving.api.openai.chat import PICTURE, ChatBody
 from serving.api.openai.fields_without_effect import FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.pipelines.jobs import CompletionJob
@@ -27,6 +27,7 @@ _LOGPROBS = "message.output_text.logprobs"
 # What items and texts of answers have besides, which clients send back.
 _NOTES = {"id", "phase", "status", "type"}
 _TEXT_NOTES = {"annotations", "logprobs", "prompt_cache_breakpoint"}
+_PICTURE_NOTES = {"detail", "file_id", "prompt_cache_breakpoint"}
 
 
 class TextOptions(BaseModel):
@@ -60,8 +61,8 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     model: str
     """The name of a model of `/v1/models`."""
     input: str | list[dict[str, Any]]
-    """The text of the user, or the conversation so far, whose last item is answered: messages,
-    calls of functions, and what these returned."""
+    """The text of the user, or the conversation so far, whose last item is answered: messages of
+    texts and pictures, calls of functions, and what these returned."""
     instructions: str | None = None
     """The first message, of the system."""
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -162,13 +163,24 @@ def _add(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
 
 
 def _content(content: Any) -> Any:
-    """Return the text, or the texts, of an item as chats have them. Raises RequestError."""
-    parts = content if isinstance(content, list) else []
-    for part in parts:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in ("input_text", "output_text") or {*part} - _TEXT_NOTES != {"type", "text"}:
-            raise RequestError("input", part, "parts must be an input_text or an output_text")
-    return [{"type": "text", "text": part["text"]} for part in parts] or content
+    """Return the text, or the parts, of an item as chats have them. Raises RequestError."""
+    return [*map(_part, content)] if isinstance(content, list) else content
+
+
+def _part(part: Any) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("input_text", "output_text") and {*part} - _TEXT_NOTES == {"type", "text"}:
+        return {"type": "text", "text": part["text"]}
+    if kind != "input_image":
+        message = "parts must be an input_text, an output_text or an input_image"
+        raise RequestError("input", part, message)
+    if part.get("file_id") is not None:
+        message = f"file_id is not supported here: send the picture as {PICTURE}, a data URL"
+        raise RequestError("input", part["file_id"], message)
+    if {*part} - _PICTURE_NOTES != {"type", PICTURE} or not isinstance(part[PICTURE], str):
+        message = f"a part of type input_image must have an {PICTURE}, a data URL, and no more"
+        raise RequestError("input", sorted(part), message)
+    return {"type": PICTURE, PICTURE: {"url": part[PICTURE]}}
 
 
 def _nested(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

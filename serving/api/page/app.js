@@ -6,6 +6,7 @@ import { get, keepKey, shownKey } from "./common/server.js";
 import { beginComparing, offerComparers } from "./compare/compare.js";
 import { offerLanguages } from "./translate/languages.js";
 import { offerHeads } from "./translate/heads.js";
+import { beginPictures, offerPictures } from "./picture/picture.js";
 import { beginTranslating } from "./translate/translate.js";
 import { beginLoad, showLoad } from "./watch/load.js";
 import { beginModels, showModels } from "./watch/models.js";
@@ -59,12 +60,14 @@ async function loadAll() {
   await offerLanguages(settings, models);
   offerWriters(models);
   offerComparers(models);
+  offerPictures(models);
 }
 
 beginKey();
 beginTranslating();
 beginWriting();
 beginComparing();
+beginPictures();
 beginModels();
 beginLoad();
 beginTabs();

@@ -4,10 +4,12 @@ import { element } from "./elements.js";
 import { shownKey } from "./server.js";
 import { copied } from "./clipboard.js";
 
+export const FILE = "<the file in base64>"; // stands for it in a body
+
 const LANGUAGES = { curl: inCurl, Python: inPython };
 
 // panel: it is added below. title: what is asked for. request: returns {path, body}, {path, form} with the
-// fields of a form, one of which is a file, or {path} alone.
+// fields of a form, one of which is a file, or {path} alone. base64: the name of FILE.
 export function offerSnippet(panel, title, request) {
   const code = element("pre", { tabIndex: 0 });
   const language = element("select", {}, ...Object.keys(LANGUAGES).map((name) => element("option", { textContent: name })));
@@ -31,24 +33,30 @@ function written(request, inLanguage) {
   }
 }
 
-function inCurl({ url, body, form, hasKey }) {
+function inCurl({ url, body, form, base64, hasKey }) {
   const key = hasKey ? ['-H "Authorization: Bearer $KEY"'] : [];
-  const json = body ? ["-H 'Content-Type: application/json'", `-d '${JSON.stringify(body, null, 1).replaceAll("'", "'\\''")}'`] : [];
+  const json = body ? ["-H 'Content-Type: application/json'", `-d @- <<END\n${inShell(body, base64)}\nEND`] : [];
   const parts = Object.entries(form ?? {}).map(([name, value]) => `-F '${name}=${value}'`);
   return [`curl ${url}`, ...key, ...json, ...parts].join(" \\\n  ");
 }
 
-function inPython({ url, body, form, hasKey }) {
+function inShell(body, file) {
+  const content = `$(base64 < '${file?.replaceAll("'", "'\\''")}' | tr -d '\\n')`;
+  return JSON.stringify(body, null, 1).replace(/[\\$`]/g, "\\$&").replace(FILE, () => content);
+}
+
+function inPython({ url, body, form, base64, hasKey }) {
   const call = body || form ? "post" : "get";
   const { file, ...fields } = form ?? {};
   const given = [
     `"${url}"`,
-    ...(body ? [`json=${literal(body)}`] : []),
+    ...(body ? [`json=${literal(body).replace(`${FILE}"`, '" + content')}`] : []),
     ...(file ? [`files={"file": open("${file.slice(1)}", "rb")}`, `data=${literal(fields)}`] : []),
     ...(hasKey ? ['headers={"Authorization": "Bearer " + os.environ["KEY"]}'] : []),
   ];
-  const imports = hasKey ? "import os\n\nimport requests" : "import requests";
-  return `${imports}\n\nanswer = requests.${call}(\n    ${given.join(",\n    ")},\n)\nprint(answer.text)`;
+  const modules = `${base64 ? "import base64\n" : ""}${hasKey ? "import os\n" : ""}`;
+  const read = base64 ? `content = base64.b64encode(open(${literal(base64)}, "rb").read()).decode()\n` : "";
+  return `${modules}${modules && "\n"}import requests\n\n${read}answer = requests.${call}(\n    ${given.join(",\n    ")},\n)\nprint(answer.text)`;
 }
 
 function literal(value) {

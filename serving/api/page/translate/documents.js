@@ -1,5 +1,6 @@
 // Translates documents that are dropped or chosen, and shows how far they are.
 
+import { onDrop } from "../common/dropping.js";
 import { byId, element } from "../common/elements.js";
 import { post, postForBlob, postForm, Refused, remove, Unreachable } from "../common/server.js";
 
@@ -13,15 +14,7 @@ export function beginDocuments(languages) {
     translate(event.target.files);
     event.target.value = "";
   });
-  const onFiles = (name, work) => addEventListener(name, (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
-    event.preventDefault(); // else the browser would leave the page for the file
-    if (!byId("translate").hidden) work(event);
-  });
-  const setOver = (isOver) => byId("translate").classList.toggle("over", isOver);
-  onFiles("dragover", () => setOver(true));
-  onFiles("dragleave", (event) => { if (!event.relatedTarget) setOver(false); });
-  onFiles("drop", (event) => { setOver(false); translate(event.dataTransfer.files); });
+  onDrop(byId("translate"), translate);
 }
 
 async function translateOne(file, { source, target, model }) {

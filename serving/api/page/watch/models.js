@@ -29,12 +29,13 @@ function shown(model) {
   return element("article", { className: "card" }, title, does, list, card(model.id));
 }
 
-function purpose({ task, source_languages: from, target_languages: into }) {
+function purpose({ task, picture, source_languages: from, target_languages: into }) {
   if (task === "translate") return `Translates ${named(from)} into ${named(into)}`;
   if (task === "embed") return "Makes vectors of texts, to compare them: /v1/embeddings, /v1/rerank";
   if (task === "classify-tokens") return "Labels parts of texts, such as names: /v1/classify";
   if (task === "fill-mask") return "Guesses masked words: /v1/fill-mask";
   if (task === "classify") return "Labels texts, or pairs of them: /classify, /v1/rerank";
+  if (picture) return "Writes about pictures";
   return into.length ? `Writes ${named(into)}` : "Writes";
 }
 
@@ -55,7 +56,7 @@ function described(model) {
     "Precision": model.precision,
     "Tokens at most": `${model.max_model_len}`,
     "Tokens of source": model.max_source_tokens && `${model.max_source_tokens}`,
-    "Chats": model.task === "generate" && (model.has_chat_template ? "yes" : "no"),
+    "Chats": model.task === "generate" && !model.picture && (model.has_chat_template ? "yes" : "no"),
     "Recommended": Object.entries(model.generation).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", "),
     "Runs as": model.plan && plan(model.plan),
     "Fingerprint": model.system_fingerprint,

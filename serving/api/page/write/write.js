@@ -49,7 +49,7 @@ export function beginWriting() {
 }
 
 export function offerWriters(all) {
-  models = all.filter((model) => model.task === "generate" && !model.picture); // pictures cannot be sent from here
+  models = all.filter((model) => model.task === "generate" && !model.picture); // those have a tab of their own
   fillSelect(byId("writer"), models.map(({ id }) => [id, id]));
   byId("begin").disabled = !models.length;
   offerModes();

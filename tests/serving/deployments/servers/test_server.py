@@ -25,6 +25,7 @@ MODELS = [
     "imported-transformer",
     "far-german",
     "embedder",
+    "captioner",
 ]
 FAR_TARGETS = ("fra_Latn", "por_Latn")
 LONG = {"prompt": "a", "temperature": 0, "n": 64}
