@@ -140,7 +140,7 @@ def test_texts_may_be_made_shorter(tmp_path: Path) -> None:
     [
         ("gemma2", {}, "attn_logit_softcapping 2.0 is not supported in models that embed texts"),
         ("arcee", {}, "texts (gated_ffn)"),
-        ("exaone4", {}, "model_type 'exaone4' is not supported in models that embed texts (layers_"),
+        ("exaone4", {}, "model_type 'exaone4' is not supported in models that embed texts"),
         ("gpt2", {}, "model_type 'gpt2' embeds no texts here"),
         ("granite", {}, "logits_scaling 2.0 is not supported"),
         ("hunyuan_v1_dense", {}, "texts (qk_norm_after_rotation)"),
