@@ -13,7 +13,7 @@ from models.batch import IGNORED_LABEL
 from models.checkpoint import load_checkpoint
 from models.configs.base import MaskedWordHead
 from models.data.batching import MaskedProse
-from models.training.config import read_config
+from models.training.config import ConfigError, read_config
 from models.training.trainer import Trainer
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
@@ -108,3 +108,18 @@ def test_a_mask_with_another_id_is_refused(tmp_path: Path) -> None:
     path.write_text(CONFIG.replace('"masked-words"', '"masked-words"\nmask_id = 7'))
     with pytest.raises(ValueError, match="mask_id: <mask> has the id 3, not 7"):
         Trainer(read_config(path), tmp_path, tmp_path / "run")
+
+
+def test_texts_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    """There would be nothing to read, and training would look for it for ever."""
+    path = write(tmp_path)
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 2"))
+    with pytest.raises(ConfigError, match="max_source_tokens 2 leaves no room for a masked word"):
+        read_config(path)
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 30000"))
+    with pytest.raises(ValueError, match="tokens of prose are too few for one text"):
+        Trainer(read_config(path), tmp_path, tmp_path / "run")
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 3"))
+    trainer = Trainer(read_config(path), tmp_path, tmp_path / "run")
+    batch = trainer.data.train.batch(trainer.data.train.epoch(0, 0, 3)[0])
+    assert batch.input_ids.shape == (1, 3)
