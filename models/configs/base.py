@@ -196,9 +196,14 @@ class EncoderConfig(ArchitectureConfig):
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
-        if isinstance(self.head, MaskedWordHead) and self.head.mask_id >= self.vocab_size:
+        if not isinstance(self.head, MaskedWordHead):
+            return
+        if self.head.mask_id >= self.vocab_size:
             message = f"mask_id {self.head.mask_id} must be less than vocab_size {self.vocab_size}"
             yield Conflict(("head", "vocab_size"), message)
+        if self.max_source_tokens < 3:
+            message = "max_source_tokens 2 leaves no room for a masked word beside <s> and </s>"
+            yield Conflict(("head", "max_source_tokens"), message)
 
     @property
     @abstractmethod

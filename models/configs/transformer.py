@@ -260,7 +260,8 @@ class RotaryConfig(DecoderOnlyConfig):
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()
         is_whole = self.head_dim is not None or self.d_model % self.num_heads == 0
-        if self.imported.rotary_frequencies is None and is_whole and self.head_size % 2:
+        is_usual = self.imported.rotary_frequencies is None and is_whole
+        if is_usual and 2 * len(self.frequencies) > self.head_size:
             message = f"heads of {self.head_size} cannot be cut into pairs"
             yield Conflict(("head_dim", "d_model", "num_heads"), message)
         yield from self.excess_pairs("rotary_frequencies")

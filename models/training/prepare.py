@@ -201,9 +201,16 @@ def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list
 
 
 def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> Dataset:
+    """Encode documents. Raises ValueError if they are shorter than what a model learns from."""
     eos = config.model.eos_id
     ids = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
-    stream = np.array(ids, dtype=np.int32)
+    data = _windows(config, np.array(ids, dtype=np.int32))
+    if not data.epoch(0, 0, config.run.tokens_per_batch):
+        raise ValueError(f"data: {len(ids):,} tokens of prose are too few for one text of a batch")
+    return data
+
+
+def _windows(config: TrainingConfig, stream: np.ndarray) -> Dataset:
     if isinstance(config.model, EncoderConfig):
         assert isinstance(config.model.head, MaskedWordHead)
         return MaskedProse(stream, config.model, config.model.head)

@@ -21,6 +21,7 @@ from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.options import Options, read_options, unused_notes
 from export.readers.hugging_face.encoder_families import FAMILIES as ENCODERS
 from export.readers.hugging_face.folder import Folder, stored_tensors
+from export.readers.hugging_face.multimodal import OF_PICTURES, text_name
 from models.safetensors import FLOATS, Array, Stored
 
 CONFIG_FILE = "adapter_config.json"
@@ -54,6 +55,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for n
     "use_qalora": (False,),
     "velora_config": (),
 }
+LEFT_OUT = "{name} is of the part that reads pictures, which is left out ({count} tensors are)"
 WITHOUT_EFFECT = re.compile(  # the tensors say which modules are adapted; the rest is of training
     r"auto_mapping|base_model_name_or_path|eva_config|exclude_modules|fan_in_fan_out|inference_mode"
     r"|layers_(pattern|to_transform)|loftq_config|lora_dropout|megatron_core|modules_to_save"
@@ -113,8 +115,13 @@ class _Adapter:
         self._is_rank_stable = config.flag("use_rslora", False)
         self._rank, self._alpha = config.integer("r", 8), config.number("lora_alpha", 8.0)
         self._ranks, self._alphas = config.section("rank_pattern"), config.section("alpha_pattern")
-        for name, tensor in stored_tensors(path, self.problems, WEIGHTS_FILES).items():
-            self._sort(name.removeprefix(PREFIX), tensor)
+        stored = stored_tensors(path, self.problems, WEIGHTS_FILES)
+        tensors = {name.removeprefix(PREFIX): tensor for name, tensor in stored.items()}
+        if of_pictures := [name for name in tensors if OF_PICTURES.match(name)]:
+            self.problems.append(LEFT_OUT.format(count=len(of_pictures), name=of_pictures[0]))
+        for name, tensor in tensors.items():
+            if name not in of_pictures:
+                self._sort(name, tensor)
 
     @property
     def kind(self) -> str:
@@ -123,7 +130,7 @@ class _Adapter:
     @property
     def names(self) -> list[str]:
         """Return the names of the base's tensors that it changes, as it calls them."""
-        return [*self._whole, *(f"{module}.weight" for module in self._parts)]
+        return [*self._whole, *(text_name(f"{module}.weight") for module in self._parts)]
 
     @property
     def _has_gpt2(self) -> bool:
@@ -147,7 +154,7 @@ class _Adapter:
         elif found := PART.fullmatch(name):
             self._parts.setdefault(found[1], {})[found[2]] = tensor
         else:
-            self._whole[WRAPPER.sub("", name)] = tensor
+            self._whole[text_name(WRAPPER.sub("", name))] = tensor
 
     def replaced(
         self, stored: Mapping[str, Stored], others: Sequence["_Adapter"]
@@ -172,7 +179,7 @@ class _Adapter:
             self.problems.append("has no tensors")
         found = {}
         for module, parts in self._parts.items():
-            name = self._found(f"{module}.weight", stored)
+            name = self._found(text_name(f"{module}.weight"), stored)
             if name and (merged := self._merged(module, parts, stored[name])):
                 found[name] = merged
         return found

@@ -15,7 +15,7 @@ from models.architectures.llama.config import LlamaConfig, LlamaImports
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 
 BIDIRECTIONAL = "use_bidirectional_attention"
-NOT_IN_ENCODERS = {  # options of Llama's layers, with the keys of config.json that ask for them
+NOT_IN_ENCODERS = {  # options of Llama's layers, with keys of config.json that may ask for them
     "attention_cap": "attn_logit_softcapping",
     "experts": "num_experts_per_tok",
     "gated_ffn": "model_type",
@@ -33,10 +33,11 @@ def read_embedding_decoder(family: LanguageFamily, folder: Folder) -> Checkpoint
     folder, options = parts.folder, parts.folder.config
     _check(folder)
     is_causal = _reads_causally(folder)
-    llama: Any = folder.configured({**family.configure(options), "tied_embeddings": True})
-    if not isinstance(llama, LlamaConfig):
+    found = family.configure(options)
+    if found["architecture"] != "llama":
         options.refuse("model_type", "embeds no texts here; models of Llama's shape do")
         folder.fail()
+    llama: Any = folder.configured({**found, "tied_embeddings": True})
     _check_layers(folder, llama)
     values = parts.values(llama.context_length, llama.pad_id)
     config = folder.configured({**values, **_layers(folder, llama, is_causal)})
@@ -71,7 +72,7 @@ def _check_layers(folder: Folder, llama: LlamaConfig) -> None:
     for option, key in NOT_IN_ENCODERS.items():
         if getattr(llama.imported, option) != LlamaImports.model_fields[option].default:
             reason = f"is not supported in models that embed texts ({option})"
-            folder.config.refuse(key, reason)
+            folder.config.refuse(key if key in folder.config else "model_type", reason)
     folder.config.only("logits_scaling", 1.0)
 
 

@@ -54,7 +54,7 @@ def text_of(folder: Folder) -> Folder:
     defaults = MULTIMODAL[given.word("model_type")]
     values = defaults | outer | (text if isinstance(text, dict) else {}) | whole
     stored = folder.tensors.stored
-    texts = {_name(name): each for name, each in stored.items() if not OF_PICTURES.match(name)}
+    texts = {text_name(name): each for name, each in stored.items() if not OF_PICTURES.match(name)}
     note = LEFT_OUT.format(count=len(stored) - len(texts), names=", ".join(names) or "nothing")
     return replace(
         folder,
@@ -64,7 +64,7 @@ def text_of(folder: Folder) -> Folder:
     )
 
 
-def _name(name: str) -> str:
-    """Return the name that a tensor has in a folder of the language model alone."""
+def text_name(name: str) -> str:
+    """Return the name that a tensor has where there is the language model alone."""
     short = OF_TEXTS.sub("", name)
     return short if short == name or short.startswith("lm_head.") else f"model.{short}"

@@ -43,11 +43,13 @@ class GPTNeoXConfig(RotaryConfig):
     def window_of(self, layer: int) -> int | None:
         return None if layer in self.imported.layers_without_window else self.window
 
+    @property
+    def frequencies(self) -> tuple[float, ...]:
+        return () if self.imported.position_biases else super().frequencies
+
     def frequencies_of(self, layer: int) -> tuple[float, ...]:
         """Return the frequencies of the pairs that the layer rotates."""
-        imported = self.imported
-        is_still = imported.position_biases or layer in imported.layers_without_rotation
-        return () if is_still else self.frequencies
+        return () if layer in self.imported.layers_without_rotation else self.frequencies
 
     def conflicts(self) -> Iterator[Conflict]:
         yield from super().conflicts()

@@ -119,3 +119,18 @@ def test_a_share_of_masked_words_needs_a_head_of_them(tmp_path: Path) -> None:
     path.write_text(text.replace('"masked-words"', '"embedding"'))
     with pytest.raises(ConfigError, match="masked_share: only a model of masked words has it"):
         read_config(path)
+
+
+def test_texts_that_are_too_short_are_refused(tmp_path: Path) -> None:
+    """There would be nothing to read, and training would look for it for ever."""
+    path = write(tmp_path)
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 2"))
+    with pytest.raises(ConfigError, match="max_source_tokens 2 leaves no room for a masked word"):
+        read_config(path)
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 30000"))
+    with pytest.raises(ValueError, match="tokens of prose are too few for one text"):
+        Trainer(read_config(path), tmp_path, tmp_path / "run")
+    path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 3"))
+    trainer = Trainer(read_config(path), tmp_path, tmp_path / "run")
+    batch = trainer.data.train.batch(trainer.data.train.epoch(0, 0, 3)[0])
+    assert batch.input_ids.shape == (1, 3)

@@ -50,7 +50,7 @@ NAMES = [
     "phi",  # one norm of both sublayers, a bias of the output
     "arcee",  # no gate
     "bloom",  # positions' biases of scores, a norm of the embedding
-    "bloom with 6 heads",
+    "bloom with 6 heads of 7",
     "cohere",  # one norm of both sublayers, without bias; neighbours rotate
     "ernie4_5",  # neighbours rotate
     "exaone4",  # layers without a window do not rotate

@@ -169,7 +169,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt_neox one after the other": {"model_type": "gpt_neox", **NEOX}
     | {"use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True}
     | {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
-    "bloom with 6 heads": {"model_type": "bloom", **BLOOM, "hidden_size": 48}
+    "bloom with 6 heads of 7": {"model_type": "bloom", **BLOOM, "hidden_size": 42}
     | {"n_layer": 2, "n_head": 6},
     "cohere with norms of heads": {"model_type": "cohere", **COMMAND, "hidden_size": 80}
     | {"use_qk_norm": True, "attention_bias": True, "tie_word_embeddings": False},

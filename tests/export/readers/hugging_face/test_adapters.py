@@ -86,6 +86,7 @@ def largest_error(model: PreTrainedModel, checkpoint: Checkpoint) -> float:
         ("gpt_neox", ("query_key_value", "dense_4h_to_h", "embed_out")),  # head by head
         ("phi3", ("qkv_proj", "gate_up_proj")),
         ("gemma2", ("q_proj", "v_proj")),  # scaled by what its file says
+        ("gemma3 that reads pictures", ("o_proj", "up_proj")),
     ],
 )
 def test_log_probabilities_are_those_of_the_adapted_model(
@@ -155,6 +156,25 @@ def test_rows_of_a_table_are_added_to(tmp_path: Path) -> None:
     model.model.embed_tokens.weight.data += ALPHA / RANK * (up @ down).T
     found = read_model(base, adapters=[write(tmp_path / "adapter", tensors)])
     assert largest_error(model, found) < TOLERANCE
+
+
+def test_names_of_models_that_read_pictures(tmp_path: Path) -> None:
+    """They are as old as the folder's own; patterns count for the names in the adapter."""
+    model = random_model("gemma3 that reads pictures")
+    base, tensors = save(model, tmp_path / "base"), factors(model, "o_proj", "2.mlp.up_proj")
+    adapt(model, {name: each for name, each in tensors.items() if "o_proj" in name})
+    adapt(model, {name: each for name, each in tensors.items() if "up_proj" in name}, 10 / RANK)
+    older = {
+        name.replace("model.language_model.", "language_model.model."): each
+        for name, each in tensors.items()
+    }
+    patterns = {"alpha_pattern": {"language_model.model.layers.2.mlp.up_proj": 10}}
+    adapter = write(tmp_path / "adapter", older, **patterns)
+    assert largest_error(model, read_model(base, adapters=[adapter])) < TOLERANCE
+    pictures = factors(model, "out_proj", "1.self_attn.q_proj")
+    [problem] = problems_of(base, write(tmp_path / "a", pictures))
+    assert problem.startswith("a: model.vision_tower.encoder.layers.0.self_attn.out_proj.lora_A")
+    assert problem.endswith("part that reads pictures, which is left out (4 tensors are)")
 
 
 def test_translators_and_pickles(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[Any], str]] = {
         "<s> $A </s>",
     ),
     "Gemma 3, causal": ("gemma3_text", {}, QWEN, "<s> $A"),
+    "GLM-4": ("glm4", {}, QWEN, "<s> $A"),
     "Llama both ways": ("llama", {"is_causal": False}, [Pooling(64, "mean")], "<s> $A"),
     "Mistral": ("mistral", {}, QWEN, "<s> $A </s>"),
     "Qwen2 with windows": ("qwen2", {}, QWEN, "$A </s>"),
@@ -139,12 +140,14 @@ def test_texts_may_be_made_shorter(tmp_path: Path) -> None:
     [
         ("gemma2", {}, "attn_logit_softcapping 2.0 is not supported in models that embed texts"),
         ("arcee", {}, "texts (gated_ffn)"),
+        ("exaone4", {}, "model_type 'exaone4' is not supported in models that embed texts"),
         ("gpt2", {}, "model_type 'gpt2' embeds no texts here"),
         ("granite", {}, "logits_scaling 2.0 is not supported"),
         ("hunyuan_v1_dense", {}, "texts (qk_norm_after_rotation)"),
         ("ministral3", {}, "texts (query_growth)"),
         ("mixtral", {}, "num_experts_per_tok 2 is not supported in models that embed texts"),
         ("olmo2", {}, "texts (qk_norm_spans_heads)"),
+        ("phi", {}, "model_type 'phi' embeds no texts here"),
         ("qwen3_moe", {}, "num_experts_per_tok 2 is not supported in models that embed texts"),
         ("smollm3", {}, "no_rope_layers"),
         ("mistral", {"is_causal": False}, "is_causal False is not supported"),
@@ -161,3 +164,4 @@ def test_what_encoders_cannot_do_is_refused(
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     problems = problems_of(tmp_path)
     assert any(problem in each for each in problems), problems
+    assert not any(" None " in each for each in problems), problems
