@@ -59,6 +59,7 @@ class RotaryEncoderImports(Section):
     ffn_bias: bool = False
     qk_norm: bool = False  # each head's queries and keys are normalised before they are rotated
     sandwich_norms: bool = False  # sublayers are normalised before and after (Gemma 2)
+    attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
 
 
 class RotaryEncoderConfig(EncoderConfig, HasHeads):

@@ -15,7 +15,12 @@ SPAN_MULTIPLE = 16  # of spans that are no longer
 
 
 class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
-    """Computes on real tokens only; attention and pooling read whole rows."""
+    """Computes on real tokens only; attention and pooling read whole rows.
+
+    prefix: of the names of weights.
+    """
+
+    prefix = ""
 
     @classmethod
     def is_in_blocks(cls, config: RotaryEncoderConfig) -> bool:
@@ -23,20 +28,26 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
         return config.norm.kind == "rms"
 
     def encode(self, ids: Value, lengths: Value) -> Value:
+        tokens = SourceTokens(ids, lengths, self.layers.target)
+        x = self.hidden_states(ids, lengths, tokens)
+        return pool(tokens.spread(x), ids, lengths, self.config.pooling)
+
+    def hidden_states(self, ids: Value, lengths: Value, tokens: SourceTokens) -> Value:
+        """Return vectors of the tokens, after the last norm."""
         config = self.config
-        self.tokens = SourceTokens(ids, lengths, self.layers.target)
-        self.ids, self.lengths = ids, lengths
+        self.ids, self.lengths, self.tokens = ids, lengths, tokens
         x = self._embed()
         for layer in range(config.num_layers):
             x = self._block(x, layer)
         if config.norm.place == "pre":
-            x = self._norm(x, "norm")
+            x = self._norm(x, f"{self.prefix}norm")
         self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
-        return pool(self.tokens.spread(x), ids, lengths, config.pooling)
+        return x
 
     def _embed(self) -> Value:
         config, layers, tokens = self.config, self.layers, self.tokens
-        x = layers.embed(tokens.ids, "embedding", config.vocab_size, config.d_model)
+        name = f"{self.prefix}embedding"
+        x = layers.embed(tokens.ids, name, config.vocab_size, config.d_model)
         if config.num_types:
             table = layers.weights.take("types.weight", config.num_types, config.d_model)
             if config.num_types == 1:  # of all tokens
@@ -44,10 +55,10 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
             else:
                 types = tokens.of_each(self.graph.input("source_types", "int64", (SOURCE,)))
                 x = x + layers.lookup(types, "types.table", table)
-        return self._norm(x, "embedding_norm") if config.embedding_norm else x
+        return self._norm(x, f"{name}_norm") if config.embedding_norm else x
 
     def _block(self, x: Value, layer: int) -> Value:
-        config, name = self.config, f"layers.{layer}"
+        config, name = self.config, f"{self.prefix}layers.{layer}"
         if config.norm.place == "post":
             x = self._norm(x + self._attend(x, layer), f"{name}.attention_norm")
             return self._norm(x + self._feed(x, name), f"{name}.feed_forward_norm")
@@ -62,7 +73,7 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
 
     def _attend(self, x: Value, layer: int) -> Value:
         config, layers = self.config, self.layers
-        name, size = f"layers.{layer}.attention", config.d_model
+        name, size = f"{self.prefix}layers.{layer}.attention", config.d_model
         bias = config.imported.attention_bias
         heads, reach = self._windowed if config.window_of(layer) else self._whole
         dims = [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim]
@@ -92,9 +103,15 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
         rotation = window.rotation if window else config.rotation
         pairs, name = rotation.pairs_of(config.head_size), "rotary.window" if window else "rotary"
         length = longest_span(config.max_source_tokens)
-        tables = rotary_tables(layers, length, pairs, rotation.magnitude, name)
-        layout = head_layout(config.head_size, len(pairs))
-        heads = Heads(config.num_heads, config.kv_heads, layout, layers.target, tables)
+        tables = rotary_tables(layers, length, pairs, rotation.magnitude, self.prefix + name)
+        heads = Heads(
+            config.num_heads,
+            config.kv_heads,
+            head_layout(config.head_size, len(pairs)),
+            layers.target,
+            rotary=tables,
+            cap=config.imported.attention_cap,
+        )
         size = window.size if window else None
         return heads, reach_bias(self.ids, size, is_causal=config.causal)
 

@@ -27,7 +27,14 @@ class RotaryAttention(Attention):
     def __init__(self, config: RotaryEncoderConfig, layer: int) -> None:
         size, heads, bias = config.head_size, config.num_heads, config.imported.attention_bias
         has_bias = bias != "none"
-        super().__init__(config.d_model, heads, config.kv_heads, bias=has_bias, head_dim=size)
+        super().__init__(
+            config.d_model,
+            heads,
+            config.kv_heads,
+            bias=has_bias,
+            head_dim=size,
+            cap=config.imported.attention_cap,
+        )
         if bias == "qkv":
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
         norm = partial(nn.RMSNorm, size, eps=config.norm.epsilon)
@@ -98,10 +105,17 @@ class RotaryEncoder(Encoder):
     def encode(
         self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
     ) -> Tensor:
+        x = self.hidden_states(source_ids, source_lengths, source_types)
+        return self.head(pool(x, source_lengths, self.config.pooling))
+
+    def hidden_states(
+        self, source_ids: Tensor, source_lengths: Tensor, source_types: Tensor | None = None
+    ) -> Tensor:
+        """Return vectors of the tokens: [batch, source, d_model]."""
         x = self.dropout(self._embed(source_ids, source_types))
         for number, layer in enumerate(self.layers):
             x = layer(x, self._mask(source_lengths, x.shape[1], self.config.window_of(number)))
-        return self.head(pool(self.norm(x), source_lengths, self.config.pooling))
+        return self.norm(x)
 
     def project(self, hidden: Tensor) -> Tensor:
         return self.head.project(hidden)
