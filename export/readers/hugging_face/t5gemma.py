@@ -44,12 +44,18 @@ ATTENTIONS = {
 }
 PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 NORMS = {"encoder": ("_norm", "_output_norm"), "decoder": ("_norm.input", "_norm.output")}
+NO_CHAT = (
+    "its chat template is not used: a source is read as it is, without the turns of a conversation,"
+    " which models with a source cannot have here"
+)
 NEEDLESS = (r".*rotary_emb\.inv_freq",)
 
 
 def read(folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.check_head("ForConditionalGeneration")
+    if "chat_template" in folder.tokenizer or (folder.path / "chat_template.jinja").is_file():
+        folder.notes.append(NO_CHAT)
     sections = {stack: _section(folder, stack) for stack in ("encoder", "decoder")}
     of_decoder = sections["decoder"].values
     folder.config.default_to(**{name: of_decoder[name] for name in OF_THE_DECODER})
