@@ -12,22 +12,23 @@ from typing import Any
 
 from export.readers.common.decoders.gemma import configure_gemma2, plus_one
 from export.readers.common.options import Options
-from export.readers.common.shapes import Shapes, attention, gated, linears, norms, repeated
-from export.readers.common.weights import Change, Held, Table, read_weights, times
+from export.readers.common.shapes import Shapes, attention, gated, repeated
+from export.readers.common.weights import (
+    Change,
+    Held,
+    Shape,
+    Table,
+    Tensors,
+    WeightReader,
+    read_weights,
+    times,
+)
 from export.readers.hugging_face.folder import CONFIG_FILE, KEYS, OF_CONFIG, UNTIED, Folder
 from export.readers.hugging_face.sentence_transformers import read_ends
 from export.readers.hugging_face.translators import Decoding, codes
 from models.checkpoint import Checkpoint
 
-DEFAULTS = {  # of what all files say
-    "bos_token_id": 2,
-    "eos_token_id": 1,
-    "max_position_embeddings": 8192,
-    "num_key_value_heads": 4,
-    "pad_token_id": 0,
-    "vocab_size": 256_000,
-}
-OF_THE_DECODER = ("bos_token_id", "eos_token_id", "pad_token_id", "vocab_size")
+DEFAULTS = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0, "vocab_size": 256_000}
 SIZES = ("d_model", "num_heads", "num_kv_heads", "head_dim", "ffn_dim")
 ALIKE = {  # on both sides, with the keys that say it
     "activation": "hidden_activation",
@@ -38,16 +39,13 @@ ALIKE = {  # on both sides, with the keys that say it
     "vocab_size": "vocab_size",
 }
 TABLE, OUTPUT = "model.decoder.embed_tokens", "lm_head.out_proj"
-ATTENTIONS = {
-    "encoder": {"attention": "self_attn"},
-    "decoder": {"self_attention": "self_attn", "cross_attention": "cross_attn"},
+SUBLAYERS = {  # with the names of what they normalise
+    "encoder": {"attention": "self_attn", "feed_forward": "feedforward"},
+    "decoder": {"self_attention": "self_attn", "cross_attention": "cross_attn"}
+    | {"feed_forward": "feedforward"},
 }
-PARTS = {"query": "q", "key": "k", "value": "v", "output": "o"}
 NORMS = {"encoder": ("_norm", "_output_norm"), "decoder": ("_norm.input", "_norm.output")}
-NO_CHAT = (
-    "its chat template is not used: a source is read as it is, without the turns of a conversation,"
-    " which models with a source cannot have here"
-)
+NO_CHAT = "its chat template is not used: a source is read as it is, without a conversation's turns"
 NEEDLESS = (r".*rotary_emb\.inv_freq",)
 
 
@@ -58,7 +56,8 @@ def read(folder: Folder) -> Checkpoint:
         folder.notes.append(NO_CHAT)
     sections = {stack: _section(folder, stack) for stack in ("encoder", "decoder")}
     of_decoder = sections["decoder"].values
-    folder.config.default_to(**{name: of_decoder[name] for name in OF_THE_DECODER})
+    said = {name: of_decoder[name] for name in DEFAULTS if name in of_decoder}
+    folder.config.default_to(**said)
     decoding = Decoding(folder, default_start="bos_token_id")
     found = {stack: _options(section) for stack, section in sections.items()}
     _check_alike(sections["decoder"], found)
@@ -68,7 +67,7 @@ def read(folder: Folder) -> Checkpoint:
         | {"tied_embeddings": _is_tied(folder), "pad_id": folder.config.integer("pad_token_id")}
         | {"source_languages": codes(()), "target_languages": codes(())}
     )
-    weights = read_weights(_shapes(config), _table(config, sections), folder.tensors)
+    weights = _weights(config, sections, folder.tensors)
     ends = read_ends(folder)
     conventions = decoding.conventions(decoding.prompt, source_prefix=ends.prefix)
     return folder.checkpoint(config, weights, replace(conventions, source_suffix=ends.suffix))
@@ -76,7 +75,7 @@ def read(folder: Folder) -> Checkpoint:
 
 def _section(folder: Folder, stack: str) -> Options:
     section = folder.config.section(stack)
-    section.default_to(**DEFAULTS)
+    section.default_to(max_position_embeddings=8192, num_key_value_heads=4, **DEFAULTS)
     section.only("attention_bias", False)
     section.use(*(name for name in section.values if name in KEYS or OF_CONFIG.fullmatch(name)))
     return section
@@ -132,67 +131,50 @@ def _is_tied(folder: Folder) -> bool:
     return is_tied
 
 
-def _shapes(config: Any) -> Shapes:
-    """Return all weights."""
-    tables = ("embedding",) if config.tied_embeddings else ("target_embedding", "output")
-    found: Shapes = {f"{name}.weight": (config.vocab_size, config.d_model) for name in tables}
-    found["encoder.embedding.weight"] = (config.vocab_size, config.encoder.d_model)
-    found |= repeated("encoder.layers", config.encoder_layers, _layer("encoder", config))
-    found |= repeated("decoder.layers", config.decoder_layers, _layer("decoder", config))
-    found |= norms(["encoder.norm"], config.encoder.d_model, bias=False)
-    return found | norms(["decoder.norm"], config.d_model, bias=False)
+Layer = dict[str, tuple[str, Shape]]  # of each weight their name and its shape, by our name
 
 
-def _layer(stack: str, config: Any) -> Shapes:
-    """Return the weights of a layer. Cross-attention's keys and values are made of the source."""
+def _layer(stack: str, config: Any) -> Layer:
+    """Return a layer's. Cross-attention's keys and values are made of the source."""
     side = config.source_encoder if stack == "encoder" else config
-    dim, matrices = side.d_model, gated("feed_forward", side.d_model, side.ffn_dim)
-    for name in ATTENTIONS[stack]:
-        matrices |= attention(name, dim, side.num_heads, side.kv_heads, side.head_size)
-    if stack == "decoder":
-        for name in ("cross_attention.key", "cross_attention.value"):
-            matrices[name] = (matrices[name][0], config.encoder.d_model)
-    sublayers = (*ATTENTIONS[stack], "feed_forward")
-    names = [f"{sublayer}{end}" for sublayer in sublayers for end in NORMS[stack]]
-    return linears(matrices, bias=False) | norms(names, dim, bias=False)
-
-
-def _table(config: Any, sections: Mapping[str, Options]) -> Table:
-    """Norms add 1 to their weights. Query weights are scaled where scores are not divided by
-    sqrt(head_size), and so are the encoder's embeddings.
-    """
-    names: dict[str, Any] = {
-        "embedding": Held((TABLE, OUTPUT, TABLE)),
-        "target_embedding": TABLE,
-        "output": OUTPUT,
-        "encoder.embedding": "model.encoder.embed_tokens",
-    }
-    changes: dict[str, Change] = {"encoder.embedding": times(math.sqrt(config.encoder.d_model))}
-    for stack, side in (("encoder", config.source_encoder), ("decoder", config)):
-        scalar = sections[stack].positive("query_pre_attn_scalar", 256)
-        scale = times(math.sqrt(side.head_size / scalar))
-        changes |= {f"{stack}.layers.*.{name}.query": scale for name in ATTENTIONS[stack]}
-        own_norms = _norms(stack)
-        changes |= dict.fromkeys(own_norms, plus_one)
-        names |= own_norms | _matrices(stack)
-    return Table(names, changes, NEEDLESS, prefix="model.")
-
-
-def _norms(stack: str) -> dict[str, str]:
-    ours, theirs = f"{stack}.layers.*", f"model.{stack}.layers.*"
-    found = {f"{stack}.norm": f"model.{stack}.norm"}
-    before, after = NORMS[stack]
-    for name, kind in {**ATTENTIONS[stack], "feed_forward": "feedforward"}.items():
-        found[f"{ours}.{name}{before}"] = f"{theirs}.pre_{kind}_layernorm"
-        found[f"{ours}.{name}{after}"] = f"{theirs}.post_{kind}_layernorm"
+    dim, found = side.d_model, Layer()
+    for name, theirs in SUBLAYERS[stack].items():
+        matrices = gated(name, dim, side.ffn_dim)
+        if is_attention := name.endswith("attention"):
+            matrices = attention(name, dim, side.num_heads, side.kv_heads, side.head_size)
+        for ours, (rows, columns) in matrices.items():
+            part = ours.rpartition(".")[2]
+            if name == "cross_attention" and part in ("key", "value"):
+                columns = config.encoder.d_model
+            their_name = f"{theirs}.{part[0]}_proj" if is_attention else f"mlp.{part}_proj"
+            found[ours] = their_name, (rows, columns)
+        for end, place in zip(NORMS[stack], ("pre", "post"), strict=True):
+            found[f"{name}{end}"] = f"{place}_{theirs}_layernorm", (dim,)
     return found
 
 
-def _matrices(stack: str) -> dict[str, str]:
-    ours, theirs = f"{stack}.layers.*", f"model.{stack}.layers.*"
-    dense = ("gate", "up", "down")
-    return {f"{ours}.feed_forward.{part}": f"{theirs}.mlp.{part}_proj" for part in dense} | {
-        f"{ours}.{name}.{part}": f"{theirs}.{kind}.{letter}_proj"
-        for name, kind in ATTENTIONS[stack].items()
-        for part, letter in PARTS.items()
-    }
+def _weights(
+    config: Any, sections: Mapping[str, Options], tensors: Tensors
+) -> dict[str, WeightReader]:
+    """Norms add 1 to their weights. Query weights are scaled where scores are not divided by
+    sqrt(head_size), and so are the encoder's embeddings.
+    """
+    tables = ("embedding",) if config.tied_embeddings else ("target_embedding", "output")
+    shapes: Shapes = {f"{name}.weight": (config.vocab_size, config.d_model) for name in tables}
+    shapes["encoder.embedding.weight"] = (config.vocab_size, config.encoder.d_model)
+    names: dict[Any, Any] = {"embedding": Held((TABLE, OUTPUT, TABLE)), "output": OUTPUT}
+    names |= {"target_embedding": TABLE, "encoder.embedding": "model.encoder.embed_tokens"}
+    changes: dict[str, Change] = {"encoder.embedding": times(math.sqrt(config.encoder.d_model))}
+    for stack, side in (("encoder", config.source_encoder), ("decoder", config)):
+        scalar = sections[stack].positive("query_pre_attn_scalar", 256)
+        scale, layer = times(math.sqrt(side.head_size / scalar)), _layer(stack, config)
+        own = {f"{name}.weight": shape for name, (_, shape) in layer.items()}
+        shapes |= repeated(f"{stack}.layers", getattr(config, f"{stack}_layers"), own)
+        shapes[f"{stack}.norm.weight"] = (side.d_model,)
+        names[f"{stack}.norm"], changes[f"{stack}.norm"] = f"model.{stack}.norm", plus_one
+        for name, (theirs, shape) in layer.items():
+            ours = f"{stack}.layers.*.{name}"
+            names[ours] = f"model.{stack}.layers.*.{theirs}"
+            if len(shape) == 1 or name.endswith("query"):
+                changes[ours] = plus_one if len(shape) == 1 else scale
+    return read_weights(shapes, Table(names, changes, NEEDLESS, prefix="model."), tensors)

@@ -18,7 +18,7 @@ from models.configs.transformer import (
 
 
 class PreNorm(Norm):
-    """Sublayers normalise their input, and what comes out of them, before it is added."""
+    """Sublayers normalise their input and their output."""
 
     kind: Literal["layer", "rms"] = "rms"
     place: Literal["pre"] = "pre"
@@ -33,9 +33,7 @@ class LayerWindow(Section):
 
 
 class EncoderSizes(Section):
-    """The sizes of the encoder's layers, and their window. num_kv_heads, head_dim: as those of the
-    decoder.
-    """
+    """The sizes of the encoder's layers, and their window."""
 
     d_model: Size = 256
     num_heads: Size = 4

@@ -4,15 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from models.architectures.registry import ModelConfigError, parse_config
-from models.batch import TranslationBatch
-from models.loading import load_module
 from serving.bundle.manifest import Precision
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
-from tests.tiny import CONFIGS, tiny_bundle, tiny_checkpoint
+from tests.tiny import CONFIGS, tiny_bundle
 
 NAME = "rotary-encoder-decoder"
 OPTIONS: list[dict[str, Any]] = [
@@ -37,18 +34,6 @@ def test_log_probabilities_are_those_of_torch(options: dict[str, Any], tmp_path:
 def test_low_precision_is_near_torch(precision: Precision, tmp_path: Path) -> None:
     bundle = tiny_bundle(NAME, tmp_path, precision)
     assert_errs_by_rounding(bundle, tmp_path / NAME, examples_of(NAME))
-
-
-@torch.inference_mode()
-def test_steps_equal_the_whole_sequence(tmp_path: Path) -> None:
-    module = load_module(tiny_checkpoint(NAME, tmp_path)).eval()
-    source, lengths = torch.randint(3, 200, (3, 9)), torch.tensor([9, 4, 6])
-    target = torch.randint(3, 200, (3, 12))
-    whole = module(TranslationBatch(target, target, source, lengths))
-    state = module.encode(source, lengths)
-    for position in range(target.shape[1]):
-        hidden, state = module.step(target[:, position], state)
-        torch.testing.assert_close(hidden, whole[:, position], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

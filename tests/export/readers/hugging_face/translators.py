@@ -122,20 +122,10 @@ MARIAN_TOKENS = {"</s>": 0, "<unk>": 1, "<pad>": 119}
 FAIRSEQ_TOKENS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 T5_TOKENS = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 GEMMA_TOKENS = {"<pad>": 0, "</s>": 1, "<bos>": 2, "<unk>": 3}
-GEMMA: dict[str, Any] = {  # one side of T5Gemma
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "sliding_window": 5,
-    "query_pre_attn_scalar": 11,
-    "attn_logit_softcapping": 2.0,
-    "final_logit_softcapping": 5.0,
-}
+GEMMA: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
+GEMMA |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+GEMMA |= {"max_position_embeddings": 64, "sliding_window": 5, "query_pre_attn_scalar": 11}
+GEMMA |= {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}  # a side of T5Gemma
 MBART_TOKENS = FAIRSEQ_TOKENS | {"ar_AR": 110, "en_XX": 111, "ro_RO": 112}
 NLLB_TOKENS = FAIRSEQ_TOKENS | {"ace_Arab": 110, "eng_Latn": 111, "fra_Latn": 112}
 M2M_TOKENS = FAIRSEQ_TOKENS | {"__af__": 110, "__en__": 111, "__fr__": 112}
