@@ -60,7 +60,7 @@ def self_inputs(
     return {**feeds, "total_lengths": lengths}
 
 
-def attend(query: Array, keys: Array, values: Array, cap: float = 0.0) -> Array:
+def attend(query: Array, keys: Array, values: Array, *, cap: float = 0.0) -> Array:
     """Attend in double precision: query [size], keys and values [length, size]."""
     scores = keys.astype(np.float64) @ query / np.sqrt(len(query))
     if cap:
@@ -225,7 +225,7 @@ def test_weights_of_the_source_are_those_of_plain_loops(
         queries = feeds["query"][row].reshape(heads, size)
         for head in range(heads):
             keys = feeds["keys"][row, head * kv_heads // heads, :length]
-            expected = attend(queries[head], keys, np.eye(length), cap)
+            expected = attend(queries[head], keys, np.eye(length), cap=cap)
             assert np.abs(weights[row, head, :length] - expected).max() < TOLERANCE
         assert not weights[row, :, length:].any()
 
