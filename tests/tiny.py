@@ -63,6 +63,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     | {"rate_rank": 6, "value_rank": 3, "gate_rank": 7},
     "rotary-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 3}
     | {"max_source_tokens": 96, "num_types": 2, "window": {"size": 5, "layers": [1, 2]}},
+    "rotary-encoder-decoder": TRANSLATION
+    | {"d_model": 48, "num_heads": 3, "num_kv_heads": 1, "ffn_dim": 50, "logit_cap": 3.0}
+    | {"encoder_layers": 2, "decoder_layers": 3, "window": {"size": 5, "layers": [0, 2]}}
+    | {
+        "encoder": {
+            "d_model": 40,
+            "num_heads": 2,
+            "ffn_dim": 70,
+            "window": {"size": 4, "layers": [1]},
+        }
+    }
+    | {"attention_cap": 2.0},
     "self-attentive": {"embedding_dim": 24, "hidden_dim": 17, "attention_dim": 20}
     | {"num_hops": 3, "max_source_tokens": 96},
     "transformer-encoder": {"d_model": 32, "num_heads": 4, "ffn_dim": 50, "num_layers": 2}

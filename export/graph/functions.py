@@ -65,7 +65,8 @@ SelfAttention <num_heads, kv_num_heads, scale, do_rotary, local_window_size, sof
 
 # query: f32 [batch, 1, num_heads * head_dim]; keys, values: f32 [batch, kv_num_heads, source,
 # head_dim]; lengths: int32 [batch]; no_keys: int64 [2], 0 and kv_num_heads * head_dim. ONNX
-# Runtime's operator takes keys and values as a past, with no new keys.
+# Runtime's operator takes keys and values as a past, with no new keys. With a `softcap`
+# that is not 0, scores become softcap * tanh(score / softcap).
 _AS_PAST = """
     starts = Constant <value = int64[2] {0, 0}> ()
     axes = Constant <value = int64[2] {1, 2}> ()
@@ -75,11 +76,14 @@ _AS_PAST = """
     one = Constant <value = int32 {1}> ()
     last_positions = Sub (lengths, one)
 """
-_HEADS = "num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale"
+_HEADS = (
+    "num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale,"
+    " softcap: float = @softcap"
+)
 
 CROSS_ATTENTION = f"""
 <{OPSETS}>
-CrossAttention <num_heads, kv_num_heads, scale>
+CrossAttention <num_heads, kv_num_heads, scale, softcap>
 (query, keys, values, lengths, no_keys) => (found) {{
     scaled = Identity (query)
     {_AS_PAST}
@@ -93,7 +97,7 @@ CrossAttention <num_heads, kv_num_heads, scale>
 # and into the result. The operator puts keys and values out too: unchanged.
 INT8_CROSS_ATTENTION = f"""
 <{OPSETS}>
-Int8CrossAttention <num_heads, kv_num_heads, scale>
+Int8CrossAttention <num_heads, kv_num_heads, scale, softcap>
 (query, keys, values, lengths, no_keys, key_step, value_step) => (found, next_keys, next_values) {{
     scaled = Mul (query, key_step)
     {_AS_PAST}
@@ -107,19 +111,27 @@ Int8CrossAttention <num_heads, kv_num_heads, scale>
 """
 
 
-def weights_of_source(kv_heads: int, group: int, head_dim: int, keys: str) -> str:
+def weights_of_source(
+    kv_heads: int, group: int, head_dim: int, keys: str, *, is_capped: bool = False
+) -> str:
     """Return the function that gives the weights of cross-attention, f32 [batch, heads, source], 0
     beyond a row's length.
 
     query: f32 [batch, 1, heads * head_dim], multiplied by key_step if keys are levels; keys:
     float32 or int8, as `keys` says, [batch, kv_heads, source, head_dim]; lengths: int32 [batch].
-    The softmax must not depend on how far the rows are padded: CumSum adds one position after the
-    other.
+    is_capped: scores become softcap * tanh(score / softcap). The softmax must not depend on how far
+    the rows are padded: CumSum adds one position after the other.
     """
     name = "Int8CrossAttentionWeights" if keys == "int8" else "CrossAttentionWeights"
+    capped = """
+    cap = Constant <value_float: float = @softcap> ()
+    share = Div (of_keys, cap)
+    limited = Tanh (share)
+    scores = Mul (limited, cap)"""
+    scores = capped if is_capped else "scores = Identity (of_keys)"
     return f"""
 <{OPSETS}>
-{name} <num_heads, kv_num_heads, scale> (query, keys, lengths) => (weights) {{
+{name} <num_heads, kv_num_heads, scale, softcap> (query, keys, lengths) => (weights) {{
     factor = Constant <value_float: float = @scale> ()
     scaled = Mul (query, factor)
     apart = Constant <value = int64[5] {{0, {kv_heads}, {group}, 1, {head_dim}}}> ()
@@ -131,7 +143,8 @@ def weights_of_source(kv_heads: int, group: int, head_dim: int, keys: str) -> st
     last_axis = Constant <value = int64[1] {{-1}}> ()
     sums = ReduceSum <keepdims = 0> (products, last_axis)
     together = Constant <value = int64[3] {{0, {kv_heads * group}, -1}}> ()
-    scores = Reshape (sums, together)
+    of_keys = Reshape (sums, together)
+    {scores}
     last = Constant <value = int64 {{-1}}> ()
     is_number = Equal (scores, scores)
     ones = Cast <to = 6> (is_number)
@@ -159,7 +172,7 @@ def weights_of_source(kv_heads: int, group: int, head_dim: int, keys: str) -> st
 # optional bias: f32 [1 or batch, num_heads, source, source].
 ENCODER_ATTENTION = f"""
 <{OPSETS}>
-EncoderAttention <num_heads, kv_num_heads, scale>
+EncoderAttention <num_heads, kv_num_heads, scale, softcap>
 (qkv, lengths, token_at, place_of, bias) => (mixed) {{
     apart = Gather <axis = 0> (qkv, token_at)
     shape = Shape <start = 1, end = 2> (token_at)

@@ -182,7 +182,11 @@ class Heads:
     def attributes(self) -> dict[str, Any]:
         """The attributes of the operator."""
         counts = {"num_heads": self.num_heads, "kv_num_heads": self.num_kv_heads}
-        return {**counts, "scale": self.scale}
+        return {**counts, "scale": self.scale, "softcap": self.cap or 0.0}
+
+    def capped(self, scores: Value) -> Value:
+        """Limit scores smoothly, if there is a cap."""
+        return scores if self.cap is None else (scores / self.cap).tanh() * self.cap
 
     def states(self, name: str, kind: StateKind, layer: int) -> list[StateSpec]:
         """Return the states of the layer's keys and values: ``self_key.0``, ``self_value.0``."""
@@ -213,7 +217,6 @@ def self_attention(
         **heads.attributes,
         "do_rotary": int(heads.rotary is not None),
         "local_window_size": heads.window or -1,
-        "softcap": heads.cap or 0.0,
     }
     if not heads.target.is_cuda:
         function, inputs = parsed(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
@@ -266,14 +269,15 @@ def cross_attention_weights(
     are.
     """
     if not heads.target.is_cuda:
-        text = weights_of_source(heads.num_kv_heads, heads.group, heads.head_dim, keys.dtype)
+        sizes = heads.num_kv_heads, heads.group, heads.head_dim
+        text = weights_of_source(*sizes, keys.dtype, is_capped=heads.cap is not None)
         inputs, types = (query, keys, source_lengths), ["float32"]
         [weights] = query.graph.call(parsed(text), *inputs, types=types, **heads.attributes)
         return weights
     queries = split_heads(query, heads).cast("float32") * heads.scale
     grouped = queries.reshape(0, heads.num_kv_heads, heads.group, 1, heads.head_dim)
     sums = (grouped * keys.cast("float32").unsqueeze(2)).sum(-1)
-    scores = sums.reshape(0, heads.num_heads, -1)
+    scores = heads.capped(sums.reshape(0, heads.num_heads, -1))
     within = is_real(scores.max(1, keepdims=False), source_lengths).unsqueeze(1)
     return softmax_within(scores, within)
 
@@ -352,7 +356,7 @@ def _masked_attention(
     """
     keys, values = (_repeat(each, heads) for each in key_value)
     queries = split_heads(query * heads.scale, heads)
-    scores = (queries @ keys.transpose(0, 1, 3, 2)).cast("float32")
+    scores = heads.capped((queries @ keys.transpose(0, 1, 3, 2)).cast("float32"))
     if bias is not None:
         scores = scores + bias.cast("float32")
     any_head = scores.max(1, 2, keepdims=False)  # [batch, source], for its shape

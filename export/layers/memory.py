@@ -252,8 +252,6 @@ class DecoderAttentionWeights:
         own = positions_from_zero(like) + self.past_lengths.unsqueeze(1)
         queries = _rotated(split_heads(query, heads), own, heads)
         scores = _scores(queries, keys[:, :, : self.attended], heads)
-        if heads.cap is not None:
-            scores = (scores / heads.cap).tanh() * heads.cap
         if self.bias is not None:
             scores = scores + self.bias[:, :, :, : self.attended].cast("float32")
         return softmax_within(scores, self._within(scores, own))
@@ -280,7 +278,7 @@ def _scores(queries: Value, keys: Value, heads: Heads) -> Value:
     queries = queries.cast("float32") * heads.scale
     if heads.group > 1:
         queries = queries.reshape(0, heads.num_kv_heads, -1, heads.head_dim)
-    scores = queries @ keys.cast("float32").transpose(0, 1, 3, 2)
+    scores = heads.capped(queries @ keys.cast("float32").transpose(0, 1, 3, 2))
     return scores.reshape(0, heads.num_heads, -1, 0) if heads.group > 1 else scores
 
 

@@ -29,6 +29,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
     past_states: list[list[StateSpec]]  # of every decoder layer
 
     has_attentive_encoder = True
+    logit_cap: float | None = None
 
     def __init__(self, config: Config, layers: Layers) -> None:
         super().__init__(config, layers)
@@ -45,11 +46,15 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             bias="output_bias" if config.imported.output_bias else None,
             num_source_words=config.source_vocabulary,
         )
-        layout = head_layout(config.head_size)
-        self.heads = Heads(config.num_heads, config.kv_heads, layout, layers.target)
+        self.heads = self.make_heads()
         is_int8 = layers.quantiser is not None and not layers.weights.are_quantised
         memory = Int8Memory if is_int8 else FloatMemory
         self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
+
+    def make_heads(self) -> Heads:
+        """Return the heads of attention to the source."""
+        config, layout = self.config, head_layout(self.config.head_size)
+        return Heads(config.num_heads, config.kv_heads, layout, self.layers.target)
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
@@ -85,7 +90,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             x = self.read_source(self.read_target(x, layer), layer)
         self.attention_outputs.finish(AttentionKind.CROSS, self.heads.num_heads)
         self.attention_outputs.finish(AttentionKind.DECODER, self.heads.num_heads)
-        self.words.choose(self.finish(x, "decoder").squeeze(1))
+        self.words.choose(self.finish(x, "decoder").squeeze(1), self.logit_cap)
 
     @abstractmethod
     def read_target(self, x: Value, layer: int) -> Value:
@@ -194,6 +199,10 @@ class SelfAttentionGraph(BaseTransformerGraph[Config]):
             for layer in range(config.decoder_layers)
         ]
 
+    def heads_of(self, layer: int) -> Heads:
+        """Return the heads of a layer's self-attention, of the same sizes."""
+        return self.heads
+
     def open(self) -> None:
         super().open()
         self.total_lengths = self.graph.input("total_lengths", "int32", ())
@@ -207,7 +216,7 @@ class SelfAttentionGraph(BaseTransformerGraph[Config]):
         past = (graph.state_input(key_state), graph.state_input(value_state))
         qkv = self.queries_keys_values(self.before_sublayer(x, f"{name}_norm"), name)
         capacity = self.config.max_target_tokens
-        heads, bias = self.heads, self.biases[layer]
+        heads, bias = self.heads_of(layer), self.biases[layer]
         found, keys, values = self_attention(qkv, past, self.total_lengths, capacity, heads, bias)
         if self.attention_outputs.is_on:
             weights_of = DecoderAttentionWeights(self.past_lengths, self.attended, heads, bias)

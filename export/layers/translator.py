@@ -32,10 +32,12 @@ class TranslatorGraph(ABC, Generic[Config]):
     alignment_heads: the heads, of those put out, whose weights align words. Without any there is no
     graph `step_attention`.
     has_attentive_encoder: source tokens attend to each other.
+    in_blocks: int8 is by blocks of weights; see `Layers`.
     """
 
     alignment_heads: tuple[int, ...] = (0,)
     has_attentive_encoder = False
+    in_blocks = False
 
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
@@ -46,7 +48,8 @@ class TranslatorGraph(ABC, Generic[Config]):
         """Write all graphs."""
 
         def part(name: str) -> "TranslatorGraph[Config]":
-            return cls(config, Layers(GraphWriter(name), weights, precision))
+            layers = Layers(GraphWriter(name), weights, precision, in_blocks=cls.in_blocks)
+            return cls(config, layers)
 
         encode, step = part("encode"), part("step")
         steps = [step, part(STEP_ATTENTION)] if step.alignment_heads else [step]

@@ -165,6 +165,7 @@ ARCHITECTURES: dict[str, str] = {
     "recurrent-lm": "models.architectures.recurrent_lm:RecurrentLM",
     "rwkv7": "models.architectures.rwkv7:RWKV7",
     "rotary-encoder": "models.architectures.rotary_encoder:RotaryEncoder",
+    "rotary-encoder-decoder": "models.architectures.rotary_encoder_decoder:RotaryEncoderDecoder",
     "self-attentive": "models.architectures.self_attentive:SelfAttentive",
     "sutskever": "models.architectures.sutskever:Sutskever",
     "transformer": "models.architectures.transformer:Transformer",

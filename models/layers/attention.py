@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from models.layers.basic import capped
+
 KeysValues = tuple[Tensor, Tensor]  # each [batch, kv_heads, length, head_dim]
 Past = tuple[Tensor, ...]  # what a layer keeps of earlier positions; empty: none
 
@@ -17,6 +19,7 @@ class Attention(nn.Module):
     """Computes softmax(Q K^T / sqrt(head_dim)) V over heads.
 
     num_kv_heads: fewer than `num_heads` is GQA, 1 is MQA. head_dim: None for d_model / num_heads.
+    cap: scores are limited smoothly to -cap..cap.
     """
 
     def __init__(
@@ -27,9 +30,10 @@ class Attention(nn.Module):
         *,
         bias: bool,
         head_dim: int | None = None,
+        cap: float | None = None,
     ) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
+        self.num_heads, self.num_kv_heads, self.cap = num_heads, num_kv_heads, cap
         self.head_dim = head_dim or d_model // num_heads
         self.query = nn.Linear(d_model, num_heads * self.head_dim, bias=bias)
         self.key = nn.Linear(d_model, num_kv_heads * self.head_dim, bias=bias)
@@ -64,7 +68,7 @@ class Attention(nn.Module):
         """Return whether torch's fused kernel computes scores and softmax. It does on GPUs. For
         sentences on a CPU the operations written out here train 3 to 7 times faster.
         """
-        return query.is_cuda
+        return query.is_cuda and self.cap is None
 
     def _attention(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         scores = self.scores(query, keys)
@@ -74,7 +78,7 @@ class Attention(nn.Module):
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return the scores of every query and key, [batch, heads, query, key]."""
-        return query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim)
+        return capped(query @ keys.transpose(-1, -2) / math.sqrt(self.head_dim), self.cap)
 
     def _repeat(self, x: Tensor) -> Tensor:
         """Repeat key and value heads for every query head."""

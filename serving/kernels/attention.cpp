@@ -15,7 +15,7 @@
 // CrossAttentionWeights, Int8CrossAttentionWeights: query f32 [batch, 1, heads * head_dim], keys,
 //   lengths -> weights f32 [batch, heads, source], 0 beyond a row's length. A key_step must be in the query already.
 //
-// Attributes: num_heads, kv_num_heads, scale; of self-attention local_window_size and softcap, as
+// Attributes: num_heads, kv_num_heads, scale, softcap; of self-attention local_window_size, as
 // GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
 // has the same bits in any batch, and a token the same bits whether it is read alone or with others.
 #include "attention.h"
@@ -218,6 +218,7 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
       each.value_step = value_step ? value_step.data<float>() + place : nullptr;
       each.length = lengths[row];
       each.scale = options.scale;
+      each.cap = options.cap;
       each.scores = room_for(lengths[row] + kMostLanes);
       each.out = out + place;
       ::attend(kernels, each, head_dim);
@@ -260,6 +261,7 @@ void SourceWeights<Element>::compute(const Context& context) const {
     each.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
     each.length = lengths[row];
     each.scale = options.scale;
+    each.cap = options.cap;
     each.scores = room_for(lengths[row] + kMostLanes);
     each.out = out + task * source;
     ::attend(kernels, each, head_dim);

@@ -4,7 +4,7 @@
 //   packed place of each padded token int32 [batch, source], and the padded places of the packed ones
 //   int64 [tokens], which only the body of the function needs -> mixed f32 [tokens, heads * head_dim].
 //   Each token attends to all of its row. Optional input: bias f32 [1 or batch, 1 or heads, source,
-//   source], which is added to the scores. Attributes: num_heads, kv_num_heads, scale.
+//   source], which is added to the scores. Attributes: num_heads, kv_num_heads, scale, softcap.
 // QuantizeMemory: keys and values side by side, f32 [tokens, 2 * kv_heads * head_dim], lengths int32
 //   [batch] and the packed places int32 [batch, source] -> int8 levels of keys and of values [batch,
 //   kv_heads, source, head_dim] and the values of a level, f32 [batch, 1, kv_heads * head_dim], of each
@@ -87,7 +87,7 @@ void EncoderAttention::compute(const Context& context) const {
       copy(key + kv_heads * head_dim, values + token * head_dim);
     }
     AttentionHead<float> each{};
-    each.query = queries, each.out = out, each.scale = options.scale;
+    each.query = queries, each.out = out, each.scale = options.scale, each.cap = options.cap;
     each.scores = out + kMostQueries * head_dim, each.scores_stride = stride;
     each.bias_stride = biases[3];
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {

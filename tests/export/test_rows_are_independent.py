@@ -70,6 +70,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gpt-neox", LIKE_COMMAND),
     ("gpt2", {"window": 3, "imported": {"layers_without_window": [1]}}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
+    ("rotary-encoder-decoder", {"head_dim": 12, "num_kv_heads": 3, "tied_embeddings": False}),
     ("luong", {"attention": {"kind": "local-p", "window": 9}, "score": "concat"}),
     (
         "luong",

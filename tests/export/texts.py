@@ -73,6 +73,7 @@ LIKE_EMBEDDING_GEMMA: dict[str, Any] = LIKE_QWEN_EMBEDDING | {
     "imported": {
         "qk_norm": True,
         "sandwich_norms": True,
+        "attention_cap": 2.0,
         "attention_bias": "all",
         "ffn_bias": True,
     },

@@ -307,7 +307,7 @@ def _llama(config: LlamaConfig) -> Shapes:
             size = config.head_size * (count if config.imported.qk_norm_spans_heads else 1)
             layer |= norms([f"attention.{part}_norm"], size, bias=False)
     found = norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
-    matrices = _gated("feed_forward", dim, config.ffn_dim)
+    matrices = gated("feed_forward", dim, config.ffn_dim)
     if not config.imported.gated_ffn:
         del matrices["feed_forward.gate"]
     dense = linears(matrices, bias=config.imported.ffn_bias)
@@ -318,14 +318,14 @@ def _llama(config: LlamaConfig) -> Shapes:
     return found
 
 
-def _gated(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
+def gated(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
     parts = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
     return {f"{name}.{part}": shape for part, shape in parts.items()}
 
 
 def _experts(experts: Experts, dim: int) -> Shapes:
     names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
-    matrices = [_gated(name, dim, experts.ffn_dim) for name in names]
+    matrices = [gated(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
     return linears(router | dict(ChainMap(*matrices)), bias=False)
 

@@ -16,7 +16,6 @@ from models.checkpoint import TOKENIZER_FILE, Checkpoint
 
 BIDIRECTIONAL = "use_bidirectional_attention"
 NOT_IN_ENCODERS = {  # options of Llama's layers, with keys of config.json that may ask for them
-    "attention_cap": "attn_logit_softcapping",
     "experts": "num_experts_per_tok",
     "gated_ffn": "model_type",
     "input_norms": "model_type",
@@ -95,7 +94,7 @@ SAME = (
     *("vocab_size", "d_model", "num_layers", "num_heads", "num_kv_heads", "head_dim", "ffn_dim"),
     "activation",
 )
-SAME_IMPORTS = ("attention_bias", "ffn_bias", "qk_norm", "sandwich_norms")
+SAME_IMPORTS = ("attention_bias", "attention_cap", "ffn_bias", "qk_norm", "sandwich_norms")
 
 
 def _window(folder: Folder, llama: LlamaConfig, is_causal: bool) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from export.readers.common.options import Options, read_options
 from export.readers.common.rope import fit, rope_section
 from export.readers.common.tokenizers import DEFAULT, joined_template
 from export.readers.common.toolkits import noted
-from export.readers.hugging_face import bart, deberta, pegasus, t5, vision
+from export.readers.hugging_face import bart, deberta, pegasus, t5, t5gemma, vision
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.adapters import merge_adapters
 from export.readers.hugging_face.embedding_decoders import read_embedding_decoder
@@ -159,13 +159,14 @@ FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     "mt5": t5.read,
     "pegasus": pegasus.read,
     "t5": t5.read,
+    "t5gemma": t5gemma.read,
     "umt5": t5.read,
     "vision-encoder-decoder": vision.read_vision_encoder_decoder,
 }
 
 REFUSED = {  # with the reason
     "led": "its first token attends to all others by projections of its own, which no graph has",
-    "t5gemma": "there is no encoder-decoder with rotary positions and capped scores here",
+    "t5gemma2": "its decoder attends to source and target by one softmax, and it reads pictures",
 }
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from models.architectures.llama.config import LlamaConfig
 from models.configs.transformer import Experts
 from models.layers.attention import Attention, KeysValues
-from models.layers.basic import FeedForward, capped
+from models.layers.basic import FeedForward
 from models.layers.decoder_only import Block, DecoderOnly, initialise
 from models.layers.experts import MixtureOfExperts
 from models.layers.position_tables import query_growth
@@ -24,7 +24,7 @@ from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
-    """Attention that may normalise queries and keys (Henry et al. 2020) and cap scores."""
+    """Attention that may normalise queries and keys (Henry et al. 2020)."""
 
     growth: Tensor | None  # of queries, [positions, 1]
 
@@ -35,12 +35,12 @@ class LlamaAttention(Attention):
             config.num_kv_heads,
             bias=config.imported.attention_bias != "none",
             head_dim=config.head_size,
+            cap=config.imported.attention_cap,
         )
         if config.imported.attention_bias == "qkv":
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
         self.query_norm = _norm_of_heads(config, config.num_heads)
         self.key_norm = _norm_of_heads(config, config.num_kv_heads)
-        self.cap = config.imported.attention_cap
         self.norms_rotated = config.imported.qk_norm_after_rotation
         self.register_buffer("growth", _query_growth(config), persistent=False)
 
@@ -59,12 +59,6 @@ class LlamaAttention(Attention):
         if self.growth is not None:
             query = query * self.growth[keys.shape[2] - query.shape[2] : keys.shape[2]]
         return super().attend(query, keys_values, mask)
-
-    def is_fused(self, query: Tensor) -> bool:
-        return super().is_fused(query) and self.cap is None
-
-    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
-        return capped(super().scores(query, keys), self.cap)
 
 
 class Llama(DecoderOnly):

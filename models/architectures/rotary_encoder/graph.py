@@ -1,21 +1,14 @@
 """Graphs of encoders that rotate."""
 
-from functools import cached_property
-
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
-from export.layers.basic import feed_forward, head_layout
+from export.layers.attention import SourceTokens
 from export.layers.encoder import EncoderGraph, pool
-from export.layers.memory import encoder_attention_weights
-from export.layers.positions import reach_bias, rotary_tables, rotated
-from models.architectures.rotary_encoder.config import RotaryEncoderConfig, Window
-from serving.bundle.manifest import SOURCE, AttentionKind
-
-SPAN_MULTIPLE = 16  # of spans that are no longer
+from export.layers.rotary_encoder import RotaryStackGraph
+from models.architectures.rotary_encoder.config import RotaryEncoderConfig
 
 
 class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
-    """Computes on real tokens only; attention and pooling read whole rows."""
+    """Computes on real tokens only; pooling reads whole rows."""
 
     @classmethod
     def is_in_blocks(cls, config: RotaryEncoderConfig) -> bool:
@@ -23,122 +16,10 @@ class RotaryEncoderGraph(EncoderGraph[RotaryEncoderConfig]):
         return config.norm.kind == "rms"
 
     def encode(self, ids: Value, lengths: Value) -> Value:
-        config = self.config
-        self.tokens = SourceTokens(ids, lengths, self.layers.target)
-        self.ids, self.lengths = ids, lengths
-        x = self._embed()
-        for layer in range(config.num_layers):
-            x = self._block(x, layer)
-        if config.norm.place == "pre":
-            x = self._norm(x, "norm")
-        self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
-        return pool(self.tokens.spread(x), ids, lengths, config.pooling)
-
-    def _embed(self) -> Value:
-        config, layers, tokens = self.config, self.layers, self.tokens
-        x = layers.embed(tokens.ids, "embedding", config.vocab_size, config.d_model)
-        if config.num_types:
-            table = layers.weights.take("types.weight", config.num_types, config.d_model)
-            if config.num_types == 1:  # of all tokens
-                x = x + layers.float_weight("types.table", table[0])
-            else:
-                types = tokens.of_each(self.graph.input("source_types", "int64", (SOURCE,)))
-                x = x + layers.lookup(types, "types.table", table)
-        return self._norm(x, "embedding_norm") if config.embedding_norm else x
-
-    def _block(self, x: Value, layer: int) -> Value:
-        config, name = self.config, f"layers.{layer}"
-        if config.norm.place == "post":
-            x = self._norm(x + self._attend(x, layer), f"{name}.attention_norm")
-            return self._norm(x + self._feed(x, name), f"{name}.feed_forward_norm")
-        has_norm = config.has_attention_norm(layer)
-        update = self._attend(self._norm(x, f"{name}.attention_norm") if has_norm else x, layer)
-        x = x + self._after(update, f"{name}.attention_output_norm")
-        update = self._feed(self._norm(x, f"{name}.feed_forward_norm"), name)
-        return x + self._after(update, f"{name}.feed_forward_output_norm")
-
-    def _after(self, update: Value, name: str) -> Value:
-        return self._norm(update, name) if self.config.imported.sandwich_norms else update
-
-    def _attend(self, x: Value, layer: int) -> Value:
-        config, layers = self.config, self.layers
-        name, size = f"layers.{layer}.attention", config.d_model
-        bias = config.imported.attention_bias
-        heads, reach = self._windowed if config.window_of(layer) else self._whole
-        dims = [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim]
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        qkv = layers.linear(x, parts, size, dims, bias=bias != "none", into=heads.layout)
-        qkv = self._rotate(qkv, heads, name)
-        found, weights = self.tokens.attend(qkv, heads, reach)
-        if self.attention_outputs.is_on:
-            if weights is None:
-                spread = self.tokens.spread(qkv)
-                weights = encoder_attention_weights(spread, self.lengths, heads, reach)
-            self.attention_outputs.add(AttentionKind.ENCODER, weights)
-        output, has_bias = [f"{name}.output"], bias == "all"
-        return layers.linear(found, output, dims[0], [size], bias=has_bias, out_of=heads.layout)
-
-    @cached_property
-    def _whole(self) -> tuple[Heads, Value | None]:
-        """The heads of layers without a window, and what is added to their scores."""
-        return self._heads(None)
-
-    @cached_property
-    def _windowed(self) -> tuple[Heads, Value | None]:
-        return self._heads(self.config.window)
-
-    def _heads(self, window: Window | None) -> tuple[Heads, Value | None]:
-        config, layers = self.config, self.layers
-        rotation = window.rotation if window else config.rotation
-        pairs, name = rotation.pairs_of(config.head_size), "rotary.window" if window else "rotary"
-        length = longest_span(config.max_source_tokens)
-        tables = rotary_tables(layers, length, pairs, rotation.magnitude, name)
-        layout = head_layout(config.head_size, len(pairs))
-        heads = Heads(config.num_heads, config.kv_heads, layout, layers.target, tables)
-        size = window.size if window else None
-        return heads, reach_bias(self.ids, size, is_causal=config.causal)
-
-    def _rotate(self, qkv: Value, heads: Heads, name: str) -> Value:
-        """Rotate queries and keys, normalised first if they are. On a CPU tokens are packed, and
-        each is a row of its own here.
-        """
-        is_packed = not heads.target.is_cuda
-        positions = self.tokens.positions.cast("int64")
-        if is_packed:
-            qkv, positions = qkv.unsqueeze(1), positions.unsqueeze(1)
-        sizes = [heads.query_dim, heads.kv_dim, heads.kv_dim]
-        query, key, value = self.graph.split(qkv, sizes)
-        if self.config.imported.qk_norm:
-            query = self._normalise(query, f"{name}.query_norm", heads)
-            key = self._normalise(key, f"{name}.key_norm", heads)
-        assert heads.rotary is not None, "a rotation has pairs"
-        query = rotated(query, positions, heads.rotary, heads.num_heads)
-        key = rotated(key, positions, heads.rotary, heads.num_kv_heads)
-        joined: Value = self.graph.op.Concat(query, key, value, axis=-1)
-        return joined.squeeze(1) if is_packed else joined
-
-    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
-        """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020)."""
-        size, epsilon = self.config.head_size, self.config.norm.epsilon
-        split = x.reshape(0, 0, -1, heads.head_dim)
-        return self.layers.rms_norm(split, name, size, epsilon, heads.layout).reshape(0, 0, -1)
-
-    def _feed(self, x: Value, name: str) -> Value:
-        config = self.config
-        dims, bias = (config.d_model, config.ffn_dim), config.imported.ffn_bias
-        name = f"{name}.feed_forward"
-        return feed_forward(self.layers, x, name, dims, config.activation, is_gated=True, bias=bias)
-
-    def _norm(self, x: Value, name: str) -> Value:
-        norm = self.layers.rms_norm if self.config.norm.kind == "rms" else self.layers.layer_norm
-        return norm(x, name, self.config.d_model, self.config.norm.epsilon)
-
-
-def longest_span(max_source_tokens: int) -> int:
-    """Return a bound on the padded length of a source, of which the engine pads at most an eighth:
-    the operator refuses rows that are longer than its tables.
-    """
-    return max_source_tokens * 9 // 8 + SPAN_MULTIPLE
+        tokens = SourceTokens(ids, lengths, self.layers.target)
+        stack = RotaryStackGraph(self.config, self.layers, self.attention_outputs)
+        x = stack.hidden_states(ids, lengths, tokens)
+        return pool(tokens.spread(x), ids, lengths, self.config.pooling)
 
 
 build = RotaryEncoderGraph.build

@@ -36,6 +36,7 @@ TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
         | {"imported": {"layer_positions": True, "encoder_window": 4}},
     ),
     ("transformer-ssru", {"encoder_layers": 3}),
+    ("rotary-encoder-decoder", {}),
 ]
 
 

@@ -60,9 +60,11 @@ def self_inputs(
     return {**feeds, "total_lengths": lengths}
 
 
-def attend(query: Array, keys: Array, values: Array) -> Array:
+def attend(query: Array, keys: Array, values: Array, *, cap: float = 0.0) -> Array:
     """Attend in double precision: query [size], keys and values [length, size]."""
     scores = keys.astype(np.float64) @ query / np.sqrt(len(query))
+    if cap:
+        scores = cap * np.tanh(scores / cap)
     weights = np.exp(scores - scores.max())
     mixed: Array = weights @ values / weights.sum()
     return mixed
@@ -137,7 +139,7 @@ def test_lengths_beyond_the_capacity_are_an_error() -> None:
             run(feeds)
 
 
-def cross_attention(heads: int, kv_heads: int, size: int, is_int8: bool) -> bytes:
+def cross_attention(heads: int, kv_heads: int, size: int, is_int8: bool, cap: float = 0.0) -> bytes:
     memory: list[Any] = ["rows", kv_heads, "source", size]
     query: list[Any] = ["rows", 1, heads * size]
     kind = INT8 if is_int8 else FLOAT
@@ -152,6 +154,7 @@ def cross_attention(heads: int, kv_heads: int, size: int, is_int8: bool) -> byte
         num_heads=heads,
         kv_num_heads=kv_heads,
         scale=size**-0.5,
+        softcap=cap,
     )
 
 
@@ -171,12 +174,13 @@ def cross_inputs(heads: int, kv_heads: int, size: int, is_int8: bool) -> dict[st
     return feeds
 
 
+@pytest.mark.parametrize("cap", [0.0, 0.8])
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "size"), HEADS)
 def test_cross_attention_is_that_of_the_operator(
-    heads: int, kv_heads: int, size: int, is_int8: bool
+    heads: int, kv_heads: int, size: int, is_int8: bool, cap: float
 ) -> None:
-    model = cross_attention(heads, kv_heads, size, is_int8)
+    model = cross_attention(heads, kv_heads, size, is_int8, cap)
     feeds = cross_inputs(heads, kv_heads, size, is_int8)
     own, other = native(model)(feeds), portable(model)(feeds)
     assert np.abs(own[0] - other[0]).max() < TOLERANCE
@@ -185,9 +189,10 @@ def test_cross_attention_is_that_of_the_operator(
         assert np.array_equal(own[2], feeds["values"])
 
 
-def source_weights(heads: int, kv_heads: int, size: int, is_int8: bool) -> bytes:
+def source_weights(heads: int, kv_heads: int, size: int, is_int8: bool, cap: float = 0.0) -> bytes:
+    sizes, kind = (kv_heads, heads // kv_heads, size), "int8" if is_int8 else "float32"
     return model_of(
-        weights_of_source(kv_heads, heads // kv_heads, size, "int8" if is_int8 else "float32"),
+        weights_of_source(*sizes, kind, is_capped=cap > 0),
         [
             ("query", FLOAT, ["rows", 1, heads * size]),
             ("keys", INT8 if is_int8 else FLOAT, ["rows", kv_heads, "source", size]),
@@ -197,6 +202,7 @@ def source_weights(heads: int, kv_heads: int, size: int, is_int8: bool) -> bytes
         num_heads=heads,
         kv_num_heads=kv_heads,
         scale=size**-0.5,
+        softcap=cap,
     )
 
 
@@ -206,19 +212,20 @@ def weights_inputs(heads: int, kv_heads: int, size: int, is_int8: bool) -> dict[
     return {"query": scaled, "keys": feeds["keys"], "lengths": feeds["lengths"]}
 
 
+@pytest.mark.parametrize("cap", [0.0, 0.8])
 @pytest.mark.parametrize("run_by", [native, portable])
 @pytest.mark.parametrize("is_int8", [False, True])
 @pytest.mark.parametrize(("heads", "kv_heads", "size"), HEADS)
 def test_weights_of_the_source_are_those_of_plain_loops(
-    heads: int, kv_heads: int, size: int, is_int8: bool, run_by: Callable[[bytes], Run]
+    heads: int, kv_heads: int, size: int, is_int8: bool, run_by: Callable[[bytes], Run], cap: float
 ) -> None:
     feeds = weights_inputs(heads, kv_heads, size, is_int8)
-    [weights] = run_by(source_weights(heads, kv_heads, size, is_int8))(feeds)
+    [weights] = run_by(source_weights(heads, kv_heads, size, is_int8, cap))(feeds)
     for row, length in enumerate(feeds["lengths"]):
         queries = feeds["query"][row].reshape(heads, size)
         for head in range(heads):
             keys = feeds["keys"][row, head * kv_heads // heads, :length]
-            expected = attend(queries[head], keys, np.eye(length))
+            expected = attend(queries[head], keys, np.eye(length), cap=cap)
             assert np.abs(weights[row, head, :length] - expected).max() < TOLERANCE
         assert not weights[row, :, length:].any()
 

@@ -33,7 +33,7 @@ def places_of(lengths: Array) -> dict[str, Array]:
     }
 
 
-def attention(heads: int, kv_heads: int, size: int, num_biases: int) -> bytes:
+def attention(heads: int, kv_heads: int, size: int, num_biases: int, cap: float = 0.0) -> bytes:
     qkv: list[Any] = ["tokens", (heads + 2 * kv_heads) * size]
     inputs = [
         ("qkv", FLOAT, qkv),
@@ -44,7 +44,7 @@ def attention(heads: int, kv_heads: int, size: int, num_biases: int) -> bytes:
     inputs += [("bias", FLOAT, [1, num_biases, "source", "source"])] if num_biases else []
     outputs = [("mixed", FLOAT, ["tokens", heads * size])]
     sizes = {"num_heads": heads, "kv_num_heads": kv_heads, "scale": size**-0.5}
-    return model_of(ENCODER_ATTENTION, inputs, outputs, **sizes)
+    return model_of(ENCODER_ATTENTION, inputs, outputs, **sizes, softcap=cap)
 
 
 def attention_inputs(
@@ -65,14 +65,14 @@ def attention_inputs(
     return feeds
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("cap", "threads"), [(0.0, 1), (0.0, 2), (0.8, 1)])
 @pytest.mark.parametrize("bias", ["none", "mask", "of heads"])
 @pytest.mark.parametrize("sizes", HEADS)
 def test_attention_is_that_of_the_operators(
-    sizes: tuple[int, int, int], bias: str, threads: int
+    sizes: tuple[int, int, int], bias: str, cap: float, threads: int
 ) -> None:
     num_biases = {"none": 0, "mask": 1, "of heads": sizes[0]}[bias]
-    model = attention(*sizes, num_biases)
+    model = attention(*sizes, num_biases, cap)
     for lengths in (LENGTHS, LENGTHS[:1], np.ones(3, np.int32)):
         feeds = attention_inputs(lengths, *sizes, num_biases)
         [found], [expected] = native(model, threads)(feeds), portable(model)(feeds)

@@ -89,17 +89,17 @@ def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
 def gemma_table(options: Options, config: LlamaConfig) -> Table:
     norms = SANDWICH if config.imported.sandwich_norms else NORMS
     scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
-    changes: dict[str, Change] = dict.fromkeys(scaled, _plus_one)
+    changes: dict[str, Change] = dict.fromkeys(scaled, plus_one)
     if config.imported.sandwich_norms:
         scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
         if config.imported.qk_norm:
-            changes["layers.*.attention.query_norm"] = lambda weight: scale(_plus_one(weight))
+            changes["layers.*.attention.query_norm"] = lambda weight: scale(plus_one(weight))
         else:
             changes["layers.*.attention.query"] = scale
     return Table(NAMES | norms, changes, NEEDLESS, prefix="model.")
 
 
-def _plus_one(weight: Array) -> Array:
+def plus_one(weight: Array) -> Array:
     return weight + np.float32(1)
 
 

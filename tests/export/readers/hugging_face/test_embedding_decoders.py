@@ -44,6 +44,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[Any], str]] = {
         GEMMA,
         "<s> $A </s>",
     ),
+    "Gemma 2": ("gemma2", {}, QWEN, "<s> $A"),
     "Gemma 3, causal": ("gemma3_text", {}, QWEN, "<s> $A"),
     "GLM-4": ("glm4", {}, QWEN, "<s> $A"),
     "Llama both ways": ("llama", {"is_causal": False}, [Pooling(64, "mean")], "<s> $A"),
@@ -138,7 +139,6 @@ def test_texts_may_be_made_shorter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "options", "problem"),
     [
-        ("gemma2", {}, "attn_logit_softcapping 2.0 is not supported in models that embed texts"),
         ("arcee", {}, "texts (gated_ffn)"),
         ("exaone4", {}, "model_type 'exaone4' is not supported in models that embed texts"),
         ("gpt2", {}, "model_type 'gpt2' embeds no texts here"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
@@ -29,6 +29,8 @@ from transformers import (
     PreTrainedModel,
     T5Config,
     T5ForConditionalGeneration,
+    T5GemmaConfig,
+    T5GemmaForConditionalGeneration,
     UMT5Config,
     UMT5ForConditionalGeneration,
 )
@@ -91,8 +93,8 @@ class Family:
         with torch.no_grad():
             model.get_output_embeddings().weight[self.special["</s>"]] *= 2.5
         if self.has_own_output:
-            weight = torch.randn_like(model.lm_head.weight) * self.embedding
-            model.lm_head.weight = torch.nn.Parameter(weight)
+            output = model.get_output_embeddings()
+            output.weight = torch.nn.Parameter(torch.randn_like(output.weight) * self.embedding)
         for name, value in ({"forced_eos_token_id": None} | self.generation).items():
             setattr(model.generation_config, name, value)
         return model
@@ -101,7 +103,8 @@ class Family:
 def _draw(name: str, parameter: torch.nn.Parameter, embedding: float) -> None:
     """Draw weights by which the source counts for much."""
     is_scale = "norm" in name and name.endswith("weight")
-    size = 3.0 if "encoder_attn" in name or "EncDecAttention" in name else 1.0
+    of_source = ("encoder_attn", "EncDecAttention", "cross_attn")
+    size = 3.0 if any(each in name for each in of_source) else 1.0
     size *= parameter.shape[-1] ** -0.5
     if parameter.dim() == 1:
         size = 0.3
@@ -109,7 +112,8 @@ def _draw(name: str, parameter: torch.nn.Parameter, embedding: float) -> None:
         size = 1.0
     elif "shared" in name or "embed_tokens" in name:
         size = embedding
-    torch.nn.init.normal_(parameter, mean=float(is_scale), std=size)
+    mean = float(parameter.detach().mean()) if is_scale else 0.0  # Gemma's begin at 0
+    torch.nn.init.normal_(parameter, mean=mean, std=size)
 
 
 MARIAN = SIZES | {"eos_token_id": 0, "pad_token_id": 119, "decoder_start_token_id": 119}
@@ -117,6 +121,11 @@ MARIAN |= {"scale_embedding": True, "activation_function": "swish"}
 MARIAN_TOKENS = {"</s>": 0, "<unk>": 1, "<pad>": 119}
 FAIRSEQ_TOKENS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 T5_TOKENS = {"<pad>": 0, "</s>": 1, "<unk>": 2}
+GEMMA_TOKENS = {"<pad>": 0, "</s>": 1, "<bos>": 2, "<unk>": 3}
+GEMMA: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48}
+GEMMA |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+GEMMA |= {"max_position_embeddings": 64, "sliding_window": 5, "query_pre_attn_scalar": 11}
+GEMMA |= {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0}  # a side of T5Gemma
 MBART_TOKENS = FAIRSEQ_TOKENS | {"ar_AR": 110, "en_XX": 111, "ro_RO": 112}
 NLLB_TOKENS = FAIRSEQ_TOKENS | {"ace_Arab": 110, "eng_Latn": 111, "fra_Latn": 112}
 M2M_TOKENS = FAIRSEQ_TOKENS | {"__af__": 110, "__en__": 111, "__fr__": 112}
@@ -130,6 +139,7 @@ _m2m = (M2M100ForConditionalGeneration, M2M100Config)
 _bart = (BartForConditionalGeneration, BartConfig)
 _mbart = (MBartForConditionalGeneration, MBartConfig)
 _t5 = (T5ForConditionalGeneration, T5Config)
+_t5gemma = (T5GemmaForConditionalGeneration, T5GemmaConfig)
 
 FAMILIES: dict[str, Family] = {
     "marian": Family(
@@ -298,6 +308,29 @@ FAMILIES: dict[str, Family] = {
         source=(TEXT, 1),
         prompt=(0,),
     ),
+    "t5gemma": Family(
+        *_t5gemma,
+        {"vocab_size": VOCABULARY, "encoder": GEMMA, "decoder": GEMMA},
+        GEMMA_TOKENS,
+        embedding=0.1,
+        source=(2, TEXT),
+        prompt=(2,),
+    ),
+    "t5gemma of two sizes": Family(
+        *_t5gemma,
+        {
+            "vocab_size": VOCABULARY,
+            "tie_word_embeddings": False,
+            "encoder": GEMMA | {"hidden_size": 40, "num_attention_heads": 2},
+            "decoder": GEMMA
+            | {"num_hidden_layers": 3, "final_logit_softcapping": None, "query_pre_attn_scalar": 7},
+        },
+        GEMMA_TOKENS,
+        has_own_output=True,
+        embedding=0.2,
+        source=(2, TEXT),
+        prompt=(2,),
+    ),
     "umt5": Family(
         UMT5ForConditionalGeneration,
         UMT5Config,
@@ -351,4 +384,7 @@ def _tokenizer(special: dict[str, int]) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(vocab, "<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(list(special))
+    if "<bos>" in special:
+        marks = [("<bos>", special["<bos>"])]
+        tokenizer.post_processor = processors.TemplateProcessing("<bos> $A", special_tokens=marks)
     return tokenizer
