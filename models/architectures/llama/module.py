@@ -3,7 +3,8 @@
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
-scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), OLMo 2
+scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), gpt-oss
+(attention sinks, experts with biases and limits), OLMo 2
 (norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
 keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
@@ -24,7 +25,9 @@ from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
-    """Attention that may normalise queries and keys (Henry et al. 2020) and cap scores."""
+    """Attention that may normalise queries and keys (Henry et al. 2020), cap scores, and leave a
+    share of all weights to sinks (Xiao et al. 2024).
+    """
 
     growth: Tensor | None  # of queries, [positions, 1]
 
@@ -41,6 +44,8 @@ class LlamaAttention(Attention):
         self.query_norm = _norm_of_heads(config, config.num_heads)
         self.key_norm = _norm_of_heads(config, config.num_kv_heads)
         self.cap = config.imported.attention_cap
+        has_sinks = config.imported.attention_sinks
+        self.sinks = nn.Parameter(torch.zeros(config.num_heads)) if has_sinks else None
         self.norms_rotated = config.imported.qk_norm_after_rotation
         self.register_buffer("growth", _query_growth(config), persistent=False)
 
@@ -61,7 +66,13 @@ class LlamaAttention(Attention):
         return super().attend(query, keys_values, mask)
 
     def is_fused(self, query: Tensor) -> bool:
-        return super().is_fused(query) and self.cap is None
+        return super().is_fused(query) and self.cap is None and self.sinks is None
+
+    def weights(self, scores: Tensor) -> Tensor:
+        if self.sinks is None:
+            return super().weights(scores)
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return capped(super().scores(query, keys), self.cap)
