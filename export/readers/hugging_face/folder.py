@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from export.readers.common.options import Options, read_options, unused_notes
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
@@ -80,7 +80,8 @@ class Folder:
             self.fail()
         card = folder_card(self.path, self.config, self.facts)
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
-        found = Checkpoint(self.path, config, Arrays(weights), conventions, files)
+        bits: Literal[8] | None = 8 if "quantization_config" in self.config else None
+        found = Checkpoint(self.path, config, Arrays(weights), conventions, files, bits=bits)
         return noted(found, [*self.notes, *self._unused()])
 
     def _unused(self) -> Iterator[str]:
@@ -112,8 +113,7 @@ def open_folder(path: Path) -> Folder:
     """Look at everything in the folder; what is wrong is noted in its problems."""
     problems: list[str] = []
     config = read_options(path / CONFIG_FILE, problems, is_required=True)
-    if "quantization_config" in config:
-        config.refuse("quantization_config")
+    _check_quantisation(config)
     return Folder(
         path,
         config,
@@ -123,6 +123,15 @@ def open_folder(path: Path) -> Folder:
         Tensors(stored_tensors(path, problems), problems),
         problems,
     )
+
+
+def _check_quantisation(config: Options) -> None:
+    """Refuse what is quantised in another way than gpt-oss, whose tensors tell which are."""
+    if "quantization_config" in config:
+        packing = config.section("quantization_config")
+        packing.use("dequantize", "modules_to_not_convert")
+        if (packing.get("quant_method"), config.get("model_type")) != ("mxfp4", "gpt_oss"):
+            config.refuse("quantization_config")
 
 
 MOST_SHARDS = 1000

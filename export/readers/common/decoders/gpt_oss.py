@@ -1,0 +1,89 @@
+"""gpt-oss (OpenAI 2025): attention sinks, every second layer with a window, and mixtures of experts
+with biases and limits. An expert computes
+
+    down(g * sigmoid(alpha * g) * (u + 1)), g = min(gate(x), limit), |u| <= limit, u from up(x)
+
+Here its weights are such that this is down(swish(g) * u) with other limits: the factor alpha is in
+the gate, its inverse in the last layer, and the 1 in the bias of `up`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from export.readers.common.decoders import llama
+from export.readers.common.decoders.experts import experts_of
+from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers, rename
+from export.readers.common.options import Options, joined
+from export.readers.common.weights import Held, Table, times
+from models.architectures.llama.config import LlamaConfig
+from models.safetensors import Array
+
+ROPE = {  # where the file has none
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
+
+
+def configure(config: Options) -> dict[str, Any]:
+    rename(config, num_experts="num_local_experts")
+    config.default_to(num_local_experts=128, num_experts_per_tok=4, rms_norm_eps=1e-5)
+    config.default_to(head_dim=64, num_key_value_heads=8, sliding_window=128, rope_parameters=ROPE)
+    kinds = ("sliding_attention", "full_attention")
+    config.default_to(layer_types=[kinds[layer % 2] for layer in range(num_layers(config))])
+    config.only("hidden_act", "silu")
+    config.use("experts_per_token", "initial_context_length")  # said by others, too
+    limit = config.positive("swiglu_limit", 7.0)
+    experts = experts_of(config, "num_local_experts", "intermediate_size")
+    experts |= {"bias": True}
+    experts["limits"] = {"gate": _alpha(config) * limit, "up": (1 - limit, 1 + limit)}
+    imported = {
+        "attention_bias": "all" if config.flag("attention_bias", True) else "none",
+        "attention_sinks": True,
+        "experts": experts,
+    }
+    rotary = llama.rotary(config, theta=150_000.0)
+    return joined(llama.sizes(config), rotary, llama.windows(config), {"imported": imported})
+
+
+def _alpha(config: Options) -> float:
+    return config.positive("swiglu_alpha", 1.702)
+
+
+def table(options: Options, config: LlamaConfig) -> Table:
+    """In the file an expert's gates lie between the numbers that they gate."""
+    ours, theirs = "layers.*.feed_forward", "model.layers.*.mlp"
+    sinks = {"layers.*.attention.sinks": "model.layers.*.self_attn.sinks"}
+    names: dict[Any, Any] = {
+        **llama.NAMES,
+        **llama.NORMS,
+        **sinks,
+        f"{ours}.router": f"{theirs}.router",
+    }
+    changes, alpha = {}, _alpha(options)
+    for number in range(config.imported.experts.num_experts if config.imported.experts else 0):
+        one, words = f"{ours}.experts.{number}", ("", "_bias")
+        both, down = (f"{theirs}.experts.{part}_proj{{}}.{number}" for part in ("gate_up", "down"))
+        names |= {
+            (f"{one}.gate", f"{one}.up"): Held(both, words, is_transposed=True, change=_apart),
+            f"{one}.down": Held(down, words, is_transposed=True),
+        }
+        changes[f"{one}.gate"] = times(alpha)
+        changes[f"{one}.up.bias"] = _plus_one
+        changes[f"{one}.down.weight"] = times(1 / alpha)
+    return Table(names, changes, NEEDLESS, prefix="model.")
+
+
+def _apart(weight: Array) -> Array:
+    return np.concatenate([weight[::2], weight[1::2]])
+
+
+def _plus_one(bias: Array) -> Array:
+    return bias + np.float32(1)
+
+
+FAMILIES = {"gpt_oss": LanguageFamily(configure, table)}
