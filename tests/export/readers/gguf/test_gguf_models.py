@@ -95,6 +95,7 @@ UNSAID: dict[str, dict[str, Any]] = {
     | {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "num_hidden_layers": 6}
     | {"rope_parameters": GEMMA3_ROPES | {"sliding_attention": {"rope_theta": 10000.0}}}
     | {"layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+    "gpt_oss of GGUF": FAMILIES["gpt_oss"] | {"model_type": "gpt_oss", "swiglu_limit": 7.0},
     "olmo3 of GGUF": FAMILIES["olmo3"] | {"model_type": "olmo3", "rope_parameters": OLMO_ROPES},
     "qwen3_moe of GGUF": FAMILIES["qwen3_moe"] | {"model_type": "qwen3_moe", "mlp_only_layers": []},
     "stablelm of GGUF, with all": VARIANTS["stablelm with all"]
