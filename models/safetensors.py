@@ -50,9 +50,10 @@ class Stored:
         """Return it as fp32."""
         return as_float32(self.raw())
 
-    def part(self, number: int) -> "Stored":
-        """Return one of those that lie along the first axis."""
-        return Stored(self.kind, self.shape[1:], lambda: self.raw()[number])
+    def part(self, *index: Any) -> "Stored":
+        """Return what NumPy finds at this index; the rest is not read where it is mapped."""
+        shape = np.broadcast_to(0, self.shape)[index].shape
+        return Stored(self.kind, shape, lambda: self.raw()[index])
 
 
 def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:

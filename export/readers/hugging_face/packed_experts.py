@@ -1,12 +1,13 @@
 """Tensors that hold all experts of a layer (gpt-oss), in floats or in MXFP4 (OCP 2023).
 
-Each expert becomes a tensor of its own, so that no more than one is in memory as floats. In MXFP4
-32 numbers share a power of two; they lie as [experts, out, blocks, 16] in `..._blocks`, two in a
-byte, and the exponents in `..._scales` (transformers/integrations/mxfp4.py).
+Each expert's matrices become tensors of their own, so that no more than one is in memory as floats.
+In MXFP4 32 numbers share a power of two; they lie as [experts, out, blocks, 16] in `..._blocks`,
+two in a byte, and the exponents in `..._scales` (transformers/integrations/mxfp4.py).
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from gguf.quants import MXFP4
@@ -14,29 +15,39 @@ from gguf.quants import MXFP4
 from export.readers.common.options import MOST_EXPERTS
 from models.safetensors import BYTES, Array, Stored
 
-TOGETHER = re.compile(r".*\.mlp\.experts\.(gate_up|down)_proj(_bias|_blocks)?")
+TOGETHER = re.compile(r"(.*\.mlp\.experts\.)(gate_up|down)(_proj(?:_bias)?)(_blocks)?")
 BLOCKS, SCALES = "_blocks", "_scales"
+# Gates lie between what they gate.
+ROWS = {
+    "gate_up": {"gate": slice(0, None, 2), "up": slice(1, None, 2)},
+    "down": {"down": slice(None)},
+}
 LEVELS = np.array(MXFP4.kvalues, np.float32) / 2  # ggml has them doubled
+OF_A_BYTE = np.stack(np.broadcast_arrays(LEVELS, LEVELS[:, None]), axis=-1).reshape(256, 2)
 PACKED = 16  # bytes of a block
 BIAS = 127  # of exponents
 
 
 def experts_apart(stored: Mapping[str, Stored]) -> dict[str, Stored]:
-    """Return the tensors with those of experts by their numbers: `gate_up_proj.3`, [in, out]."""
+    """Return the tensors, with those of experts by their numbers: `gate_proj.3`, [in, out]."""
     exponents = {name.removesuffix(BLOCKS) + SCALES for name in stored if _scales_of(name, stored)}
-    rest = {name: tensor for name, tensor in stored.items() if name not in exponents}
+    rest = [name for name in stored if name not in exponents]
     return dict(part for name in rest for part in _parts(name, stored))
 
 
 def _parts(name: str, stored: Mapping[str, Stored]) -> Iterator[tuple[str, Stored]]:
-    tensor, scales = stored[name], _scales_of(name, stored)
-    if not TOGETHER.fullmatch(name) or not tensor.shape or tensor.shape[0] > MOST_EXPERTS:
+    tensor, scales, found = stored[name], _scales_of(name, stored), TOGETHER.fullmatch(name)
+    if not found or len(tensor.shape) < 2 or tensor.shape[0] > MOST_EXPERTS:
         yield name, tensor
         return
+    before, both, after, _ = found.groups()
     for number in range(tensor.shape[0]):
-        part = tensor.part(number)
-        whole = name.removesuffix(BLOCKS)
-        yield f"{whole}.{number}", part if scales is None else _unpacked(part, scales.part(number))
+        for part, rows in ROWS[both].items():
+            ours = f"{before}{part}{after}.{number}"
+            if scales is None:
+                yield ours, tensor.part(number, ..., rows)
+            else:
+                yield ours, _unpacked(tensor.part(number, rows), scales.part(number, rows))
 
 
 def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
@@ -50,13 +61,11 @@ def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
 def _unpacked(blocks: Stored, scales: Stored) -> Stored:
     """Return the tensor [in, out] of blocks [out, blocks, 16] and scales [out, blocks]."""
     num_out, num_blocks = scales.shape
-
-    def read() -> Array:
-        packed = blocks.raw()
-        values = LEVELS[np.stack([packed & 15, packed >> 4], axis=-1)].reshape(
-            num_out, num_blocks, -1
-        )
-        exponents = scales.raw().astype(np.int32)[:, :, None] - BIAS
-        return np.ldexp(values, exponents).reshape(num_out, -1).T
-
+    read = partial(_dequantised, blocks, scales)
     return Stored("F32", (2 * PACKED * num_blocks, num_out), read)
+
+
+def _dequantised(blocks: Stored, scales: Stored) -> Array:
+    values = OF_A_BYTE[blocks.raw()].reshape(*scales.shape, 2 * PACKED)
+    values *= np.ldexp(np.float32(1), scales.raw().astype(np.int32) - BIAS)[:, :, None]
+    return values.reshape(len(values), -1).T

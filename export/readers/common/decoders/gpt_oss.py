@@ -55,31 +55,21 @@ def _alpha(config: Options) -> float:
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    """In the file an expert's gates lie between the numbers that they gate."""
+    """A folder has each expert's matrices as [in, out]."""
     ours, theirs = "layers.*.feed_forward", "model.layers.*.mlp"
     sinks = {"layers.*.attention.sinks": "model.layers.*.self_attn.sinks"}
-    names: dict[Any, Any] = {
-        **llama.NAMES,
-        **llama.NORMS,
-        **sinks,
-        f"{ours}.router": f"{theirs}.router",
-    }
-    changes, alpha = {}, _alpha(options)
+    names: dict[Any, Any] = {**llama.NAMES, **llama.NORMS, **sinks}
+    names[f"{ours}.router"], changes = f"{theirs}.router", {}
+    alpha = _alpha(options)
     for number in range(config.imported.experts.num_experts if config.imported.experts else 0):
-        one, words = f"{ours}.experts.{number}", ("", "_bias")
-        both, down = (f"{theirs}.experts.{part}_proj{{}}.{number}" for part in ("gate_up", "down"))
-        names |= {
-            (f"{one}.gate", f"{one}.up"): Held(both, words, is_transposed=True, change=_apart),
-            f"{one}.down": Held(down, words, is_transposed=True),
-        }
+        one = f"{ours}.experts.{number}"
+        for part in ("gate", "up", "down"):
+            name = f"{theirs}.experts.{part}_proj{{}}.{number}"
+            names[f"{one}.{part}"] = Held(name, ("", "_bias"), is_transposed=True)
         changes[f"{one}.gate"] = times(alpha)
         changes[f"{one}.up.bias"] = _plus_one
         changes[f"{one}.down.weight"] = times(1 / alpha)
     return Table(names, changes, NEEDLESS, prefix="model.")
-
-
-def _apart(weight: Array) -> Array:
-    return np.concatenate([weight[::2], weight[1::2]])
 
 
 def _plus_one(bias: Array) -> Array:
