@@ -26,7 +26,7 @@ OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats, but those that have a scale for 16 weights
 HALVES = SOURCE_BLOCK // BLOCK
-UNEVEN = 120
+EIGHT_BITS, UNEVEN = 127, 120  # the most levels, of MXFP4 the second
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
 ROWS_AT_ONCE = 2048
@@ -177,14 +177,19 @@ def _eight_bits(weight: Array) -> tuple[Array, Array]:
     steps = _eight_bit_steps(source)
     kept = np.where(_lie_on(source, steps), steps, 0)
     kept = np.repeat(kept, HALVES, axis=1)[:, : blocks.shape[1]]
-    own, uneven = _eight_bit_steps(blocks), _eight_bit_steps(blocks, UNEVEN)
-    own = np.where(_lie_on(blocks, uneven), uneven, own)
-    scale = np.where(kept > 0, kept, own)
+    scale = np.where(kept > 0, kept, _eight_bit_steps(blocks, _most_level(blocks)))
     levels = np.rint(blocks / scale[:, :, None]) + 128
     return levels.astype(np.uint8), scale
 
 
-def _eight_bit_steps(blocks: Array, most: int = 127) -> Array:
+def _most_level(blocks: Array) -> int:
+    """Return the level of a block's largest weight, as the first rows show."""
+    sample = blocks[:NUM_SAMPLE_ROWS]
+    is_uneven = _lie_on(sample, _eight_bit_steps(sample, UNEVEN)).all()
+    return UNEVEN if is_uneven else EIGHT_BITS
+
+
+def _eight_bit_steps(blocks: Array, most: int = EIGHT_BITS) -> Array:
     largest = np.maximum(np.abs(blocks).max(axis=2), SMALLEST_SCALE)
     return (largest / np.float32(most)).astype(np.float32)
 
