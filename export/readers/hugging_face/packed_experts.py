@@ -7,7 +7,6 @@ two in a byte, and the exponents in `..._scales` (transformers/integrations/mxfp
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import numpy as np
 from gguf.quants import MXFP4
@@ -60,12 +59,10 @@ def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
 
 def _unpacked(blocks: Stored, scales: Stored) -> Stored:
     """Return the tensor [in, out] of blocks [out, blocks, 16] and scales [out, blocks]."""
-    num_out, num_blocks = scales.shape
-    read = partial(_dequantised, blocks, scales)
-    return Stored("F32", (2 * PACKED * num_blocks, num_out), read)
 
+    def read() -> Array:
+        values = OF_A_BYTE[blocks.raw()].reshape(*scales.shape, 2 * PACKED)
+        values *= np.ldexp(np.float32(1), scales.raw().astype(np.int32) - BIAS)[:, :, None]
+        return values.reshape(len(values), -1).T
 
-def _dequantised(blocks: Stored, scales: Stored) -> Array:
-    values = OF_A_BYTE[blocks.raw()].reshape(*scales.shape, 2 * PACKED)
-    values *= np.ldexp(np.float32(1), scales.raw().astype(np.int32) - BIAS)[:, :, None]
-    return values.reshape(len(values), -1).T
+    return Stored("F32", (2 * PACKED * scales.shape[1], scales.shape[0]), read)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,10 +10,8 @@ from serving.pipelines.completion_requests import CompletionRun
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, joined
 from serving.request import FinishReason, GenerationRequest
-from serving.text.chat import Chat
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS
-from tests.tiny import byte_tokenizer
 
 TEXTS = st.text("aé€😀 ", max_size=12)
 STOPS = st.lists(st.text("aé€😀 ", min_size=1, max_size=3), max_size=4)
@@ -93,57 +90,3 @@ def test_tokens_that_nothing_is_known_of_come_first(tokenizer: Tokenizer) -> Non
         ("b", None, 1),
     ]
     assert (c.logprob, c.offset) == (-1.0, 2)
-
-
-HARMONY = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
-START, CHANNEL, MESSAGE, END = HARMONY
-
-
-@pytest.fixture(scope="module")
-def harmony(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    path = tmp_path_factory.mktemp("harmony") / "tokenizer.json"
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens(HARMONY)
-    tokenizer.save(str(path))
-    return Tokenizer(path)
-
-
-def answered(
-    tokenizer: Tokenizer, pieces: list[str], *, is_chat: bool = True
-) -> list[CompletionDelta]:
-    """The deltas of an answer in harmony's format, of texts and marks."""
-    job = CompletionJob("job", (Chat(()) if is_chat else "",), stop=("stop",))
-    run = CompletionRun(GenerationRequest("job"), 0, 1, (), True)
-    completion = IncrementalCompletion(tokenizer, job, run, 0)
-    ids = [i for piece in pieces for i in tokenizer.encode(piece, parse_special=True)]
-    deltas = [completion.push(i) for i in ids if not completion.is_finished]
-    found = [delta for delta in deltas if delta is not None]
-    return found if completion.is_finished else [*found, completion.finish(FinishReason.STOP)]
-
-
-THOUGHT = [CHANNEL, "analysis", MESSAGE, "stop or é?", END, START, "assistant"]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "reasoning", "text"),
-    [
-        ([*THOUGHT, CHANNEL, "final", MESSAGE, "Go."], "stop or é?", "Go."),
-        ([*THOUGHT, CHANNEL, "final", MESSAGE, "Go. stop it"], "stop or é?", "Go. "),
-        ([*THOUGHT, CHANNEL, "commentary", MESSAGE, "I look."], "stop or é?", "I look."),
-        ([CHANNEL, "analysis", MESSAGE, "to be cont"], "to be cont", ""),
-        (['{"a": 1}'], "", '{"a": 1}'),
-        ([MESSAGE, "a"], "", "a"),
-        ([CHANNEL, "fin"], "", ""),
-    ],
-)
-def test_channels_tell_what_is_thought_from_what_is_said(
-    harmony: Tokenizer, pieces: list[str], reasoning: str, text: str
-) -> None:
-    deltas = answered(harmony, pieces)
-    assert (joined(deltas).reasoning, joined(deltas).text) == (reasoning, text)
-    assert len([delta for delta in deltas if delta.reasoning]) in (0, len(reasoning))
-
-
-def test_prompts_that_are_no_chats_have_no_channels(harmony: Tokenizer) -> None:
-    whole = joined(answered(harmony, [*THOUGHT, CHANNEL, "final"], is_chat=False))
-    assert (whole.reasoning, whole.text) == ("", "analysis")  # up to the stop string

@@ -15,15 +15,12 @@ from export.readers.common.decoders import llama
 from export.readers.common.decoders.experts import experts_of
 from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers, rename
 from export.readers.common.options import Options, joined
-from export.readers.common.weights import Held, Table, times
+from export.readers.common.weights import Change, Held, Table, times
 from models.architectures.llama.config import LlamaConfig
-from models.safetensors import Array
 
 ROPE = {  # where the file has none
     "rope_type": "yarn",
     "factor": 32.0,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
@@ -39,12 +36,11 @@ def configure(config: Options) -> dict[str, Any]:
     config.use("experts_per_token", "initial_context_length")  # said by others, too
     limit = config.positive("swiglu_limit", 7.0)
     experts = experts_of(config, "num_local_experts", "intermediate_size")
-    experts |= {"bias": True}
-    experts["limits"] = {"gate": _alpha(config) * limit, "up": (1 - limit, 1 + limit)}
+    limits = {"gate": _alpha(config) * limit, "up": (1 - limit, 1 + limit)}
     imported = {
         "attention_bias": "all" if config.flag("attention_bias", True) else "none",
         "attention_sinks": True,
-        "experts": experts,
+        "experts": experts | {"bias": True, "limits": limits},
     }
     rotary = llama.rotary(config, theta=150_000.0)
     return joined(llama.sizes(config), rotary, llama.windows(config), {"imported": imported})
@@ -56,24 +52,19 @@ def _alpha(config: Options) -> float:
 
 def table(options: Options, config: LlamaConfig) -> Table:
     """A folder has each expert's matrices as [in, out]."""
-    ours, theirs = "layers.*.feed_forward", "model.layers.*.mlp"
-    sinks = {"layers.*.attention.sinks": "model.layers.*.self_attn.sinks"}
-    names: dict[Any, Any] = {**llama.NAMES, **llama.NORMS, **sinks}
-    names[f"{ours}.router"], changes = f"{theirs}.router", {}
-    alpha = _alpha(options)
+    ours, theirs, alpha = "layers.*.feed_forward", "model.layers.*.mlp", _alpha(options)
+    names: dict[Any, Any] = {**llama.NAMES, **llama.NORMS, f"{ours}.router": f"{theirs}.router"}
+    names["layers.*.attention.sinks"] = "model.layers.*.self_attn.sinks"
+    changes: dict[str, Change] = {}
     for number in range(config.imported.experts.num_experts if config.imported.experts else 0):
         one = f"{ours}.experts.{number}"
         for part in ("gate", "up", "down"):
             name = f"{theirs}.experts.{part}_proj{{}}.{number}"
             names[f"{one}.{part}"] = Held(name, ("", "_bias"), is_transposed=True)
         changes[f"{one}.gate"] = times(alpha)
-        changes[f"{one}.up.bias"] = _plus_one
+        changes[f"{one}.up.bias"] = lambda bias: bias + np.float32(1)
         changes[f"{one}.down.weight"] = times(1 / alpha)
     return Table(names, changes, NEEDLESS, prefix="model.")
-
-
-def _plus_one(bias: Array) -> Array:
-    return bias + np.float32(1)
 
 
 FAMILIES = {"gpt_oss": LanguageFamily(configure, table)}

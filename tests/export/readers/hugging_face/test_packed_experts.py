@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
@@ -26,7 +25,7 @@ from tests.export.readers.hugging_face.language_models import (
 PACKING = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head", "model.embed_tokens"]}
 
 
-def pack_experts(model: PreTrainedModel, folder: Path) -> Path:
+def pack_experts(model: PreTrainedModel, folder: Path) -> None:
     """Put random blocks into the saved folder, and what they mean into the model."""
     random, path = np.random.default_rng(0), folder / "model.safetensors"
     weights, parameters = load_file(path), dict(model.named_parameters())
@@ -41,35 +40,23 @@ def pack_experts(model: PreTrainedModel, folder: Path) -> Path:
         parameters[name].data = convert_moe_packed_tensors(*tensors, dtype=torch.float32)
     save_file(weights, path, metadata={"format": "pt"})
     change(folder / "config.json", quantization_config=PACKING)
-    return folder
 
 
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Path]:
-    model = random_model("gpt_oss", intermediate_size=32)
-    return model, pack_experts(model, save(model, tmp_path_factory.mktemp("packed")))
-
-
-def test_log_probabilities_are_theirs(packed: tuple[PreTrainedModel, Path], tmp_path: Path) -> None:
-    model, folder = packed
+def test_log_probabilities_are_theirs(tmp_path: Path) -> None:
+    model, folder = random_model("gpt_oss", intermediate_size=32), tmp_path / "theirs"
+    pack_experts(model, save(model, folder))
     checkpoint = read(folder)
     assert checkpoint.bits == 8 and checkpoint.notes == ()
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
-    rows, given = (
-        Rows(open_bundle(tmp_path / "ours"), [[]] * 4),
-        [[BOS, *ids[:4]] for ids in prompts(4)],
-    )
+    given = [[BOS, *ids[:4]] for ids in prompts(4)]
+    found = Rows(open_bundle(tmp_path / "ours"), [[]] * 4).read(given)
     expected = [log_probabilities(model, ids)[-1] for ids in given]
-    assert np.abs(rows.read(given) - np.stack(expected)).max() < 1e-4
+    assert np.abs(found - np.stack(expected)).max() < 1e-4
 
-
-def test_exponents_that_do_not_fit_are_refused(
-    packed: tuple[PreTrainedModel, Path], tmp_path: Path
-) -> None:
     name = "model.layers.1.mlp.experts.down_proj"
-    pack_experts(packed[0], save(packed[0], tmp_path))
-    change_weights(tmp_path, **{f"{name}_scales".replace(".", "__"): np.zeros((6, 64), np.uint8)})
-    problems = problems_of(tmp_path)
+    scales = f"{name}_scales".replace(".", "__")
+    change_weights(folder, **{scales: np.zeros((6, 64), np.uint8)})
+    problems = problems_of(folder)
     assert f"{name}.5 holds U8, which is not supported" in problems
     assert f"{name}_scales is not expected" in problems
 

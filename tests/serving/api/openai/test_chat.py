@@ -89,12 +89,11 @@ async def test_reasoning_of_harmony_is_apart(tmp_path: Path) -> None:
     )
     async with made_world(tokenizer, generator={"chat_template": "x"}) as world:
         world.generator_engine.script = lambda _: tokenizer.encode(written, parse_special=True)
-        whole = (await chat(world)).json()["choices"][0]["message"]
+        whole = (await chat(world, stop="m")).json()["choices"][0]["message"]
         events = (await chat(world, stream=True)).text.split("\n\n")[:-2]
     deltas = [json.loads(event[6:])["choices"][0]["delta"] for event in events]
-    assert (whole["reasoning_content"], whole["content"]) == ("Hm.", "Ay")
-    for name in ("reasoning_content", "content"):
-        assert "".join(delta.get(name, "") for delta in deltas) == whole[name]
+    for name, text in (("reasoning_content", "Hm."), ("content", "Ay")):
+        assert whole[name] == text == "".join(delta.get(name, "") for delta in deltas)
 
 
 async def test_usage_with_every_chunk(chat_world: World) -> None:
