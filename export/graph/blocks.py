@@ -177,16 +177,12 @@ def _eight_bits(weight: Array) -> tuple[Array, Array]:
     steps = _eight_bit_steps(source)
     kept = np.where(_lie_on(source, steps), steps, 0)
     kept = np.repeat(kept, HALVES, axis=1)[:, : blocks.shape[1]]
-    scale = np.where(kept > 0, kept, _eight_bit_steps(blocks, _most_level(blocks)))
-    levels = np.rint(blocks / scale[:, :, None]) + 128
-    return levels.astype(np.uint8), scale
-
-
-def _most_level(blocks: Array) -> int:
-    """Return the level of a block's largest weight, as the first rows show."""
     sample = blocks[:NUM_SAMPLE_ROWS]
     is_uneven = _lie_on(sample, _eight_bit_steps(sample, UNEVEN)).all()
-    return UNEVEN if is_uneven else EIGHT_BITS
+    own = _eight_bit_steps(blocks, UNEVEN if is_uneven else EIGHT_BITS)
+    scale = np.where(kept > 0, kept, own)
+    levels = np.rint(blocks / scale[:, :, None]) + 128
+    return levels.astype(np.uint8), scale
 
 
 def _eight_bit_steps(blocks: Array, most: int = EIGHT_BITS) -> Array:

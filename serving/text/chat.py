@@ -328,37 +328,32 @@ def _overlap(text: str, mark: str) -> int:
     return next((length for length in lengths if text.endswith(mark[:length])), 0)
 
 
-_HEADERS = ("<|start|>", "<|channel|>", "<|end|>")
-_MESSAGE = "<|message|>"
+_HEADERS, _MESSAGE = ("<|start|>", "<|channel|>", "<|end|>"), "<|message|>"
 
 
 class Channels:
-    """Tells what an answer in OpenAI's harmony format says from what it thinks, by its tokens:
+    """Tells what an answer says from what it thinks, by the tokens of OpenAI's harmony format:
 
-    <|channel|>analysis<|message|>It greets.<|end|><|start|>assistant<|channel|>final<|message|>Hi!
+    <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi!
 
-    Answers without these tokens only say something. special_tokens: how they are written, by id.
+    An answer without them says all. special_tokens: how they are written, by id.
     """
 
     def __init__(self, special_tokens: Mapping[int, str]) -> None:
-        marks = (*_HEADERS, _MESSAGE)
-        self._marks = {i: name for i, name in special_tokens.items() if name in marks}
-        self._header: str | None = None  # as far as it is read; None inside a message
-        self._is_reasoning = False
+        self._marks, self._header = special_tokens, ""
+        self._is_header = self._is_reasoning = False
 
     def push(self, token_id: int, text: str) -> tuple[str, str]:
         """Return what is said and what is thought in the text of one more token."""
         mark = self._marks.get(token_id)
-        if mark == _MESSAGE:
-            self._is_reasoning = (self._header or "").strip() == "analysis"
-            self._header = None
-        elif mark is not None:
-            self._header = ""
+        if mark in _HEADERS:
+            self._is_header, self._header = True, ""
+        elif mark == _MESSAGE:
+            self._is_header, self._is_reasoning = False, self._header.strip() == "analysis"
         return self.split(text)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the text as what is said, or as what is thought; that of headers is neither."""
-        if self._header is not None:
-            self._header += text
-            return "", ""
+        """Return the text as what is said, or as what is thought; a header's is neither."""
+        if self._is_header:
+            self._header, text = self._header + text, ""
         return ("", text) if self._is_reasoning else (text, "")

@@ -255,10 +255,13 @@ def _of_gpt_oss(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     if not part:
         return {f"{name}.weight" if name.endswith("sinks") else name: array}
     end = "bias" if part.endswith("bias") else "weight"
-    array = array.swapaxes(1, 2) if end == "weight" else array
-    both = {"gate": array[:, ::2], "up": array[:, 1::2]}
-    parts = both if part.startswith("gate_up") else {"down": array}
-    return {f"{place}experts.{one}_proj.{end}": each for one, each in parts.items()}
+    rows = (
+        {"gate": slice(0, None, 2), "up": slice(1, None, 2)}
+        if "up" in part
+        else {"down": slice(None)}
+    )
+    parts = {one: array[..., each] for one, each in rows.items()}
+    return {f"{place}experts.{one}_proj.{end}": parts[one].swapaxes(1, -1) for one in parts}
 
 
 def _of_mamba2(name: str, array: np.ndarray, num_groups: int) -> tuple[str, np.ndarray]:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.gguf.container import kept_bits, read_container
+from export.readers.gguf.container import kept_bits
 from export.readers.gguf.reader import read
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
@@ -172,16 +172,11 @@ def test_what_it_expects_around_texts(tmp_path: Path) -> None:
 
 
 def test_a_channel_of_harmony_ends_no_text(tmp_path: Path) -> None:
-    model = random_model("smollm2")
-    plain = read_container(write_gguf(model, tmp_path / "plain.gguf"))
-    tokens = [*plain.fields["tokenizer.ggml.tokens"][:-3], "<|return|>", "<|call|>", "<|end|>"]
-    keys: dict[str, Any] = {
-        "tokenizer__ggml__tokens": tokens,
-        "tokenizer__ggml__token_type": [3] * len(tokens),
-        "tokenizer__ggml__eot_token_id": len(tokens) - 1,
-    }
-    path = write_gguf(model, tmp_path / "model.gguf", **keys)
-    assert read(path).conventions.stop == (2, len(tokens) - 3, len(tokens) - 2)
+    tokens = ["a", "b", "ab", "<|return|>", "<|call|>", "<|end|>", *map(str, range(261))]
+    keys: dict[str, Any] = {"tokens": tokens, "token_type": [3] * 267, "eot_token_id": 5}
+    keys = {f"tokenizer__ggml__{key}": value for key, value in keys.items()}
+    path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf", **keys)
+    assert read(path).conventions.stop == (2, 3, 4)
 
 
 def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
