@@ -16,13 +16,10 @@ from models.safetensors import BYTES, Array, Stored
 
 TOGETHER = re.compile(r"(.*\.mlp\.experts\.)(gate_up|down)(_proj(?:_bias)?)(_blocks)?")
 BLOCKS, SCALES = "_blocks", "_scales"
-# Gates lie between what they gate.
-ROWS = {
-    "gate_up": {"gate": slice(0, None, 2), "up": slice(1, None, 2)},
-    "down": {"down": slice(None)},
-}
+GATE_UP = {"gate": slice(0, None, 2), "up": slice(1, None, 2)}  # one between two of the others
+ROWS = {"gate_up": GATE_UP, "down": {"down": slice(None)}}
 LEVELS = np.array(MXFP4.kvalues, np.float32) / 2  # ggml has them doubled
-OF_A_BYTE = np.stack(np.broadcast_arrays(LEVELS, LEVELS[:, None]), axis=-1).reshape(256, 2)
+OF_A_BYTE = LEVELS[np.arange(256)[:, None] >> [0, 4] & 15]
 PACKED = 16  # bytes of a block
 BIAS = 127  # of exponents
 
@@ -52,9 +49,9 @@ def _parts(name: str, stored: Mapping[str, Stored]) -> Iterator[tuple[str, Store
 def _scales_of(name: str, stored: Mapping[str, Stored]) -> Stored | None:
     """Return the exponents that fit the blocks `name`; None where there are none."""
     blocks, scales = stored[name], stored.get(name.removesuffix(BLOCKS) + SCALES)
-    if scales is None or not name.endswith(BLOCKS) or {blocks.kind, scales.kind} != {BYTES}:
+    if scales is None or {blocks.kind, scales.kind} != {BYTES}:
         return None
-    return scales if len(blocks.shape) == 4 and blocks.shape == (*scales.shape, PACKED) else None
+    return scales if len(scales.shape) == 3 and blocks.shape == (*scales.shape, PACKED) else None
 
 
 def _unpacked(blocks: Stored, scales: Stored) -> Stored:

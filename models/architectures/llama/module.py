@@ -4,7 +4,7 @@ RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attentio
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
 scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), gpt-oss
-(attention sinks, experts with biases and limits), OLMo 2
+(attention sinks), OLMo 2
 (norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
 keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
@@ -25,9 +25,7 @@ from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
-    """Attention that may normalise queries and keys (Henry et al. 2020), cap scores, and leave a
-    share of all weights to sinks (Xiao et al. 2024).
-    """
+    """Attention that may normalise queries and keys (Henry et al. 2020), cap scores, have sinks."""
 
     growth: Tensor | None  # of queries, [positions, 1]
 

@@ -263,7 +263,6 @@ THOUGHT = (CHANNEL, "analysis", MESSAGE, "H", "m", END, START, "assistant")
     ("pieces", "said", "thought"),
     [
         ((*THOUGHT, CHANNEL, "final", MESSAGE, "Go."), "Go.", "Hm"),
-        ((*THOUGHT, CHANNEL, "commentary", MESSAGE, "I look."), "I look.", "Hm"),
         (THOUGHT[:5], "", "Hm"),
         (('{"a": 1}',), '{"a": 1}', ""),
         ((CHANNEL, "fin"), "", ""),

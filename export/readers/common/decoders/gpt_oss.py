@@ -3,8 +3,8 @@ with biases and limits. An expert computes
 
     down(g * sigmoid(alpha * g) * (u + 1)), g = min(gate(x), limit), |u| <= limit, u from up(x)
 
-Here its weights are such that this is down(swish(g) * u) with other limits: the factor alpha is in
-the gate, its inverse in the last layer, and the 1 in the bias of `up`.
+Here this is down(swish(g) * u) with other limits: alpha is in the weights of the gate, its inverse
+in those of the last layer, and the 1 in the bias of `up`.
 """
 
 from typing import Any
@@ -34,9 +34,10 @@ def configure(config: Options) -> dict[str, Any]:
     config.default_to(layer_types=[kinds[layer % 2] for layer in range(num_layers(config))])
     config.only("hidden_act", "silu")
     config.use("experts_per_token", "initial_context_length")  # said by others, too
-    limit = config.positive("swiglu_limit", 7.0)
+    config.default_to(swiglu_alpha=1.702, swiglu_limit=7.0)
+    alpha, limit = config.positive("swiglu_alpha"), config.positive("swiglu_limit")
     experts = experts_of(config, "num_local_experts", "intermediate_size")
-    limits = {"gate": _alpha(config) * limit, "up": (1 - limit, 1 + limit)}
+    limits = {"gate": alpha * limit, "up": (1 - limit, 1 + limit)}
     imported = {
         "attention_bias": "all" if config.flag("attention_bias", True) else "none",
         "attention_sinks": True,
@@ -46,13 +47,9 @@ def configure(config: Options) -> dict[str, Any]:
     return joined(llama.sizes(config), rotary, llama.windows(config), {"imported": imported})
 
 
-def _alpha(config: Options) -> float:
-    return config.positive("swiglu_alpha", 1.702)
-
-
 def table(options: Options, config: LlamaConfig) -> Table:
-    """A folder has each expert's matrices as [in, out]."""
-    ours, theirs, alpha = "layers.*.feed_forward", "model.layers.*.mlp", _alpha(options)
+    ours, theirs = "layers.*.feed_forward", "model.layers.*.mlp"
+    alpha = options.positive("swiglu_alpha")
     names: dict[Any, Any] = {**llama.NAMES, **llama.NORMS, f"{ours}.router": f"{theirs}.router"}
     names["layers.*.attention.sinks"] = "model.layers.*.self_attn.sinks"
     changes: dict[str, Change] = {}
