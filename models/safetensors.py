@@ -31,7 +31,8 @@ from models.files import check_safetensors
 
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 LEVELS = "I8"  # of weights that are stored with scales
-TYPES = FLOATS | {LEVELS: "|i1"}
+BYTES = "U8"
+TYPES = FLOATS | {LEVELS: "|i1", BYTES: "|u1"}
 
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -39,11 +40,20 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of a file. `read` returns it as fp32; `kind` is its type in the file."""
+    """One tensor of a file. `kind` is its type there; `raw` returns it in that type, or as fp32."""
 
     kind: str
     shape: tuple[int, ...]
-    read: Callable[[], Array]
+    raw: Callable[[], Array]
+
+    def read(self) -> Array:
+        """Return it as fp32."""
+        return as_float32(self.raw())
+
+    def part(self, *index: Any) -> "Stored":
+        """Return what NumPy finds at this index; the rest is not read where it is mapped."""
+        shape = np.broadcast_to(0, self.shape)[index].shape
+        return Stored(self.kind, shape, lambda: self.raw()[index])
 
 
 def in_safetensors(path: Path, problems: list[str]) -> dict[str, Stored]:
@@ -71,11 +81,10 @@ def _mapped(mapped: Array, start: int, entry: Mapping[str, Any]) -> Stored:
     kind, shape = entry["dtype"], tuple(entry["shape"])
     offset = start + entry["data_offsets"][0]
 
-    def read() -> Array:
-        raw = np.frombuffer(mapped, TYPES[kind], prod(shape), offset).reshape(shape)
-        return as_float32(raw)
+    def raw() -> Array:
+        return np.frombuffer(mapped, TYPES[kind], prod(shape), offset).reshape(shape)
 
-    return Stored(kind, shape, read)
+    return Stored(kind, shape, raw)
 
 
 def as_float32(raw: Array) -> Array:

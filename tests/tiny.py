@@ -116,6 +116,16 @@ LIKE_OLMO: dict[str, Any] = {  # and like Arcee: options of llama
         "input_norms": False,
     },
 }
+LIKE_GPT_OSS: dict[str, Any] = {  # options of llama
+    "window": 5,
+    "imported": {
+        "attention_bias": "all",
+        "attention_sinks": True,
+        "layers_without_window": [1],
+        "experts": {"num_experts": 5, "num_used": 2, "ffn_dim": 24, "bias": True}
+        | {"limits": {"gate": 0.5, "up": [-0.2, 0.6]}},
+    },
+}
 LIKE_HUNYUAN: dict[str, Any] = {  # and like Ministral 3: options of llama
     "head_dim": 20,
     "imported": {

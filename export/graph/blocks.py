@@ -26,6 +26,7 @@ OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats, but those that have a scale for 16 weights
 HALVES = SOURCE_BLOCK // BLOCK
+EIGHT_BITS, UNEVEN = 127, 120  # the most levels, of MXFP4 the second
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
 ROWS_AT_ONCE = 2048
@@ -138,7 +139,8 @@ class BlockQuantiser:
 def eight_bits(weight: Array) -> tuple[Array, Array]:
     """Return uint8 levels [out, blocks, 16] with zero at 128, and scales [out, blocks].
 
-    Weights that come from 8 bits in blocks of 32 (Q8_0) keep their levels.
+    Weights that come from 8 bits in blocks of 32 (Q8_0) keep their levels, and those of MXFP4 too:
+    whatever the largest is of 1, 2, 3, 4, 6, 8 and 12, all are multiples of its 120th part.
     """
     return _by_parts(_eight_bits, weight)
 
@@ -175,19 +177,22 @@ def _eight_bits(weight: Array) -> tuple[Array, Array]:
     steps = _eight_bit_steps(source)
     kept = np.where(_lie_on(source, steps), steps, 0)
     kept = np.repeat(kept, HALVES, axis=1)[:, : blocks.shape[1]]
-    scale = np.where(kept > 0, kept, _eight_bit_steps(blocks))
+    sample = blocks[:NUM_SAMPLE_ROWS]
+    is_uneven = _lie_on(sample, _eight_bit_steps(sample, UNEVEN)).all()
+    own = _eight_bit_steps(blocks, UNEVEN if is_uneven else EIGHT_BITS)
+    scale = np.where(kept > 0, kept, own)
     levels = np.rint(blocks / scale[:, :, None]) + 128
     return levels.astype(np.uint8), scale
 
 
-def _eight_bit_steps(blocks: Array) -> Array:
+def _eight_bit_steps(blocks: Array, most: int = EIGHT_BITS) -> Array:
     largest = np.maximum(np.abs(blocks).max(axis=2), SMALLEST_SCALE)
-    return (largest / np.float32(127)).astype(np.float32)
+    return (largest / np.float32(most)).astype(np.float32)
 
 
 def _lie_on(blocks: Array, steps: Array) -> Array:
-    """Return whether all weights of a block are multiples of the step: then their source had 8
-    bits.
+    """Return whether all weights of a block are multiples of the step, as they are if their source
+    had such levels.
     """
     levels: Array = blocks / steps[:, :, None]
     distances: Array = np.abs(levels - np.rint(levels)).max(axis=2)

@@ -45,21 +45,26 @@ BlockQuantizedLinear <N, K, bits> (x, levels, scale, bias) => (y) {{
 }}
 """
 
+_HEADS = (
+    "num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale,"
+    " softcap: float = @softcap"
+)
+
 # qkv: f32 [batch, tokens, (num_heads + 2 * kv_num_heads) * head_dim]; past_key, past_value: f32
 # [batch, kv_num_heads, capacity, head_dim]; total_lengths: int32 [batch], with the new tokens;
-# capacity: int32 [1]. Optional: cos and sin of RoPE, f32 [positions, rotary_dim / 2], and a bias of
-# scores, f32 [batch, heads, 1, capacity].
+# capacity: int32 [1]. Optional: cos and sin of RoPE, f32 [positions, rotary_dim / 2], a bias of
+# scores, f32 [batch, heads, 1, capacity], and sinks, f32 [num_heads]: scores that have no values.
 SELF_ATTENTION = f"""
 <{OPSETS}>
 SelfAttention <num_heads, kv_num_heads, scale, do_rotary, local_window_size, softcap>
-(qkv, past_key, past_value, total_lengths, capacity, cos, sin, bias) => (mixed, key, value) {{
+(qkv, past_key, past_value, total_lengths, capacity, cos, sin, bias, sinks)
+=> (mixed, key, value) {{
     one = Constant <value = int32 {{1}}> ()
     last_positions = Sub (total_lengths, one)
     mixed, key, value = com.microsoft.GroupQueryAttention <
-        num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale,
-        do_rotary: int = @do_rotary, local_window_size: int = @local_window_size,
-        softcap: float = @softcap
-    > (qkv, "", "", past_key, past_value, last_positions, capacity, cos, sin, "", bias)
+        {_HEADS}, do_rotary: int = @do_rotary,
+        local_window_size: int = @local_window_size
+    > (qkv, "", "", past_key, past_value, last_positions, capacity, cos, sin, "", bias, sinks)
 }}
 """
 
@@ -76,10 +81,6 @@ _AS_PAST = """
     one = Constant <value = int32 {1}> ()
     last_positions = Sub (lengths, one)
 """
-_HEADS = (
-    "num_heads: int = @num_heads, kv_num_heads: int = @kv_num_heads, scale: float = @scale,"
-    " softcap: float = @softcap"
-)
 
 CROSS_ATTENTION = f"""
 <{OPSETS}>

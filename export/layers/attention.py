@@ -66,17 +66,21 @@ def one_hot_of_largest(weights: Value) -> Value:
     return weights.graph.op.Equal(positions_from_zero(weights), best.cast("int32")).cast("float32")
 
 
-def softmax_within(scores: Value, within: Value) -> Value:
+def softmax_within(scores: Value, within: Value, sinks: Value | None = None) -> Value:
     """Return the softmax over the last axis of f32 ``scores``, where ``within``; exactly 0
-    elsewhere.
+    elsewhere. sinks: [..., 1], further scores, whose shares are left out.
 
     It must not depend on how far the rows are padded: CumSum adds one position after the other.
     """
     graph = scores.graph
     scores = scores.where(within, LOWEST)
-    likelihood = (scores - scores.max(-1, keepdims=True)).exp().where(within, 0)
+    greatest = scores.max(-1, keepdims=True)
+    if sinks is not None:
+        greatest = graph.op.Max(greatest, sinks)
+    likelihood = (scores - greatest).exp().where(within, 0)
     running = graph.op.CumSum(likelihood, graph.constant(-1, "int64"))
-    return likelihood / running.max(-1, keepdims=True)
+    total = running.max(-1, keepdims=True)
+    return likelihood / (total if sinks is None else total + (sinks - greatest).exp())
 
 
 def additive_scores(layers: Layers, query: Value, keys: Value, name: str, dim: int) -> Value:
@@ -136,8 +140,8 @@ class Heads:
     """The sizes of one attention layer, and what the operator does besides.
 
     rotary: cos and sin for RoPE. window: the last positions that are attended to, the token's own
-    included. cap: scores become cap * tanh(score / cap). Dimensions are those of padded heads;
-    `trained_` ones are without padding.
+    included. cap: scores become cap * tanh(score / cap). sinks: f32 [heads], a score of each head
+    that has no value. Dimensions are those of padded heads; `trained_` ones are without padding.
     """
 
     num_heads: int
@@ -147,6 +151,7 @@ class Heads:
     rotary: tuple[Value, Value] | None = None
     window: int | None = None
     cap: float | None = None
+    sinks: Value | None = None
 
     @property
     def head_dim(self) -> int:
@@ -220,8 +225,11 @@ def self_attention(
     }
     if not heads.target.is_cuda:
         function, inputs = parsed(SELF_ATTENTION), (qkv, *past, total_lengths, longest)
-        mixed, keys, values = graph.call(function, *inputs, *rotary, bias, **attributes)
+        options = *rotary, bias, heads.sinks
+        mixed, keys, values = graph.call(function, *inputs, *options, **attributes)
         return mixed, keys, values
+    if heads.sinks is not None:
+        raise ValueError("attention sinks run on CPUs: export them in fp32, int8 or int4")
     inputs = (qkv, None, None, *past, total_lengths - 1, longest, *rotary)
     mixed, keys, values = graph.ms.GroupQueryAttention(*inputs, **attributes, _outputs=3)
     if bias is not None:  # CUDA's operator takes none

@@ -16,6 +16,7 @@ from export.graph.choice import Columns, choose, choose_on_device
 from export.graph.model import TARGETS, Weights
 from export.graph.quantise import Channels, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
+from models.configs.transformer import Limits
 from models.layers.equations import activated
 from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 
@@ -266,6 +267,7 @@ def feed_forward(
     *,
     is_gated: bool,
     bias: bool,
+    limits: Limits | None = None,
 ) -> Value:
     """Return the feed-forward network's output for x [..., d_model], without the residual sum.
     dims: d_model and ffn_dim.
@@ -274,6 +276,9 @@ def feed_forward(
     names = [f"{name}.gate", f"{name}.up"] if is_gated else [f"{name}.up"]
     sizes = [ffn_dim] * len(names)
     parts = layers.graph.split(layers.linear(x, names, d_model, sizes, bias=bias), sizes)
+    if limits is not None:
+        (gate, up), (least, most) = parts, limits.up
+        parts = [gate.minimum(limits.gate), up.maximum(least).minimum(most)]
     inner = activated(ACTIVATIONS[activation], *parts)
     return layers.linear(inner, [f"{name}.down"], ffn_dim, [d_model], bias=bias)
 

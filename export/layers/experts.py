@@ -27,7 +27,7 @@ def mixture_of_experts(
     total = op.ConstantOfShape(op.Shape(tokens))
     for number, share in enumerate(graph.split(shares, [1] * config.num_experts)):
         rows = op.NonZero(share.reshape(-1)).reshape(-1)
-        one = _Expert(layers, f"{name}.experts.{number}", (d_model, config.ffn_dim), activation)
+        one = _Expert(layers, f"{name}.experts.{number}", d_model, config, activation)
         then = partial(one.add, total, tokens, share, rows)
         is_used = op.Size(rows) > 0
         [total] = graph.branch(is_used, x.dtype, then, partial(_unchanged, total), 1)
@@ -37,8 +37,11 @@ def mixture_of_experts(
 class _Expert:
     """One feed-forward network."""
 
-    def __init__(self, layers: Layers, name: str, dims: tuple[int, int], activation: str) -> None:
-        self._layers, self._name, self._dims, self._activation = layers, name, dims, activation
+    def __init__(
+        self, layers: Layers, name: str, d_model: int, config: Experts, activation: str
+    ) -> None:
+        self._layers, self._config = layers, config
+        self._where = name, (d_model, config.ffn_dim), activation
 
     def add(self, total: Value, tokens: Value, share: Value, rows: Value) -> list[Value]:
         """Return the total [tokens, d_model] with what the expert adds to ``rows`` of it."""
@@ -47,11 +50,10 @@ class _Expert:
         found = feed_forward(
             self._layers,
             given,
-            self._name,
-            self._dims,
-            self._activation,
+            *self._where,
             is_gated=True,
-            bias=False,
+            bias=self._config.bias,
+            limits=self._config.limits,
         )
         return [op.ScatterND(total, rows.unsqueeze(1), found * weights, reduction="add")]
 
@@ -67,6 +69,9 @@ def _shares(layers: Layers, tokens: Value, name: str, d_model: int, config: Expe
     op, number = layers.op, config.num_experts
     router = layers.weights.take(f"{name}.router.weight", number, d_model)
     scores = tokens @ layers.float_weight(f"{name}.router.weight", router.T)
+    if config.bias:
+        bias = layers.weights.take(f"{name}.router.bias", number)
+        scores = scores + layers.float_weight(f"{name}.router.bias", bias)
     ranked = scores if config.normalised else op.Softmax(scores, axis=-1)
     best, numbers = op.TopK(ranked, layers.graph.ints(config.num_used), axis=-1, _outputs=2)
     if config.normalised:  # as if the softmax of all were divided by the sum of those used

@@ -254,7 +254,8 @@ class DecoderAttentionWeights:
         scores = _scores(queries, keys[:, :, : self.attended], heads)
         if self.bias is not None:
             scores = scores + self.bias[:, :, :, : self.attended].cast("float32")
-        return softmax_within(scores, self._within(scores, own))
+        sinks = None if heads.sinks is None else heads.sinks.reshape(1, -1, 1, 1)
+        return softmax_within(scores, self._within(scores, own), sinks)
 
     def _query(self, qkv: Value) -> Value:
         heads = self.heads

@@ -111,18 +111,30 @@ Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 Poolings = Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)]  # in files a list
 
 
+class Limits(Section):
+    """Limits of a gated network's numbers before its activation: gates are at most `gate`, what
+    they gate is within `up`.
+    """
+
+    gate: float
+    up: Annotated[tuple[float, float], Field(strict=False)]  # in files a list
+
+
 class Experts(Section):
     """A mixture of experts (Shazeer et al. 2017; Fedus et al. 2022) in place of a feed-forward
     network: each token goes through the `num_used` of `num_experts` networks whose scores are
     highest, and takes their sum, weighted by the softmax of the scores.
 
-    ffn_dim: the inner size of one expert. normalised: the weights of those used sum to 1.
+    ffn_dim: the inner size of one expert. normalised: the weights of those used sum to 1. bias: of
+    the scores and of the networks' layers.
     """
 
     num_experts: Size
     num_used: Size
     ffn_dim: Size
     normalised: bool = True
+    bias: bool = False
+    limits: Limits | None = None
 
     @model_validator(mode="after")
     def _has_enough(self) -> Self:

@@ -74,7 +74,11 @@ class Attention(nn.Module):
         scores = self.scores(query, keys)
         is_bool = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, float("-inf")) if is_bool else scores + mask
-        return scores.softmax(-1).to(values.dtype) @ values
+        return self.weights(scores).to(values.dtype) @ values
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Return the shares of all keys, [batch, heads, query, key]."""
+        return scores.softmax(-1)
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         """Return the scores of every query and key, [batch, heads, query, key]."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, relu, silu
 
 from models.configs.base import HasWords
+from models.configs.transformer import Limits
 from models.layers.equations import activated
 
 _BITS = 16  # so a probability is kept to 1/65536
@@ -125,13 +126,17 @@ class FeedForward(nn.Module):
         *,
         is_gated: bool = False,
         bias: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         super().__init__()
         self.gate = nn.Linear(d_model, ffn_dim, bias=bias) if is_gated else None
         self.up = nn.Linear(d_model, ffn_dim, bias=bias)
         self.down = nn.Linear(ffn_dim, d_model, bias=bias)
-        self.activation = ACTIVATIONS[activation]
+        self.activation, self.limits = ACTIVATIONS[activation], limits
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [layer(x) for layer in (self.gate, self.up) if layer is not None]
+        if self.limits is not None:
+            gate, up = parts
+            parts = [gate.clamp(max=self.limits.gate), up.clamp(*self.limits.up)]
         return self.down(activated(self.activation, *parts))

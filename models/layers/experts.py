@@ -13,9 +13,10 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, d_model: int, config: Experts, activation: str) -> None:
         super().__init__()
         self.config, sizes = config, (d_model, config.ffn_dim, activation)
-        self.router = nn.Linear(d_model, config.num_experts, bias=False)
+        self.router = nn.Linear(d_model, config.num_experts, bias=config.bias)
         self.experts = nn.ModuleList(
-            FeedForward(*sizes, is_gated=True, bias=False) for _ in range(config.num_experts)
+            FeedForward(*sizes, is_gated=True, bias=config.bias, limits=config.limits)
+            for _ in range(config.num_experts)
         )
 
     def forward(self, x: Tensor) -> Tensor:

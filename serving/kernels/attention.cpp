@@ -5,8 +5,9 @@
 //   capacity, which only the body of the function needs -> mixed f32 [batch, tokens, heads *
 //   head_dim], next keys and values: the same buffers with the new tokens appended, if they are
 //   bound so, else copies. A token attends to those before it and to itself.
-//   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), and bias f32 [1 or
-//   batch, heads, tokens, at least the greatest length], which is added to the scores.
+//   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), bias f32 [1 or
+//   batch, heads, tokens, at least the greatest length], which is added to the scores, and sinks f32
+//   [heads], each a score of the softmax that has no value.
 // CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
 //   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
 //   needs -> mixed f32, as large as the query. A row of length 0 gets zeros.
@@ -81,6 +82,10 @@ struct SelfInputs {
     }
     read_rotary(context.input(5), context.input(6));
     read_bias(context.input(7), options.heads);
+    if (const Tensor sinks_in = context.input(8)) {
+      require(sinks_in.shape() == Shape{options.heads}, "SelfAttention: sinks must be [heads]");
+      sinks = sinks_in.data<float>();
+    }
   }
 
   void read_rotary(Tensor cos_in, Tensor sin_in) {
@@ -108,7 +113,7 @@ struct SelfInputs {
   }
 
   int64_t rows, tokens, width, capacity, head_dim, longest = 0, rotary_dim = 0, bias_width = 0, bias_rows = 0;
-  const float *qkv, *cos = nullptr, *sin = nullptr, *bias = nullptr;
+  const float *qkv, *cos = nullptr, *sin = nullptr, *bias = nullptr, *sinks = nullptr;
   const int32_t* totals;
 };
 
@@ -170,6 +175,7 @@ void SelfAttention::compute(const Context& context) const {
         }
         each.bias = bias ? bias + first : nullptr;
         each.bias_stride = in.tokens * in.bias_width;
+        each.sinks = in.sinks ? in.sinks + head : nullptr;
         each.length = int(position + 1 - first);
         each.scale = options.scale;
         each.cap = options.cap;

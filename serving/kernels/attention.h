@@ -23,6 +23,7 @@ class SelfAttention {
                                      {kInt32, kOptional},
                                      {kFloat, kOptional},
                                      {kFloat, kOptional},
+                                     {kFloat, kOptional},
                                      {kFloat, kOptional}};
   static constexpr Port kOutputs[] = {{kFloat}, {kFloat}, {kFloat}};
 

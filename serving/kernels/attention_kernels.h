@@ -1,6 +1,7 @@
 // Attention of a few queries over the same keys and values; included by kernels.cpp for each instruction set.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -166,7 +167,10 @@ void attend_with(const AttentionHead<Element>& head, int head_dim) {
     float* const scores = head.scores + q * head.scores_stride;
     const float* const bias = head.bias == nullptr ? nullptr : head.bias + q * head.bias_stride;
     if (head.cap != 0 || bias != nullptr) change_scores(scores, head.length, head.cap, bias);
-    totals[q] = exponentials(scores, head.length, largest_of(scores, head.length));
+    float largest = largest_of(scores, head.length);
+    if (head.sinks != nullptr) largest = std::max(largest, head.sinks[q]);
+    totals[q] = exponentials(scores, head.length, largest);
+    if (head.sinks != nullptr) totals[q] += std::exp(head.sinks[q] - largest);
   }
   if (head.values == nullptr) return share_out(head, totals[0]);
   mix<Queries>(head, layout, mixed);

@@ -55,6 +55,7 @@ struct AttentionHead {
   const float* key_step = nullptr;
   const float* value_step = nullptr;
   const float* bias = nullptr;  // [length] of each query, added to the scores
+  const float* sinks = nullptr;  // of each query: a score that has neither key nor value
   int queries = 1;
   int64_t bias_stride = 0;  // numbers from one query's to the next one's
   int length;

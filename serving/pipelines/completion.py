@@ -49,7 +49,7 @@ from serving.request import (
     TokenLogprob,
     Tokens,
 )
-from serving.text.chat import Chat
+from serving.text.chat import Channels, Chat
 from serving.text.grammars import Grammars
 from serving.text.plain_text import spelt
 from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
@@ -68,6 +68,9 @@ class IncrementalCompletion:
     ) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, run.begins_text)
+        is_chat = any(isinstance(prompt, Chat) for prompt in job.prompts)
+        self._channels = Channels(tokenizer.special_tokens if is_chat else {})
+        self._reasoning = ""  # not yet emitted
         self._stops = StopStrings(job.stop)
         self._reports_tokens = job.decoding.logprobs is not None
         self._index, self._num_prompt_tokens = index, run.num_prompt_tokens
@@ -104,7 +107,7 @@ class IncrementalCompletion:
         stop_logprob: of the stop token, which counts among the tokens; it has no text.
         score: of the hypothesis that it is; a text that is cut by a stop string is another one.
         """
-        text = self._stops.push(self._detokenizer.finish())
+        text = self._stops.push(self._said(*self._channels.split(self._detokenizer.finish())))
         if self._stops.found:
             reason, score = FinishReason.STOP, None
         else:
@@ -125,21 +128,23 @@ class IncrementalCompletion:
         return self._written(token_id)
 
     def _written(self, token_id: int) -> str:
-        piece = self._detokenizer.push(token_id)
-        self._num_characters += len(piece)
-        return piece
+        return self._said(*self._channels.push(token_id, self._detokenizer.push(token_id)))
+
+    def _said(self, text: str, reasoning: str) -> str:
+        self._reasoning += reasoning
+        self._num_characters += len(text)
+        return text
 
     def _emit(self, text: str, reason: FinishReason | None) -> CompletionDelta | None:
         if text or reason:
             text, self._echoed = self._echoed + text, ""
         self._num_emitted += len(text)
         self.is_finished = reason is not None
-        tokens = self._certain_tokens()
-        if not (text or tokens or self.is_finished):
+        tokens, reasoning = self._certain_tokens(), self._reasoning
+        if not (text or tokens or reasoning or self.is_finished):
             return None
-        return CompletionDelta(
-            self._index, text, tokens, reason, self._num_prompt_tokens, self._num_generated_tokens
-        )
+        self._reasoning, counts = "", (self._num_prompt_tokens, self._num_generated_tokens)
+        return CompletionDelta(self._index, text, tokens, reason, *counts, reasoning)
 
     def _certain_tokens(self) -> tuple[TokenText, ...]:
         """Take the tokens whose text has begun to be emitted; at the end, if no stop string cut

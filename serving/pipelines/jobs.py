@@ -148,6 +148,7 @@ class CompletionDelta:
 
     index: prompt by prompt, the choices of a prompt together.
     num_generated_tokens: so far.
+    reasoning: what is thought before the text, of models that tell them apart.
     score: with the last piece of a hypothesis, what it was ranked by.
     attention_maps: with the last piece, one for each query of the job.
     """
@@ -158,6 +159,7 @@ class CompletionDelta:
     finish_reason: FinishReason | None = None
     num_prompt_tokens: int = 0
     num_generated_tokens: int = 0
+    reasoning: str = ""
     score: float | None = None
     attention_maps: tuple[AttentionMap, ...] = ()
 
@@ -170,6 +172,7 @@ def joined(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
     return replace(
         deltas[-1],
         text="".join(delta.text for delta in deltas),
+        reasoning="".join(delta.reasoning for delta in deltas),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
     )
 

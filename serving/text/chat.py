@@ -326,3 +326,34 @@ def _overlap(text: str, mark: str) -> int:
     """Return how many characters at the end of a text may begin a mark."""
     lengths = range(min(len(text), len(mark) - 1), 0, -1)
     return next((length for length in lengths if text.endswith(mark[:length])), 0)
+
+
+_HEADERS, _MESSAGE = ("<|start|>", "<|channel|>", "<|end|>"), "<|message|>"
+
+
+class Channels:
+    """Tells what an answer says from what it thinks, by the tokens of OpenAI's harmony format:
+
+    <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi!
+
+    An answer without them says all. special_tokens: how they are written, by id.
+    """
+
+    def __init__(self, special_tokens: Mapping[int, str]) -> None:
+        self._marks, self._header = special_tokens, ""
+        self._is_header = self._is_reasoning = False
+
+    def push(self, token_id: int, text: str) -> tuple[str, str]:
+        """Return what is said and what is thought in the text of one more token."""
+        mark = self._marks.get(token_id)
+        if mark in _HEADERS:
+            self._is_header, self._header = True, ""
+        elif mark == _MESSAGE:
+            self._is_header, self._is_reasoning = False, self._header.strip() == "analysis"
+        return self.split(text)
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Return the text as what is said, or as what is thought; a header's is neither."""
+        if self._is_header:
+            self._header, text = self._header + text, ""
+        return ("", text) if self._is_reasoning else (text, "")

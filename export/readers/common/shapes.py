@@ -306,6 +306,8 @@ def _llama(config: LlamaConfig) -> Shapes:
         for part, count in (("query", config.num_heads), ("key", config.num_kv_heads)):
             size = config.head_size * (count if config.imported.qk_norm_spans_heads else 1)
             layer |= norms([f"attention.{part}_norm"], size, bias=False)
+    if config.imported.attention_sinks:
+        layer["attention.sinks"] = (config.num_heads,)
     found = norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
     matrices = gated("feed_forward", dim, config.ffn_dim)
     if not config.imported.gated_ffn:
@@ -327,7 +329,7 @@ def _experts(experts: Experts, dim: int) -> Shapes:
     names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
     matrices = [gated(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
-    return linears(router | dict(ChainMap(*matrices)), bias=False)
+    return linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
 
 
 def _mamba(config: MambaConfig) -> Shapes:

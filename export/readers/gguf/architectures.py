@@ -207,6 +207,12 @@ def windows_of_exaone(values: Mapping[str, Any], tensors: Collection[str]) -> di
     return {"sliding_window": values["sliding_window"]}
 
 
+def untruncated(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
+    """YaRN's borders lie between pairs in gpt-oss, which its files do not say."""
+    scaling = values["rope_scaling"]
+    return {"rope_scaling": {**scaling, "truncate": False}} if scaling else {}
+
+
 def mixers(values: Mapping[str, Any], tensors: Collection[str]) -> dict[str, Any]:
     """Return the options of Mamba and Mamba-2 that follow from others."""
     names = ("intermediate_size", "num_heads", "hidden_size")
@@ -291,6 +297,15 @@ ARCHITECTURES = {
         "gemma3_text", GELU_TANH, names=SANDWICH, changed=norms_less_one, wide_blocks=62
     ),
     "glm4": Architecture(names={**SANDWICH, **SIDE_BY_SIDE}),
+    "gpt-oss": Architecture(
+        "gpt_oss",
+        keys={**EXPERT_KEYS, "expert_feed_forward_length": "intermediate_size"},
+        derived=untruncated,
+        names={
+            "layers.*.attention.sinks": "blk.*.attn_sinks.weight",
+            "layers.*.feed_forward_norm": "blk.*.post_attention_norm",
+        },
+    ),
     "gpt2": Architecture(
         values={"hidden_act": "gelu_new"}, also=OF_GPT2, norm=LAYER_NORM, changed=first_positions
     ),

@@ -85,15 +85,15 @@ class Container:
 
 def _experts_apart(name: str, tensor: Tensor) -> dict[str, Tensor]:
     """`blk.0.ffn_up_exps.weight` is [experts, ...]; expert 3 is `blk.0.ffn_up_exps.3.weight`."""
-    if not name.endswith("_exps.weight") or len(tensor.shape) != 3:
+    part, _, end = name.rpartition(".")
+    if not part.endswith("_exps") or len(tensor.shape) < 2:
         return {name: tensor}
     count, *shape = tensor.shape
     if count > MOST_EXPERTS:
         return {name: tensor}
     data = tensor.data.reshape(count, -1, tensor.data.shape[-1])
-    part = name.removesuffix(".weight")
     return {
-        f"{part}.{number}.weight": Tensor(tensor.kind, (*shape,), data[number])
+        f"{part}.{number}.{end}": Tensor(tensor.kind, (*shape,), data[number])
         for number in range(count)
     }
 

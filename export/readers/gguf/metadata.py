@@ -22,6 +22,7 @@ MOST_POSITIONS = 2**20
 END_TOKENS = frozenset(
     {"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"}
 )
+OF_HARMONY = frozenset({"<|return|>", "<|call|>"})  # where they are, <|end|> ends a channel only
 # What an architecture's models do not have, with the values that say so.
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "attention.causal": (True,),
@@ -193,9 +194,12 @@ def _stop_ids(metadata: Options) -> tuple[int, ...]:
     named = [_special_id(metadata, name) for name in ("eos", "eot", "eom")]
     tokens = metadata.words("tokenizer.ggml.tokens")
     kinds = metadata.get("tokenizer.ggml.token_type", ())
+    is_harmony = {*tokens} >= OF_HARMONY
+    known = END_TOKENS | OF_HARMONY if is_harmony else END_TOKENS
     pairs = enumerate(zip(tokens, kinds, strict=False))
-    ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in END_TOKENS]
-    return tuple(dict.fromkeys(i for i in (*named, *ends) if i is not None))
+    ends = [i for i, (token, kind) in pairs if kind == CONTROL and token in known]
+    not_last = {i for i, token in enumerate(tokens) if is_harmony and token == "<|end|>"}
+    return tuple(dict.fromkeys(i for i in (*named, *ends) if i is not None and i not in not_last))
 
 
 def _special_ids(metadata: Options) -> dict[str, int | None]:

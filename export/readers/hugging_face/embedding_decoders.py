@@ -16,6 +16,7 @@ from models.checkpoint import TOKENIZER_FILE, Checkpoint
 
 BIDIRECTIONAL = "use_bidirectional_attention"
 NOT_IN_ENCODERS = {  # options of Llama's layers, with keys of config.json that may ask for them
+    "attention_sinks": "model_type",
     "experts": "num_experts_per_tok",
     "gated_ffn": "model_type",
     "input_norms": "model_type",

@@ -28,6 +28,7 @@ from export.readers.hugging_face.folder import (
     stop_ids,
 )
 from export.readers.hugging_face.multimodal import MULTIMODAL, text_of
+from export.readers.hugging_face.packed_experts import experts_apart
 from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
 from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
@@ -185,6 +186,8 @@ def read(
     if folder.config.get("model_type") in [*MULTIMODAL]:
         folder = text_of(folder)
     kind = folder.config.get("model_type")
+    if kind == "gpt_oss":
+        folder.tensors.stored = experts_apart(folder.tensors.stored)
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         reason = f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"

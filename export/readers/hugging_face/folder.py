@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from export.readers.common.options import Options, read_options, unused_notes
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
@@ -27,7 +27,7 @@ from models.safetensors import Arrays, Stored, in_safetensors
 
 CONFIG_FILE = "config.json"
 BASE_MODEL, HALF_MODEL = "Model", "EncoderModel"
-QUANTISED = ("quantization_config", "quantization")  # the second of MLX
+NOT_QUANTISED = "is not supported: take the same model not quantised, or a .gguf file"
 UNTIED = (
     "{file} says that input and output share one table of words, and lm_head.weight is stored with"
     " other numbers: it is used, as transformers 5 does"
@@ -81,7 +81,8 @@ class Folder:
             self.fail()
         card = folder_card(self.path, self.config, self.facts)
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
-        found = Checkpoint(self.path, config, Arrays(weights), conventions, files)
+        bits: Literal[8] | None = 8 if "quantization_config" in self.config else None
+        found = Checkpoint(self.path, config, Arrays(weights), conventions, files, bits=bits)
         return noted(found, [*self.notes, *self._unused()])
 
     def _unused(self) -> Iterator[str]:
@@ -113,11 +114,7 @@ def open_folder(path: Path) -> Folder:
     """Look at everything in the folder; what is wrong is noted in its problems."""
     problems: list[str] = []
     config = read_options(path / CONFIG_FILE, problems, is_required=True)
-    for name in QUANTISED:
-        if name in config:
-            config.refuse(
-                name, "is not supported: take the same model not quantised, or a .gguf file"
-            )
+    _check_quantisation(config)
     return Folder(
         path,
         config,
@@ -127,6 +124,17 @@ def open_folder(path: Path) -> Folder:
         Tensors(stored_tensors(path, problems), problems),
         problems,
     )
+
+
+def _check_quantisation(config: Options) -> None:
+    """Refuse what is quantised in another way than gpt-oss, whose tensors tell which are."""
+    if "quantization_config" in config:
+        packing = config.section("quantization_config")
+        packing.use("dequantize", "modules_to_not_convert")
+        if (packing.get("quant_method"), config.get("model_type")) != ("mxfp4", "gpt_oss"):
+            config.refuse("quantization_config", NOT_QUANTISED)
+    if "quantization" in config:  # of MLX
+        config.refuse("quantization", NOT_QUANTISED)
 
 
 MOST_SHARDS = 1000

@@ -22,8 +22,8 @@ class QueryGrowth(Section):
 
 
 class LlamaImports(RotaryImports):
-    """Options of Qwen, Gemma, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3, beyond Touvron et al.
-    2023.
+    """Options of Qwen, Gemma, gpt-oss, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3, beyond
+    Touvron et al. 2023.
     """
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
@@ -37,6 +37,7 @@ class LlamaImports(RotaryImports):
     input_norms: bool = True  # False: sublayers are normalised after only, not before (OLMo 2)
     embedding_scale: Positive = 1.0
     attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
+    attention_sinks: bool = False  # each head has a score beside those of the tokens (gpt-oss)
     logit_cap: Positive | None = None
     layers_without_window: LayerNumbers = ()
     layers_without_rotation: LayerNumbers = ()

@@ -44,6 +44,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             rotary=None if is_rotated_here else self._rotary_of(layer),
             window=config.window_of(layer),
             cap=config.imported.attention_cap,
+            sinks=self._sinks_of(layer) if config.imported.attention_sinks else None,
         )
 
     def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
@@ -86,6 +87,10 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if name.endswith(INPUT_NORMS) and not self.config.imported.input_norms:
             return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
+
+    def _sinks_of(self, layer: int) -> Value:
+        name = f"layers.{layer}.attention.sinks"
+        return self.layers.float_weight(name, self.layers.weights.take(name, self.config.num_heads))
 
     def _rotary_of(self, layer: int) -> tuple[Value, Value] | None:
         config = self.config

@@ -3,7 +3,8 @@
 RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attention (Ainslie et al.
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
-scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), OLMo 2
+scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), gpt-oss
+(attention sinks), OLMo 2
 (norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
 keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
@@ -24,7 +25,7 @@ from models.layers.positions import Rotary
 
 
 class LlamaAttention(Attention):
-    """Attention that may normalise queries and keys (Henry et al. 2020)."""
+    """Attention that may normalise queries and keys (Henry et al. 2020), or have sinks."""
 
     growth: Tensor | None  # of queries, [positions, 1]
 
@@ -41,6 +42,8 @@ class LlamaAttention(Attention):
             self.output = nn.Linear(self.output.in_features, config.d_model, bias=False)
         self.query_norm = _norm_of_heads(config, config.num_heads)
         self.key_norm = _norm_of_heads(config, config.num_kv_heads)
+        has_sinks = config.imported.attention_sinks
+        self.sinks = nn.Parameter(torch.zeros(config.num_heads)) if has_sinks else None
         self.norms_rotated = config.imported.qk_norm_after_rotation
         self.register_buffer("growth", _query_growth(config), persistent=False)
 
@@ -59,6 +62,15 @@ class LlamaAttention(Attention):
         if self.growth is not None:
             query = query * self.growth[keys.shape[2] - query.shape[2] : keys.shape[2]]
         return super().attend(query, keys_values, mask)
+
+    def is_fused(self, query: Tensor) -> bool:
+        return super().is_fused(query) and self.sinks is None
+
+    def weights(self, scores: Tensor) -> Tensor:
+        if self.sinks is None:
+            return super().weights(scores)
+        sinks = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
 
 
 class Llama(DecoderOnly):

@@ -112,6 +112,7 @@ class ChatShape(Shape):
         message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
         if self._may_call:
             message |= _message_of(self._read(whole))
+        message |= _reasoning(whole)
         end = self._end(whole)
         return {"index": whole.index, "message": message, **_chat_logprobs(whole), **end}
 
@@ -121,6 +122,7 @@ class ChatShape(Shape):
             written = _delta_of(self._read(delta))
         else:
             written = {"content": delta.text} if delta.text or is_first else {}
+        written |= _reasoning(delta)
         end = self._end(delta)
         return {"index": delta.index, "delta": role | written, **_chat_logprobs(delta), **end}
 
@@ -156,6 +158,10 @@ def _delta_of(pieces: Sequence[Piece]) -> dict[str, Any]:
         if piece.call is not None
     ]
     return ({"content": text} if text else {}) | ({"tool_calls": calls} if calls else {})
+
+
+def _reasoning(delta: CompletionDelta) -> dict[str, Any]:
+    return {"reasoning_content": delta.reasoning} if delta.reasoning else {}
 
 
 def _call(piece: Piece) -> dict[str, Any]:

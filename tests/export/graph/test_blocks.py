@@ -128,6 +128,14 @@ def test_eight_bit_sources_keep_their_levels() -> None:
     np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
 
 
+def test_the_levels_of_mxfp4_are_kept() -> None:
+    blocks = random_blocks(Kind.MXFP4, seed=0)
+    weight = gguf.quants.dequantize(blocks, Kind.MXFP4) * np.float32(1.7)
+    levels, scale = eight_bits(weight)
+    values = (levels.astype(np.float32) - 128) * scale[:, :, None]
+    np.testing.assert_allclose(values.reshape(weight.shape), weight, rtol=1e-6)
+
+
 @pytest.mark.parametrize("in_dim", [64, 80])
 def test_weights_in_8_bits_lie_within_half_a_step(in_dim: int) -> None:
     weight = normal(50, in_dim)

@@ -15,6 +15,7 @@ from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
     LIKE_GEMMA,
+    LIKE_GPT_OSS,
     LIKE_HUNYUAN,
     LIKE_OLMO,
     LIKE_PHI,
@@ -37,6 +38,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("gpt-neox", LIKE_BLOOM),
     ("gpt-neox", LIKE_COMMAND),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_GPT_OSS),
     ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
 ]

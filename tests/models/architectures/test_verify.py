@@ -14,6 +14,7 @@ from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
     LIKE_GEMMA,
+    LIKE_GPT_OSS,
     LIKE_HUNYUAN,
     LIKE_OLMO,
     LIKE_PHI,
@@ -32,6 +33,7 @@ Arrays = dict[str, np.ndarray]
     [
         ("llama", {}),
         ("llama", LIKE_GEMMA),
+        ("llama", LIKE_GPT_OSS),
         ("llama", LIKE_HUNYUAN),
         ("llama", LIKE_OLMO),
         ("gpt2", {"window": 3, "ffn_dim": 50}),

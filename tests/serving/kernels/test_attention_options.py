@@ -1,4 +1,4 @@
-"""RoPE, windows, caps and biases of the native self-attention, against
+"""RoPE, windows, caps, biases and sinks of the native self-attention, against
 plain loops and ONNX Runtime's GroupQueryAttention.
 """
 
@@ -19,18 +19,26 @@ pytestmark = pytest.mark.skipif(
 CAPACITY = 40
 TOLERANCE = 3e-6
 HEADS = [(4, 2, 16), (3, 3, 40), (8, 2, 64), (2, 1, 7), (2, 2, 256)]
+INPUTS = ("rotary", "bias", "sinks")
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "rotary": {"rotary": True},
     "window": {"local_window_size": 5},
     "cap": {"softcap": 3.0},
     "bias": {"bias": True},
-    "all": {"rotary": True, "local_window_size": 9, "softcap": 5.0, "bias": True},
+    "sinks": {"sinks": True},
+    "all": {"rotary": True, "local_window_size": 9, "softcap": 5.0, "bias": True, "sinks": True},
 }
 
 
 def inputs_of(
-    sizes: tuple[int, int, int], rows: int, tokens: int = 1, *, rotary: bool, bias: bool
+    sizes: tuple[int, int, int],
+    rows: int,
+    tokens: int = 1,
+    *,
+    rotary: bool = False,
+    bias: bool = False,
+    sinks: bool = False,
 ) -> dict[str, Array]:
     heads, kv_heads, size = sizes
     random = np.random.default_rng(rows + size)
@@ -53,12 +61,14 @@ def inputs_of(
         feeds |= {"cos": np.cos(angles, dtype=np.float32), "sin": np.sin(angles, dtype=np.float32)}
     if bias:
         feeds["bias"] = normal(rows, heads, tokens, CAPACITY)
+    if sinks:
+        feeds["sinks"] = 3 * normal(heads)
     return feeds
 
 
 def attributes_of(sizes: tuple[int, int, int], options: dict[str, Any]) -> dict[str, Any]:
     heads, kv_heads, size = sizes
-    plain = {name: value for name, value in options.items() if name not in ("rotary", "bias")}
+    plain = {name: value for name, value in options.items() if name not in INPUTS}
     return {"num_heads": heads, "kv_num_heads": kv_heads, "scale": size**-0.5, **plain}
 
 
@@ -66,7 +76,7 @@ def own(
     sizes: tuple[int, int, int], feeds: dict[str, Array], options: dict[str, Any], threads: int = 1
 ) -> list[Array]:
     names = ["qkv", "past_key", "past_value", "total_lengths", "capacity", "cos", "sin", "bias"]
-    inputs = [name if name in feeds else "" for name in names]
+    inputs = [name if name in feeds else "" for name in [*names, "sinks"]]
     outputs = ["mixed", "key", "value"]
     attributes = attributes_of(sizes, options)
     node = helper.make_node("SelfAttention", inputs, outputs, domain="attendant", **attributes)
@@ -77,6 +87,7 @@ def operator(
     sizes: tuple[int, int, int], feeds: dict[str, Array], options: dict[str, Any]
 ) -> list[Array]:
     names = ["qkv", "", "", "past_key", "past_value", "last", "capacity", "cos", "sin", "", "bias"]
+    names.append("sinks")
     last = {"last": feeds["total_lengths"] - 1, "capacity": np.array([CAPACITY], np.int32)}
     feeds = {name: value for name, value in feeds.items() if name != "total_lengths"} | last
     node = helper.make_node(
@@ -109,8 +120,9 @@ def plain(sizes: tuple[int, int, int], feeds: dict[str, Array], options: dict[st
                 scores = cap * np.tanh(scores / cap)
             if "bias" in feeds:
                 scores += feeds["bias"][row, head, token, start : at + 1]
+            sink = feeds["sinks"][head] if "sinks" in feeds else -np.inf
             exponentials = np.exp(scores - scores.max())
-            weights = exponentials / exponentials.sum()
+            weights = exponentials / (exponentials.sum() + np.exp(sink - scores.max()))
             mixed[row, token, head] = weights @ values[row, shared, start : at + 1]
     return mixed.reshape(rows, tokens, -1)
 
@@ -125,7 +137,7 @@ def rotated(vectors: Array, feeds: dict[str, Array], at: int) -> Array:
 
 
 def flags(options: dict[str, Any]) -> dict[str, bool]:
-    return {name: options.get(name, False) for name in ("rotary", "bias")}
+    return {name: options.get(name, False) for name in INPUTS}
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
@@ -156,9 +168,9 @@ def test_it_is_the_operator(sizes: tuple[int, int, int], options: dict[str, Any]
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_has_the_same_bits_alone(threads: int) -> None:
     options = OPTIONS["all"]
-    feeds = inputs_of((8, 2, 40), 130, 2, rotary=True, bias=True)
+    feeds = inputs_of((8, 2, 40), 130, 2, **flags(options))
     together = own((8, 2, 40), feeds, options, threads)
-    shared = ("cos", "sin")
+    shared = ("cos", "sin", "sinks")
     for row in (0, 1, 77, 129):
         alone = {
             name: each if name in shared else each[row : row + 1] for name, each in feeds.items()
@@ -169,12 +181,13 @@ def test_a_row_has_the_same_bits_alone(threads: int) -> None:
 
 def test_wrong_tables_and_biases_are_errors() -> None:
     sizes = HEADS[0]
-    feeds = inputs_of(sizes, 3, rotary=True, bias=True)
+    feeds = inputs_of(sizes, 3, rotary=True, bias=True, sinks=True)
     for name, wrong, text in (
         ("cos", feeds["cos"][:-1], "cos and sin must be"),
         ("sin", feeds["sin"][:, :-1], "cos and sin must be"),
         ("bias", feeds["bias"][..., :-1], "bias must be"),
         ("bias", feeds["bias"][:2], "bias must be"),
+        ("sinks", feeds["sinks"][1:], "sinks must be"),
         ("qkv", feeds["qkv"][..., 1:], "wrong shapes"),
         ("past_value", feeds["past_value"][:, :, 1:], "wrong shapes"),
         ("total_lengths", feeds["total_lengths"][1:], "wrong shapes"),

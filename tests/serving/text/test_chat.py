@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from serving.errors import RequestError
-from serving.text.chat import Chat, ChatTemplate
+from serving.text.chat import Channels, Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.chat_templates import CHATML, GEMMA, LLAMA_2, LLAMA_3, QWEN_3, TEMPLATES
 from tests.tiny import byte_tokenizer
@@ -253,3 +253,22 @@ def children() -> list[str]:
 
 def tokenizers_id(tokenizer: Tokenizer, name: str) -> int:
     return next(i for i, written in tokenizer.special_tokens.items() if written == name)
+
+
+START, CHANNEL, MESSAGE, END = MARKS = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
+THOUGHT = (CHANNEL, "analysis", MESSAGE, "H", "m", END, START, "assistant")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said", "thought"),
+    [
+        ((*THOUGHT, CHANNEL, "final", MESSAGE, "Go."), "Go.", "Hm"),
+        (THOUGHT[:5], "", "Hm"),
+        (('{"a": 1}',), '{"a": 1}', ""),
+        ((CHANNEL, "fin"), "", ""),
+    ],
+)
+def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -> None:
+    channels, ids = Channels(dict(enumerate(MARKS))), {mark: i for i, mark in enumerate(MARKS)}
+    found = [channels.push(ids.get(each, 9), "" if each in ids else each) for each in pieces]
+    assert tuple(map("".join, zip(*found, strict=True))) == (said, thought)

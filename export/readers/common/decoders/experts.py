@@ -19,7 +19,7 @@ def configure_qwen3_moe(config: Options) -> dict[str, Any]:
     without = tuple(i for i in layers if i in dense or (i + 1) % max(step, 1))
     config.default_to(num_local_experts=128, moe_intermediate_size=768)
     number = "num_experts" if "num_experts" in config else "num_local_experts"
-    experts = _experts(config, number, "moe_intermediate_size")
+    experts = experts_of(config, number, "moe_intermediate_size")
     experts |= {"normalised": config.flag("norm_topk_prob", False)}
     imported = {"experts": experts, "layers_without_experts": without}
     config.default_to(head_dim=head_size(config))
@@ -28,12 +28,13 @@ def configure_qwen3_moe(config: Options) -> dict[str, Any]:
 
 def configure_mixtral(config: Options) -> dict[str, Any]:
     config.default_to(num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5)
-    experts = _experts(config, "num_local_experts", "intermediate_size")
+    experts = experts_of(config, "num_local_experts", "intermediate_size")
     sizes, rotary = llama.sizes(config), llama.rotary(config, theta=1_000_000.0)
     return joined(sizes, rotary, llama.windows(config), {"imported": {"experts": experts}})
 
 
-def _experts(config: Options, number: str, size: str) -> dict[str, Any]:
+def experts_of(config: Options, number: str, size: str) -> dict[str, Any]:
+    """Read what all write alike."""
     config.use("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")
     return {
         "num_experts": config.integer(number, at_most=MOST_EXPERTS),

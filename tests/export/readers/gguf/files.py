@@ -19,6 +19,7 @@ ARCHITECTURES = {  # where names differ
     "cohere": "command-r",
     "gemma3_text": "gemma3",
     "gpt_neox": "gptneox",
+    "gpt_oss": "gpt-oss",
     "hunyuan_v1_dense": "hunyuan-dense",
     "mistral": "llama",
     "mixtral": "llama",
@@ -94,9 +95,11 @@ def _model_fields(model: PreTrainedModel, name: str) -> dict[str, Any]:
     if name == "hunyuan-dense":
         exponent = config.head_dim / (config.head_dim - 2)
         fields[f"{name}.rope.freq_base"] *= rope["alpha"] ** exponent
-    if config.model_type in ("mixtral", "qwen3_moe"):
+    if config.model_type in ("gpt_oss", "mixtral", "qwen3_moe"):
         fields[f"{name}.expert_count"] = config.num_local_experts
         fields[f"{name}.expert_used_count"] = config.num_experts_per_tok
+    if name == "gpt-oss":
+        fields["gpt-oss.expert_feed_forward_length"] = config.intermediate_size
     if name == "qwen3moe":
         fields["qwen3moe.expert_feed_forward_length"] = config.moe_intermediate_size
     if name == "exaone4" or config.model_type == "olmo3":
@@ -208,13 +211,14 @@ def _tensors(model: PreTrainedModel, name: str) -> dict[str, np.ndarray]:
             groups = _falcon_groups(config) if name == "falcon" else config.num_attention_heads
             size = config.hidden_size // config.num_attention_heads
             rows = array.reshape(groups, -1, size, *array.shape[1:])
-            parts = [part.reshape(-1, *array.shape[1:]) for part in np.split(rows, [-2, -1], 1)]
-            array = np.concatenate(parts)
+            apart = [part.reshape(-1, *array.shape[1:]) for part in np.split(rows, [-2, -1], 1)]
+            array = np.concatenate(apart)
         if name == "mamba2":
             theirs, array = _of_mamba2(theirs, array, config.n_groups)
         if name == "mamba":
             array = -np.exp(array) if theirs.endswith("A_log") else array.squeeze()
-        for each, values in _parts(theirs, array).items():
+        parts = _of_gpt_oss if name == "gpt-oss" else _parts
+        for each, values in parts(theirs, array).items():
             ours = names.get_name(each, try_suffixes=(".weight", ".bias"))
             assert ours is not None, each
             found[ours] = np.ascontiguousarray(values)
@@ -243,6 +247,21 @@ def _parts(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
         gate, up = np.split(array, 2, axis=1)
         return {f"{place}gate_proj.weight": gate, f"{place}up_proj.weight": up}
     return {f"{name}.weight" if name.endswith("down_proj") else name: array}
+
+
+def _of_gpt_oss(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """Gates lie between what they gate, and matrices of experts are [in, out]."""
+    place, _, part = name.partition("experts.")
+    if not part:
+        return {f"{name}.weight" if name.endswith("sinks") else name: array}
+    end = "bias" if part.endswith("bias") else "weight"
+    rows = (
+        {"gate": slice(0, None, 2), "up": slice(1, None, 2)}
+        if "up" in part
+        else {"down": slice(None)}
+    )
+    parts = {one: array[..., each] for one, each in rows.items()}
+    return {f"{place}experts.{one}_proj.{end}": parts[one].swapaxes(1, -1) for one in parts}
 
 
 def _of_mamba2(name: str, array: np.ndarray, num_groups: int) -> tuple[str, np.ndarray]:

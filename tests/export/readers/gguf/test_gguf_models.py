@@ -95,6 +95,7 @@ UNSAID: dict[str, dict[str, Any]] = {
     | {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "num_hidden_layers": 6}
     | {"rope_parameters": GEMMA3_ROPES | {"sliding_attention": {"rope_theta": 10000.0}}}
     | {"layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+    "gpt_oss of GGUF": FAMILIES["gpt_oss"] | {"model_type": "gpt_oss", "swiglu_limit": 7.0},
     "olmo3 of GGUF": FAMILIES["olmo3"] | {"model_type": "olmo3", "rope_parameters": OLMO_ROPES},
     "qwen3_moe of GGUF": FAMILIES["qwen3_moe"] | {"model_type": "qwen3_moe", "mlp_only_layers": []},
     "stablelm of GGUF, with all": VARIANTS["stablelm with all"]
@@ -168,6 +169,14 @@ def test_what_it_expects_around_texts(tmp_path: Path) -> None:
     assert checkpoint.conventions.chat_template == "{{ messages[0]['content'] }}"
     card = checkpoint.files["README.md"].decode()
     assert "# Tiny" in card and "Licence: mit" in card
+
+
+def test_a_channel_of_harmony_ends_no_text(tmp_path: Path) -> None:
+    tokens = ["a", "b", "ab", "<|return|>", "<|call|>", "<|end|>", *map(str, range(261))]
+    keys: dict[str, Any] = {"tokens": tokens, "token_type": [3] * 267, "eot_token_id": 5}
+    keys = {f"tokenizer__ggml__{key}": value for key, value in keys.items()}
+    path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf", **keys)
+    assert read(path).conventions.stop == (2, 3, 4)
 
 
 def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:

@@ -112,6 +112,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "exaone4": SIZES | {"num_hidden_layers": 5, "sliding_window": 6},
     "glm": SIZES | WIDE_HEADS,
     "glm4": SIZES | WIDE_HEADS,
+    "gpt_oss": SIZES
+    | {"head_dim": 16, "intermediate_size": 24, "num_local_experts": 6, "sliding_window": 6}
+    | {
+        "num_experts_per_tok": 2,
+        "swiglu_limit": 0.5,
+        "rope_parameters": YARN | {"truncate": False},
+    },
     "granite": SIZES
     | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
     | {"logits_scaling": 2.0},
@@ -232,6 +239,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama with heads of 12": {"model_type": "llama", **SIZES, "hidden_size": 48}
     | {"rope_parameters": YARN},
     "qwen3 with heads of 20": {"model_type": "qwen3", **SIZES, "head_dim": 20},
+    "gpt_oss with one kind of layer": {"model_type": "gpt_oss", **SIZES, "head_dim": 20}
+    | {"num_local_experts": 3, "num_experts_per_tok": 3, "swiglu_alpha": 2.0}
+    | {"attention_bias": False, "layer_types": ["full_attention"] * 3},
     "gemma2 with heads of 24": {"model_type": "gemma2", **FAMILIES["gemma2"], "head_dim": 24},
     "gemma3 that reads pictures": {
         "model_type": "gemma3",

@@ -163,7 +163,7 @@ def test_many_unknown_keys_are_counted(folder: Path) -> None:
         ("opt", {"do_layer_norm_before": False}),
         ("opt", {"word_embed_proj_dim": 32}),
         ("llama", {"hidden_act": "mish"}),
-        ("llama", {"quantization_config": {"bits": 4}}),
+        ("llama", {"quantization_config": {"quant_method": "mxfp4"}}),
         ("llama", {"architectures": ["LlamaForSequenceClassification"]}),
         ("qwen2", {"architectures": ["Qwen2ForTokenClassification"]}),
     ],

@@ -1,6 +1,8 @@
 """OpenAI's chats: asked by the official client, whole and streamed, and what is refused."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -8,7 +10,9 @@ import openai
 import pytest
 
 from serving.text.tokenizer import Tokenizer
+from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
+from tests.tiny import byte_tokenizer
 
 ASKED: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Well?"}]
 PROMPT = "system: Be brief.\nuser: Well?\nassistant:"
@@ -74,6 +78,22 @@ async def test_streamed_is_whole(official: openai.AsyncOpenAI) -> None:
         assert [choice.finish_reason for choice in mine[-2:]] == [None, "length"]
     assert last.choices == [] and last.usage is not None
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (len(PROMPT), 10)
+
+
+async def test_reasoning_of_harmony_is_apart(tmp_path: Path) -> None:
+    made = byte_tokenizer()
+    made.add_special_tokens(["<|start|>", "<|channel|>", "<|message|>", "<|end|>"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+    written = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Ay"
+    )
+    async with made_world(tokenizer, generator={"chat_template": "x"}) as world:
+        world.generator_engine.script = lambda _: tokenizer.encode(written, parse_special=True)
+        whole = (await chat(world, stop="m")).json()["choices"][0]["message"]
+        streamed = (await chat(world, stream=True)).text
+    assert (whole["reasoning_content"], whole["content"]) == ("Hm.", "Ay")
+    assert re.findall('"reasoning_content":"(.)"', streamed) == ["H", "m", "."]
 
 
 async def test_usage_with_every_chunk(chat_world: World) -> None:
