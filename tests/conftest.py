@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fastapi._compat.v2 import ModelField
 from hypothesis import settings
 from onnx_ir.schemas import OpSignature
 
@@ -42,6 +43,24 @@ def signatures_of_operators_are_cached() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OpSignature, "from_op_schema", cached)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fields_of_routes_are_cached() -> Iterator[None]:
+    """FastAPI derives a schema for every field of every route: most of an application's making."""
+    derive = ModelField.__post_init__
+    known: dict[tuple[Any, str], Any] = {}
+
+    def cached(field: ModelField) -> None:
+        key = (field.field_info.annotation, repr(field.field_info))
+        if key not in known:
+            derive(field)
+            known[key] = field._type_adapter
+        field._type_adapter = known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelField, "__post_init__", cached)
         yield
 
 

@@ -4,8 +4,7 @@ It is a thin layer over onnxscript's GraphBuilder, and knows nothing of attentio
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,24 +15,17 @@ from onnxscript import GraphBuilder
 from serving.bundle.manifest import BATCH, GraphSpec, Shape, StateSpec, TensorSpec
 
 # Outputs whose type is not the first input's: this type, or that of the input with this number.
+COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 TYPES: dict[tuple[str, int], str | int] = {
-    ("And", 0): "bool",
-    ("DequantizeLinear", 0): 1,
-    ("Equal", 0): "bool",
+    **{(name, 0): "bool" for name in COMPARISONS},
+    **dict.fromkeys([("DequantizeLinear", 0), ("Where", 0)], 1),
+    **dict.fromkeys([("NonZero", 0), ("Shape", 0), ("TopK", 1)], "int64"),
     ("GatherBlockQuantized", 0): 2,
-    ("Greater", 0): "bool",
-    ("GreaterOrEqual", 0): "bool",
     ("GroupQueryAttention", 1): 3,
     ("GroupQueryAttention", 2): 4,
-    ("Less", 0): "bool",
-    ("LessOrEqual", 0): "bool",
     ("MatMulInteger", 0): "int32",
     ("MatMulIntegerToFloat", 0): 2,
-    ("NonZero", 0): "int64",
     ("QuantizeLinear", 0): 2,
-    ("Shape", 0): "int64",
-    ("TopK", 1): "int64",
-    ("Where", 0): 1,
 }
 
 
@@ -147,9 +139,8 @@ class Value:
         return other if isinstance(other, Value) else self.graph.constant(other, self.dtype)
 
     def _cut(self, spans: "dict[int, Any]") -> "Value":
-        starts = [span.start or 0 for span in spans.values()]
+        start = self.graph.ints(*(span.start or 0 for span in spans.values()))
         ends = [sys.maxsize if span.stop is None else span.stop for span in spans.values()]
-        start = self.graph.ints(*starts)
         end = ends[0] if isinstance(ends[0], Value) else self.graph.ints(*ends)
         return self._op.Slice(self, start, end, self.graph.ints(*spans))
 
@@ -170,10 +161,7 @@ def type_of_output(
     if operator == "Cast":
         return str(ir.DataType(attributes["to"]).numpy().name)
     found = TYPES.get((operator, output), 0)
-    if isinstance(found, str):
-        return found
-    value: Value = inputs[found]
-    return value.dtype
+    return found if isinstance(found, str) else str(inputs[found].dtype)
 
 
 OPSET = 23
@@ -183,6 +171,8 @@ MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Store = Callable[[str, Array], ir.TensorProtocol]  # keeps a named weight somewhere
+Values = Sequence[Value]
+Write = Callable[..., Values]  # writes a part of a graph
 
 
 def in_memory(name: str, array: Array) -> ir.TensorProtocol:
@@ -293,12 +283,7 @@ class GraphWriter:
         return list(self.op.Split(value, self.ints(*sizes), axis=-1, _outputs=len(sizes)))
 
     def loop(
-        self,
-        times: Value,
-        carried: Sequence[Value],
-        dtype: str,
-        body: Callable[..., Sequence[Value]],
-        num_collected: int = 0,
+        self, times: Value, carried: Values, dtype: str, body: Write, num_collected: int = 0
     ) -> list[Value]:
         """Write a loop of `times` ([] or [1] int64) turns.
 
@@ -319,41 +304,25 @@ class GraphWriter:
         goes_on = ir.Value(name=f"{name}.goes_on", type=_tensor("bool"))
 
         def trace(op: Any, turn: ir.Value, is_on: ir.Value, *values: ir.Value) -> list[ir.Value]:
-            with self._inside(op.builder):
-                goes_on: ir.Value = op.Identity(is_on)
-                own = (Value(self, value, dtype) for value in values)
-                following = body(Value(self, turn, "int64"), *own)
-                return [goes_on, *(value.bare for value in following)]
+            goes_on: ir.Value = op.Identity(is_on)
+            own = (Value(self, value, dtype) for value in values)
+            following = body(Value(self, turn, "int64"), *own)
+            return [goes_on, *(value.bare for value in following)]
 
-        self._builder.push_module(name)  # names inside must differ from those outside
-        graph = self._builder.subgraph(trace, [turn, is_on, *given], [goes_on, *found], name=name)
-        self._builder.pop_module()
+        graph = self._subgraph(name, trace, [turn, is_on, *given], [goes_on, *found])
         results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
         return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
     def branch(
-        self,
-        condition: Value,
-        dtype: str,
-        then: Callable[[], Sequence[Value]],
-        otherwise: Callable[[], Sequence[Value]],
-        count: int,
+        self, condition: Value, dtype: str, then: Write, otherwise: Write, count: int
     ) -> list[Value]:
         """Compute `count` values, written with this writer, in one of two ways. CUDA reads the
         condition on the host.
         """
 
-        def traced(name: str, write: Callable[[], Sequence[Value]]) -> ir.Graph:
+        def traced(name: str, write: Write) -> ir.Graph:
             found = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(count)]
-
-            def trace(op: Any) -> list[ir.Value]:
-                with self._inside(op.builder):
-                    return [value.bare for value in write()]
-
-            self._builder.push_module(name)  # names inside must differ from those outside
-            graph = self._builder.subgraph(trace, [], found, name=name)
-            self._builder.pop_module()
-            return graph
+            return self._subgraph(name, lambda _: [value.bare for value in write()], [], found)
 
         branches = {"then_branch": traced("then", then), "else_branch": traced("else", otherwise)}
         results = self.op.If(condition, **branches, _outputs=count)
@@ -399,11 +368,21 @@ class GraphWriter:
         types = types or [each.dtype for each in inputs if each is not None]
         return [Value(self, *each) for each in zip(outputs, types, strict=False)]
 
-    @contextmanager
-    def _inside(self, builder: GraphBuilder) -> Iterator[None]:
-        outer, self._builder = self._builder, builder
-        yield
-        self._builder = outer
+    def _subgraph(
+        self, name: str, write: Callable[..., list[ir.Value]], *ends: list[ir.Value]
+    ) -> ir.Graph:
+        """Return what `write` writes with this writer, as a graph inside the one being written."""
+
+        def trace(op: Any, *values: ir.Value) -> list[ir.Value]:
+            outer, self._builder = self._builder, op.builder
+            found = write(op, *values)
+            self._builder = outer
+            return found
+
+        self._builder.push_module(name)  # names inside must differ from those outside
+        graph = self._builder.subgraph(trace, *ends, name=name)
+        self._builder.pop_module()
+        return graph
 
 
 class _Operators:

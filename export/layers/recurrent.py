@@ -11,7 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from export.graph.functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL, parsed
+from export.graph.cell_functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL
+from export.graph.functions import parsed
 from export.graph.writer import Array, Value
 from export.layers.attention import is_real
 from export.layers.basic import Layers

@@ -17,6 +17,7 @@ from export.readers.common.shapes import (
 )
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
+    ZEROS,
     Entry,
     Held,
     Joined,
@@ -275,7 +276,7 @@ class FairseqRecurrent(FairseqReader):
         if not self.shares_output:
             bias = {f"{OUTPUT}.bias": (config.vocab_size,)}
         if not self.has_inner:
-            return next(iter(bias), Made(_zeros))
+            return next(iter(bias), ZEROS)
         [(inner, _)] = self.model.dims(f"{INNER}.weight")
         name = TARGET if self.shares_output else f"{OUTPUT}.weight"
         parts = {name: (config.vocab_size, inner), f"{INNER}.bias": (inner,)}
@@ -289,7 +290,3 @@ def product(outer: Array, inner: Array) -> Array:
 
 def _biased(outer: Array, inner: Array, *bias: Array) -> Array:
     return product(outer, inner) + (bias[0] if bias else np.float32(0))
-
-
-def _zeros(shape: Shape) -> Array:
-    return np.zeros(shape, np.float32)

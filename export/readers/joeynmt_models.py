@@ -14,11 +14,10 @@ from export.readers.common.shapes import (
 )
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
+    ZEROS,
     Entry,
     Held,
-    Made,
     Names,
-    Shape,
     Table,
     WeightReader,
     read_weights,
@@ -120,13 +119,13 @@ class JoeyNMTRecurrent:
         names: dict[Any, str | Entry] = {
             **NAMES,
             **encoder_names(config, "encoder.rnn"),
-            "output_bias": Made(_zeros),
+            "output_bias": ZEROS,
             "bridge.parts.0": "decoder.bridge_layer",
             "decoder.layers.*.input": "decoder.rnn.{}_ih_l*",
             "decoder.layers.*.hidden": "decoder.rnn.{}_hh_l*",
             "attention.score.key": "decoder.attention.key_layer",
             "attention.score.query": "decoder.attention.query_layer",
-            "attention.score.query.bias": Made(_zeros),
+            "attention.score.query.bias": ZEROS,
             "attention.score.score": "decoder.attention.energy_layer",
             "readout": "decoder.att_vector_layer",
             "readout.weight": Held("decoder.att_vector_layer.weight", change=turn),
@@ -140,10 +139,6 @@ class JoeyNMTRecurrent:
 def _context_first(weight: Array, dim: int) -> Array:
     """Reorder the columns of a matrix for [h; c] into those for [c; h]."""
     return np.concatenate([weight[:, dim:], weight[:, :dim]], 1)
-
-
-def _zeros(shape: Shape) -> Array:
-    return np.zeros(shape, np.float32)
 
 
 NORM = {  # of the sublayers, by ours

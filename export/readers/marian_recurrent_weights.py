@@ -13,14 +13,7 @@ from export.readers.common.shapes import (
     norms,
     vocabulary,
 )
-from export.readers.common.weights import (
-    Entry,
-    Held,
-    Joined,
-    Made,
-    Shape,
-    Table,
-)
+from export.readers.common.weights import ZEROS, Entry, Held, Joined, Shape, Table
 from export.readers.marian_files import OPTIONS
 from export.readers.marian_weights import ALPHA, MarianWeights
 from models.architectures.nematus.config import NematusConfig
@@ -64,7 +57,7 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
             layers.append(self._dense(f"readout.{name}", "decoder_ff_logit_l1_{}", str(number)))
         names: Entries = {"score.weight": _turned("decoder_U_att")}
         names |= {"key.linear.weight": _turned("decoder_Wc_att")}
-        names |= {"query.linear.weight": _turned("decoder_W_comb_att"), "query.linear.bias": _ZEROS}
+        names |= {"query.linear.weight": _turned("decoder_W_comb_att"), "query.linear.bias": ZEROS}
         for layer in layers:
             names |= layer
         return names | self._attention_norms()
@@ -73,7 +66,7 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
         bias = f"{theirs.format('b')}{number}"
         names: Entries = {
             f"{ours}.linear.weight": _turned(f"{theirs.format('W')}{number}"),
-            f"{ours}.linear.bias": _ZEROS if self._config.layer_norm == "cell" else bias,
+            f"{ours}.linear.bias": ZEROS if self._config.layer_norm == "cell" else bias,
         }
         if self._config.layer_norm == "cell":
             scale = f"{theirs.format('gamma')}{number}"
@@ -86,11 +79,11 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
     def _attention_norms(self) -> Entries:
         if self._config.layer_norm == "cell":
             return {
-                "key.linear.bias": _ZEROS,
+                "key.linear.bias": ZEROS,
                 "key.norms.0.weight": "decoder_att_gamma1",
                 "key.norms.0.bias": "decoder_b_att",
                 "query.norms.0.weight": "decoder_att_gamma2",
-                "query.norms.0.bias": _ZEROS,
+                "query.norms.0.bias": ZEROS,
             }
         return {
             "key.linear.bias": "decoder_b_att",
@@ -115,18 +108,18 @@ class _CellNames:
         names = self._part("hidden", "U", self._dim)
         if self._input_dim:
             return names | self._part("input", "W", self._input_dim)
-        return names | {f"{self._ours}.bias": _ZEROS if self._is_final else self._bias()}
+        return names | {f"{self._ours}.bias": ZEROS if self._is_final else self._bias()}
 
     def _part(self, part: str, letter: str, in_dim: int) -> Entries:
         """Return the names of the weights of the input or of the state, with their norms."""
         ours, has_bias = f"{self._ours}.{part}", (part == "hidden") == self._is_final
-        bias = self._bias() if has_bias else _ZEROS
+        bias = self._bias() if has_bias else ZEROS
         names: Entries = {f"{ours}.linear.weight": self._weight(letter, in_dim)}
         if self._config.layer_norm == "cell":
             gamma = f"{self._theirs}_gamma{1 if part == 'input' else 2}"
             scale = self._blocks(gamma, 1)
             return names | {
-                f"{ours}.linear.bias": _ZEROS,
+                f"{ours}.linear.bias": ZEROS,
                 f"{ours}.norms.0.weight": scale,
                 f"{ours}.norms.0.bias": bias,
             }
@@ -217,9 +210,6 @@ def _normed(config: NematusConfig, name: str, in_dim: int, sizes: list[int]) -> 
         for number, size in enumerate(sizes):
             found |= norms([f"{name}.norms.{number}"], size, bias=True)
     return found
-
-
-_ZEROS = Made(lambda shape: np.zeros(shape, np.float32))
 
 
 def _turned(name: str) -> Held:

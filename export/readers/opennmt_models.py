@@ -1,10 +1,7 @@
 """Configurations and weights of OpenNMT-py's recurrent models and Transformers."""
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
-
-import numpy as np
 
 from export.readers.common.shapes import (
     ACTIVATIONS,
@@ -14,7 +11,15 @@ from export.readers.common.shapes import (
     transformer_shapes,
 )
 from export.readers.common.toolkits import LONGEST, TorchModel
-from export.readers.common.weights import Held, Made, Names, Table, WeightReader, read_weights
+from export.readers.common.weights import (
+    ZEROS,
+    Held,
+    Made,
+    Names,
+    Table,
+    WeightReader,
+    read_weights,
+)
 
 SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
 TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"
@@ -241,4 +246,4 @@ class OpenNMTTransformer:
         has = {"attention": self.has_attention_bias, "feed_forward": self.has_feed_forward_bias}
         kinds = [kind for kind, has_bias in has.items() if not has_bias]
         linear = [name for name in names if any(f"{kind}." in name for kind in kinds)]
-        return {f"{name}.bias": Made(partial(np.zeros, dtype=np.float32)) for name in linear}
+        return {f"{name}.bias": ZEROS for name in linear}

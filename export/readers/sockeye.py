@@ -17,15 +17,7 @@ from export.readers.common.options import Options, read_yaml
 from export.readers.common.shapes import STACKS, transformer_shapes
 from export.readers.common.toolkits import TorchModel, token_values
 from export.readers.common.torch_files import looks_like_torch, read_torch
-from export.readers.common.weights import (
-    Entry,
-    Held,
-    Made,
-    Shape,
-    Table,
-    WeightReader,
-    read_weights,
-)
+from export.readers.common.weights import ZEROS, Entry, Held, Table, WeightReader, read_weights
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
 from models.files import read_json
@@ -236,7 +228,7 @@ def _attention(ours: str, theirs: str, reads_source: bool, heads: int) -> dict[A
     apart = partial(_apart, heads=heads)
     names: dict[Any, str | Entry] = {f"{ours}.output.weight": f"{theirs}.ff_out.weight"}
     for part in ("query", "key", "value", "output"):
-        names[f"{ours}.{part}.bias"] = Made(_zeros)
+        names[f"{ours}.{part}.bias"] = ZEROS
     if reads_source:
         names[query] = f"{theirs}.ff_q.weight"
         names[key, value] = Held(f"{theirs}.ff_kv.weight", change=apart)
@@ -259,7 +251,3 @@ def _rest_apart(weight: Array, heads: int) -> Array:
     """Separate keys and values below the queries, which have as many rows as there are columns."""
     dim = weight.shape[1]
     return np.concatenate([weight[:dim], _apart(weight[dim:], heads)])
-
-
-def _zeros(shape: Shape) -> Array:
-    return np.zeros(shape, np.float32)

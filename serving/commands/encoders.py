@@ -193,28 +193,18 @@ async def encoded_lines(
 
     job: that of every line, but for the line. parse: makes the input of a line without its end.
     """
-    from serving.pipelines.decoding import Decoding
     from serving.pipelines.loading import opened
     from serving.pipelines.streams import in_order
-    from serving.request import MAX_PRIORITY
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
         encoder = await catalog.get_model(card.name, *tasks)
         assert card.encoder is not None
-        longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
         async def work(numbered: tuple[int, str]) -> "Encodings":
             number, line = numbered
-            priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
             try:
-                own = replace(
-                    job,
-                    request_id=f"line {number}",
-                    inputs=(parse(line),),
-                    decoding=Decoding(priority=priority),
-                )
-                return await encoder.run(own)
+                return await encoder.run(_job_of_line(job, number, line, parse, file.seekable()))
             except RequestError as error:
                 if error.field != "inputs":
                     raise
@@ -225,6 +215,18 @@ async def encoded_lines(
             async for encodings in in_order(work, numbered, WINDOWS * config.slots):
                 yield card.encoder, encodings
                 bar.update()
+
+
+def _job_of_line(
+    job: "EncodeJob", number: int, line: str, parse: Parse, longest_first: bool
+) -> "EncodeJob":
+    """longest_first: whoever waits for a pipe's first line waits for no others."""
+    from serving.pipelines.decoding import Decoding
+    from serving.request import MAX_PRIORITY
+
+    priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
+    decoding = Decoding(priority=priority)
+    return replace(job, request_id=f"line {number}", inputs=(parse(line),), decoding=decoding)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:

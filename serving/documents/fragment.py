@@ -17,7 +17,7 @@ from lxml import etree
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
 from serving.text.markup.readers import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.sentences import wrapped_breaks
+from serving.text.wrapped_lines import wrapped_breaks
 
 # Characters that XML cannot have.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

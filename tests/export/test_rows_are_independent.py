@@ -95,41 +95,38 @@ BATCHES = [(EVERY_ROW, 0), (EVERY_ROW[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)]
 STEP = 4  # of the spans that the engine pads sources to
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
 @pytest.mark.parametrize(
     ("architecture", "changes"), [*((name, {}) for name in DECODERS), *VARIANTS]
 )
 def test_rows_are_the_same_alone_and_in_company(
-    tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision, threads: int
+    tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
 ) -> None:
     # Sizes that are no multiples of the vector width, and enough work for two threads.
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision, **changes))
-    assert_rows_are_independent(bundle, examples_of(architecture, LENGTHS), threads)
+    assert_rows_are_independent(bundle, examples_of(architecture, LENGTHS))
 
 
-def assert_rows_are_independent(bundle: Bundle, examples: Examples, threads: int) -> None:
-    run = Runs(bundle, examples, threads)
-    alone = [run([i], fit(len(source))) for i, source in enumerate(examples.sources)]
-    for rows, span in BATCHES:
-        for row, found in zip(rows, run(rows, span), strict=True):
-            (expected,) = alone[row]
-            for name, array in expected.items():
-                assert np.array_equal(array, found[name]), (name, rows, row, span)
+def assert_rows_are_independent(bundle: Bundle, examples: Examples) -> None:
+    for threads in (1, 2):
+        run = Runs(bundle, examples, threads)
+        alone = [run([i], fit(len(source))) for i, source in enumerate(examples.sources)]
+        for rows, span in BATCHES:
+            for row, found in zip(rows, run(rows, span), strict=True):
+                (expected,) = alone[row]
+                for name, array in expected.items():
+                    assert np.array_equal(array, found[name]), (name, rows, row, span, threads)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
-def test_pictures_are_the_same_alone_and_in_company(
-    tmp_path: Path, precision: Precision, threads: int
-) -> None:
+def test_pictures_are_the_same_alone_and_in_company(tmp_path: Path, precision: Precision) -> None:
     bundle = open_bundle(tiny_bundle(PICTURE_READER, tmp_path, precision))
-    assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS), threads)
+    assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS))
 
 
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_in_four_bits_too(tmp_path: Path, architecture: str) -> None:
-    test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4, 2)
+    test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4)
 
 
 def fit(length: int) -> int:

@@ -75,50 +75,73 @@ def configuration(
     num_layers = metadata.integer(f"{name}.block_count")
     if num_layers != (found := num_blocks(tensors)):
         problems.append(f"{name}.block_count is {num_layers}, and {found} blocks have tensors")
-    length = metadata.integer(f"{name}.context_length")
-    if not 1 < length <= MOST_POSITIONS:
-        problems.append(f"{name}.context_length {length} must be 2 to {MOST_POSITIONS}")
+    _refuse_what_differs(name, metadata)
     kind = ARCHITECTURES[name]
-    for key, neutral in UNSUPPORTED.items():
-        if key not in kind.keys:
-            metadata.only(f"{name}.{key}", *neutral)
-    if metadata.get(pooling := f"{name}.pooling_type", 0):
-        metadata.refuse(pooling, "is of a model that embeds texts; only encoders can do that here")
-    num_heads = metadata.integer(f"{name}.attention.head_count")
-    model_type = _model_type(name, metadata)
-    longest = FAMILIES[model_type].context_length  # of models that read texts of any length
-    values: dict[str, Any] = {
-        "model_type": model_type,
-        "vocab_size": _vocab_size(tensors),
-        "hidden_size": metadata.integer(f"{name}.embedding_length"),
-        "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
+    values = {
         "num_hidden_layers": num_layers,
-        "num_attention_heads": num_heads,
-        "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", num_heads),
-        "max_position_embeddings": min(length, longest or length),
-        "rms_norm_eps": metadata.number(f"{name}.attention.{kind.norm}"),
-        "rope_theta": metadata.number(f"{name}.rope.freq_base", 10000.0),
-        "rope_scaling": _scaling(name, metadata, tensors, length),
+        **_sizes(name, metadata, tensors),
+        **_positions(name, metadata, tensors, problems),
+        **_special_ids(metadata),
         "tie_word_embeddings": _is_tied(tensors),
         "attention_bias": not tensors.keys().isdisjoint(ATTENTION_BIASES),
         "hidden_act": "silu",
-        "sliding_window": metadata.get(f"{name}.attention.sliding_window"),
         "attn_logit_softcapping": metadata.get(f"{name}.attn_logit_softcapping"),
         "final_logit_softcapping": metadata.get(f"{name}.final_logit_softcapping"),
-        "rope_local_base_freq": metadata.get(f"{name}.rope.freq_base_swa"),
-        **_window_pattern(metadata.get(f"{name}.attention.sliding_window_pattern")),
-        **_special_ids(metadata),
     }
-    is_wide = num_layers == kind.wide_blocks
-    whole = values["hidden_size"] // max(num_heads, 1)
-    values["head_dim"] = _head_dim(name, metadata, whole)
-    values["partial_rotary_factor"] = _rotated(name, metadata, values["head_dim"])
-    values["query_pre_attn_scalar"] = whole if is_wide else values["head_dim"]
-    values |= kind.values
+    values |= _head_sizes(name, metadata, values) | kind.values
     values |= {word: metadata.get(f"{name}.{key}") for key, word in kind.keys.items()}
     values |= {word: values[llamas] for word, llamas in kind.also.items()}
     said = {option: value for option, value in values.items() if value is not None}
     return said | kind.derived(values, tensors)
+
+
+def _refuse_what_differs(name: str, metadata: Options) -> None:
+    for key, neutral in UNSUPPORTED.items():
+        if key not in ARCHITECTURES[name].keys:
+            metadata.only(f"{name}.{key}", *neutral)
+    if metadata.get(pooling := f"{name}.pooling_type", 0):
+        metadata.refuse(pooling, "is of a model that embeds texts; only encoders can do that here")
+
+
+def _sizes(name: str, metadata: Options, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    num_heads = metadata.integer(f"{name}.attention.head_count")
+    return {
+        "model_type": _model_type(name, metadata),
+        "vocab_size": _vocab_size(tensors),
+        "hidden_size": metadata.integer(f"{name}.embedding_length"),
+        "intermediate_size": metadata.integer(f"{name}.feed_forward_length"),
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", num_heads),
+        "rms_norm_eps": metadata.number(f"{name}.attention.{ARCHITECTURES[name].norm}"),
+    }
+
+
+def _positions(
+    name: str, metadata: Options, tensors: Mapping[str, Tensor], problems: list[str]
+) -> dict[str, Any]:
+    length = metadata.integer(f"{name}.context_length")
+    if not 1 < length <= MOST_POSITIONS:
+        problems.append(f"{name}.context_length {length} must be 2 to {MOST_POSITIONS}")
+    longest = FAMILIES[_model_type(name, metadata)].context_length  # of those that read any length
+    return {
+        "max_position_embeddings": min(length, longest or length),
+        "rope_theta": metadata.number(f"{name}.rope.freq_base", 10000.0),
+        "rope_scaling": _scaling(name, metadata, tensors, length),
+        "rope_local_base_freq": metadata.get(f"{name}.rope.freq_base_swa"),
+        "sliding_window": metadata.get(f"{name}.attention.sliding_window"),
+        **_window_pattern(metadata.get(f"{name}.attention.sliding_window_pattern")),
+    }
+
+
+def _head_sizes(name: str, metadata: Options, values: Mapping[str, Any]) -> dict[str, Any]:
+    whole = values["hidden_size"] // max(values["num_attention_heads"], 1)
+    head_dim = _head_dim(name, metadata, whole)
+    is_wide = values["num_hidden_layers"] == ARCHITECTURES[name].wide_blocks
+    return {
+        "head_dim": head_dim,
+        "partial_rotary_factor": _rotated(name, metadata, head_dim),
+        "query_pre_attn_scalar": whole if is_wide else head_dim,
+    }
 
 
 def _is_tied(tensors: Mapping[str, Tensor]) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST
+from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
 from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
 from export.readers.common.weights import Held, Shape, Table, WeightReader, read_weights
 from export.readers.hugging_face.encoder_families import EncoderFamily
@@ -129,21 +129,32 @@ def _configure(
     text_options: TextOptions,
     template: Template,
 ) -> dict[str, Any]:
-    options = folder.config
-    options.only("position_embedding_type", "absolute")
-    options.only("is_decoder", False)
+    folder.config.only("position_embedding_type", "absolute")
+    folder.config.only("is_decoder", False)
+    pad, positions = folder.config.integer("pad_token_id"), _num_positions(family, folder)
+    head = head_of(folder, family.words)
+    found = {
+        **_sizes(family, folder.config),
+        "architecture": "transformer-encoder",
+        "max_source_tokens": min(positions, text_options.max_tokens or positions),
+        "pooling": ["cls"] if head == "labels" else modules.pooling,
+        "pad_id": pad,
+        "bos_id": template.prefix[0] if template.prefix else pad,
+        "eos_id": template.suffix[-1] if template.suffix else pad,
+    }
+    return {**found, "head": _head(family, folder, modules, text_options, head, found)}
+
+
+def _sizes(family: EncoderFamily, options: Options) -> dict[str, Any]:
+    """Return the options of the layers and of the tables below them."""
     sizes = {ours: options.integer(name) for ours, name in family.sizes.items()}
     if sizes["d_model"] > WIDEST or sizes["num_layers"] > MOST_LAYERS:
         options.problems.append(f"{options.file}: is larger than any model")
-    pad, positions = options.integer("pad_token_id"), _num_positions(family, folder)
     num_types = options.integer("type_vocab_size", 2) if family.has_types else 0
     words = options.integer("embedding_size") if family.has_embedding_size else sizes["d_model"]
-    head = head_of(folder, family.words)
-    found = {
+    return {
         **sizes,
-        "architecture": "transformer-encoder",
         "vocab_size": options.integer("vocab_size"),
-        "max_source_tokens": min(positions, text_options.max_tokens or positions),
         "num_types": min(num_types, 1) if family.pads_positions else num_types,
         "has_positions": family.has_positions,
         "embedding_dim": words if family.shared_layer or words != sizes["d_model"] else None,
@@ -151,12 +162,7 @@ def _configure(
         "shared_layer": family.shared_layer,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
-        "pooling": ["cls"] if head == "labels" else modules.pooling,
-        "pad_id": pad,
-        "bos_id": template.prefix[0] if template.prefix else pad,
-        "eos_id": template.suffix[-1] if template.suffix else pad,
     }
-    return {**found, "head": _head(family, folder, modules, text_options, head, found)}
 
 
 def _num_positions(family: EncoderFamily, folder: Folder) -> int:

@@ -28,6 +28,7 @@ from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
 from models.architectures.vision_transformer.config import VisionTransformerConfig
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
+from models.conventions import Conventions
 from models.safetensors import Array
 
 MOST_PIXELS = 2**12  # of a picture's side
@@ -45,33 +46,41 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     encoder, decoder = folder.config.section("encoder"), folder.config.section("decoder")
     classes, family = _known(CLASS_TOKENS, encoder), _known(DECODERS, decoder)
     decoding = _decoding(folder, encoder, decoder)
-    vision = _vision(encoder, len(classes))
     config: Any = folder.configured(
         joined(
             family.configure(decoder),
             decoding.special_tokens,
-            {
-                "architecture": "vision-transformer",
-                "vocab_size": folder.config.integer("vocab_size"),
-                "pad_id": folder.config.integer("pad_token_id", decoding.start),
-                "source_languages": [UNKNOWN_LANGUAGE],
-                "target_languages": [UNKNOWN_LANGUAGE],
-                "encoder_layers": encoder.integer("num_hidden_layers", at_most=MOST_LAYERS),
-                "max_source_tokens": len(classes) + _num_patches(vision),
-                "vision": vision | picture_options(folder, vision["image_size"]),
-                "tied_embeddings": _is_tied(folder, decoder, family),
-            },
+            _reading(folder, encoder, decoding, len(classes)),
+            {"tied_embeddings": _is_tied(folder, decoder, family)},
         )
     )
     names = _encoder_names(config, classes, encoder.flag("qkv_bias", True))
-    names |= family.names(config, decoder) | _vocabulary(family)
-    if PROJECTION + ".weight" in folder.tensors:
-        names |= family.projected(config)
+    names |= family.all_names(config, decoder, PROJECTION + ".weight" in folder.tensors)
     weights = read_weights(_shapes(config), Table(names, needless=NEEDLESS), folder.tensors)
+    return folder.checkpoint(config, weights, _conventions(decoding))
+
+
+def _reading(
+    folder: Folder, encoder: Options, decoding: Decoding, num_class_tokens: int
+) -> dict[str, Any]:
+    """Return our options of all but the decoder."""
+    vision = _vision(encoder, num_class_tokens)
+    return {
+        "architecture": "vision-transformer",
+        "vocab_size": folder.config.integer("vocab_size"),
+        "pad_id": folder.config.integer("pad_token_id", decoding.start),
+        "source_languages": [UNKNOWN_LANGUAGE],
+        "target_languages": [UNKNOWN_LANGUAGE],
+        "encoder_layers": encoder.integer("num_hidden_layers", at_most=MOST_LAYERS),
+        "max_source_tokens": num_class_tokens + _num_patches(vision),
+        "vision": vision | picture_options(folder, vision["image_size"]),
+    }
+
+
+def _conventions(decoding: Decoding) -> Conventions:
     found = decoding.conventions(decoding.prompt)
     generation = {"temperature": 0.0, **found.generation}  # chats would sample
-    conventions = replace(found, source_suffix=(), generation=generation)
-    return folder.checkpoint(config, weights, conventions)
+    return replace(found, source_suffix=(), generation=generation)
 
 
 def _known(table: Mapping[str, Any], section: Options) -> Any:
@@ -188,7 +197,18 @@ class Decoder:
     output: str
     keys_values: tuple[str, ...]
 
-    def projected(self, config: VisionTransformerConfig) -> Names:
+    def all_names(
+        self, config: VisionTransformerConfig, decoder: Options, has_projection: bool
+    ) -> Names:
+        vocabulary: Names = {
+            "embedding.weight": Held((f"{self.table}.weight", f"{self.output}.weight")),
+            "target_embedding.weight": f"{self.table}.weight",
+            "output.weight": f"{self.output}.weight",
+        }
+        names = {**self.names(config, decoder), **vocabulary}
+        return names | self._projected(config) if has_projection else names
+
+    def _projected(self, config: VisionTransformerConfig) -> Names:
         """Multiply the layer between the sides into keys and values."""
         dim, size, found = config.d_model, config.vision.d_model, dict[str, Joined]()
         layer: Shapes = {f"{PROJECTION}.weight": (dim, size), f"{PROJECTION}.bias": (dim,)}
@@ -217,14 +237,6 @@ def _product(half: slice | None, weight: Array, bias: Array, first: Array, _: Ar
 def _shifted(half: slice | None, weight: Array, bias: Array, _: Array, shift: Array) -> Array:
     own, added = _own(half, weight, bias)
     return (own.astype(np.float64) @ shift + added).astype(np.float32)
-
-
-def _vocabulary(family: Decoder) -> Names:
-    return {
-        "embedding.weight": Held((f"{family.table}.weight", f"{family.output}.weight")),
-        "target_embedding.weight": f"{family.table}.weight",
-        "output.weight": f"{family.output}.weight",
-    }
 
 
 def _shapes(config: VisionTransformerConfig) -> Shapes:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from export.graph.functions import SSRU_CELL, parsed
+from export.graph.cell_functions import SSRU_CELL
+from export.graph.functions import parsed
 from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.transformer import BaseTransformerGraph

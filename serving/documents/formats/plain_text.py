@@ -7,7 +7,7 @@ from pathlib import Path
 from serving.documents.encoding import TextFile, read_text
 from serving.documents.fragment import Document
 from serving.documents.spans import Mark, PlainDocument, Role, Span
-from serving.text.sentences import wrapped_breaks
+from serving.text.wrapped_lines import wrapped_breaks
 
 _TXT_LINE = re.compile(r"[^\r\n]+")
 _COLUMN = re.compile(r"(?<=\S)( *\t[ \t]*| {3,}\t*)(?=\S)")

@@ -16,7 +16,7 @@ from serving.documents.spans import Mark, PlainDocument, Span
 from serving.documents.tags import pieces_of
 from serving.documents.xml import escape_text
 from serving.errors import RequestError
-from serving.text.sentences import ends_sentence
+from serving.text.wrapped_lines import ends_sentence
 
 _LINE = re.compile(r"([^\r\n]*)(\r{0,2}\n|\r|\Z)")  # some programs write \r\r\n
 _LINE_END = re.compile(r"\r{0,2}\n|\r")

@@ -16,8 +16,9 @@ from serving.request import Constraint
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.segments import MarkedReader, MarkedSegment
-from serving.text.sentences import TextLayout, has_wrapped_lines, split_text
+from serving.text.sentences import TextLayout, split_text
 from serving.text.terms import Beginnings
+from serving.text.wrapped_lines import has_wrapped_lines
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
 _MAX_TARGET_GROWTH = 1.5

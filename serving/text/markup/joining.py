@@ -11,7 +11,7 @@ from enum import Enum, auto
 from itertools import groupby, takewhile
 
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
-from serving.text.sentences import wrapped_breaks
+from serving.text.wrapped_lines import wrapped_breaks
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
 # zero-width space parts words.

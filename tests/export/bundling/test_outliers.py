@@ -77,7 +77,7 @@ def test_rows_are_the_same_alone_and_in_company(
     precision: Precision, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     bundle = exported(checkpoint, tmp_path / "bundle", precision)
-    assert_rows_are_independent(bundle, examples_of("llama", LENGTHS), threads=2)
+    assert_rows_are_independent(bundle, examples_of("llama", LENGTHS))
 
 
 def test_nothing_is_left_of_how_they_were_found(checkpoint: Checkpoint, tmp_path: Path) -> None:

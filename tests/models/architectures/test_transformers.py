@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config as HuggingFaceGPT2Config
-from transformers import GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from models.architectures.gpt2.config import GPT2Config
-from models.architectures.llama.config import LlamaConfig
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import LanguageBatch, TranslationBatch
 from models.layers.position_tables import relative_buckets
@@ -26,7 +23,6 @@ from tests.tiny import tiny_bundle
 
 TRANSLATION: dict[str, Any] = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "ffn_dim": 12}
 TRANSLATION |= {"encoder_layers": 2, "max_source_tokens": 64, "max_target_tokens": 64}
-EAGER: dict[str, Any] = {"attn_implementation": "eager"}
 LANGUAGE: dict[str, Any] = {"vocab_size": 40, "d_model": 64, "num_heads": 4, "ffn_dim": 24}
 LANGUAGE |= {"num_layers": 2, "context_length": 32}
 
@@ -154,105 +150,6 @@ def test_chunks_of_a_prompt_equal_the_whole(architecture: str, window: int | Non
     for position in range(9, 12):
         hidden, state = module.step(ids[:, position], state)
         torch.testing.assert_close(hidden, whole[:, position])
-
-
-@torch.inference_mode()
-def test_gpt2_is_that_of_hugging_face() -> None:
-    module = random_module({"architecture": "gpt2", **LANGUAGE})
-    config: GPT2Config = module.config
-    theirs = GPT2LMHeadModel(
-        HuggingFaceGPT2Config(
-            vocab_size=config.vocab_size,
-            n_positions=config.context_length,
-            n_embd=config.d_model,
-            n_layer=config.num_layers,
-            n_head=config.num_heads,
-            n_inner=config.ffn_dim,
-        )
-    )
-    theirs.load_state_dict(hugging_face_gpt2(module.state_dict(), config))
-    compare_logits(module, theirs)
-
-
-@pytest.mark.parametrize("window", [None, 4])
-@torch.inference_mode()
-def test_llama_is_that_of_hugging_face(window: int | None) -> None:
-    module = random_module(
-        {"architecture": "llama", **LANGUAGE, "window": window, "tied_embeddings": False}
-    )
-    config: LlamaConfig = module.config
-    theirs = MistralForCausalLM(
-        MistralConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            intermediate_size=config.ffn_dim,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads,
-            max_position_embeddings=config.context_length,
-            rms_norm_eps=config.norm_epsilon,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            sliding_window=window,
-            **EAGER,
-        )
-    )
-    theirs.load_state_dict(hugging_face_llama(module.state_dict()))
-    compare_logits(module, theirs)
-
-
-def compare_logits(module: nn.Module, theirs: nn.Module) -> None:
-    ids = torch.randint(3, 40, (2, 17))
-    ours = module.project(module(LanguageBatch(ids, ids)))
-    torch.testing.assert_close(ours, theirs.double().eval()(ids).logits, rtol=1e-4, atol=1e-5)
-
-
-def hugging_face_gpt2(weights: dict[str, torch.Tensor], config: GPT2Config) -> dict:
-    """Our weights under their names; their linear layers are stored transposed."""
-    found = {
-        "transformer.wte.weight": weights["embedding.weight"],
-        "transformer.wpe.weight": weights["positions.weight"],
-        "transformer.ln_f.weight": weights["norm.weight"],
-        "transformer.ln_f.bias": weights["norm.bias"],
-        "lm_head.weight": weights["embedding.weight"],
-    }
-    names = {
-        "ln_1": ["attention_norm"],
-        "attn.c_attn": [f"attention.{part}" for part in ("query", "key", "value")],
-        "attn.c_proj": ["attention.output"],
-        "ln_2": ["feed_forward_norm"],
-        "mlp.c_fc": ["feed_forward.up"],
-        "mlp.c_proj": ["feed_forward.down"],
-    }
-    for layer in range(config.num_layers):
-        for name, ours in names.items():
-            for part in ("weight", "bias"):
-                joined = torch.cat([weights[f"layers.{layer}.{each}.{part}"] for each in ours])
-                found[f"transformer.h.{layer}.{name}.{part}"] = joined.t()
-    return found
-
-
-def hugging_face_llama(weights: dict[str, torch.Tensor]) -> dict:
-    names = {
-        "attention.query": "self_attn.q_proj",
-        "attention.key": "self_attn.k_proj",
-        "attention.value": "self_attn.v_proj",
-        "attention.output": "self_attn.o_proj",
-        "attention_norm": "input_layernorm",
-        "feed_forward.gate": "mlp.gate_proj",
-        "feed_forward.up": "mlp.up_proj",
-        "feed_forward.down": "mlp.down_proj",
-        "feed_forward_norm": "post_attention_layernorm",
-    }
-    found = {
-        "model.embed_tokens.weight": weights["embedding.weight"],
-        "model.norm.weight": weights["norm.weight"],
-        "lm_head.weight": weights["output.weight"],
-    }
-    for name, tensor in weights.items():
-        if name.startswith("layers."):
-            _, layer, part = name.removesuffix(".weight").split(".", 2)
-            found[f"model.layers.{layer}.{names[part]}.weight"] = tensor
-    return found
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from export.graph.functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL, SSRU_CELL
+from export.graph.cell_functions import GRU_CELL, GRU_RESET, GRU_UPDATE, LSTM_CELL, SSRU_CELL
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
 from tests.serving.kernels.operators import run_nodes

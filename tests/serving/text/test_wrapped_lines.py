@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.sentences import wrapped_breaks
+from serving.text.wrapped_lines import wrapped_breaks
 
 # "~" stands for a break within a sentence, "|" for one that parts.
 CASES = {

@@ -85,11 +85,12 @@ def sizes(
     width: int | None = None,
     epsilon: str | None = "layer_norm_eps",
     is_tied: bool = False,
+    act_name: str = "hidden_act",
 ) -> dict[str, Any]:
-    """Read what models with LayerNorm write alike.
+    """Read what language models write alike.
 
     act, width, is_tied: where the file does not say; width is that of the feed-forward network, in
-        hidden sizes. epsilon: its name, if the file has it.
+        hidden sizes. epsilon, act_name: names in the file; epsilon may be none.
     """
     d_model = config.integer("hidden_size")
     return {
@@ -101,7 +102,7 @@ def sizes(
         "head_dim": config.integer("head_dim") if "head_dim" in config else None,
         "ffn_dim": config.integer("intermediate_size", width and width * d_model),
         "norm_epsilon": 1e-5 if epsilon is None else config.number(epsilon, 1e-5),
-        "activation": read_activation(config, "hidden_act", act),
+        "activation": read_activation(config, act_name, act),
         "tied_embeddings": config.flag("tie_word_embeddings", is_tied),
         **special_ids(config),
     }

@@ -61,7 +61,7 @@ def _ropes(config: Options) -> tuple[Options, Options]:
     return config.section("rope_scaling"), local
 
 
-def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
+def _sizes(config: Options, act_name: str = "hidden_act") -> dict[str, Any]:
     config.only("use_bidirectional_attention", False)
     config.default_to(head_dim=256)
     has_bias = config.flag("attention_bias", False)
@@ -69,7 +69,7 @@ def _sizes(config: Options, act: str = "hidden_act") -> dict[str, Any]:
         "attention_bias": "all" if has_bias else "none",
         "embedding_scale": math.sqrt(config.integer("hidden_size")),
     }
-    return joined(sizes(config, is_tied=True, act=act), {"imported": imported})
+    return joined(sizes(config, is_tied=True, act_name=act_name), {"imported": imported})
 
 
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     config.positive("query_pre_attn_scalar", 256)
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
     limits = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
-    sizes = _sizes(config, act="hidden_activation")
+    sizes = _sizes(config, act_name="hidden_activation")
     return joined(sizes, windows(config), {"imported": {**limits, "sandwich_norms": True}})
 
 

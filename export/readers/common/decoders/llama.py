@@ -9,17 +9,16 @@ SmolLM3 (Bakouch et al. 2025), of which every fourth layer does not rotate; Phi-
 
 from typing import Any
 
+from export.readers.common.decoders import family
 from export.readers.common.decoders.family import (
     NEEDLESS,
     QUERY_KEY_VALUE,
     LanguageFamily,
     head_size,
     num_layers,
-    special_ids,
 )
 from export.readers.common.options import Options, joined
 from export.readers.common.rope import read_rotary, rope_section
-from export.readers.common.shapes import read_activation
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
 
@@ -37,23 +36,12 @@ def configure_llama(config: Options) -> dict[str, Any]:
     return joined(sizes(config), rotary(config), {"imported": imported})
 
 
-def sizes(config: Options, *, is_tied: bool = False, act: str = "hidden_act") -> dict[str, Any]:
-    """Read what all models of this shape write alike; is_tied: where the file does not say."""
-    return {
-        "architecture": "llama",
-        "vocab_size": config.integer("vocab_size"),
-        "context_length": config.integer("max_position_embeddings"),
-        "d_model": config.integer("hidden_size"),
-        "num_layers": num_layers(config),
-        "num_heads": (num_heads := config.integer("num_attention_heads")),
-        "num_kv_heads": config.integer("num_key_value_heads", num_heads),
-        "head_dim": config.integer("head_dim") if "head_dim" in config else None,
-        "ffn_dim": config.integer("intermediate_size"),
-        "norm_epsilon": config.number("rms_norm_eps", 1e-6),
-        "activation": read_activation(config, act, "silu"),
-        "tied_embeddings": config.flag("tie_word_embeddings", is_tied),
-        **special_ids(config),
-    }
+def sizes(config: Options, **options: Any) -> dict[str, Any]:
+    """Read what all models of this shape write alike. Takes options of `family.sizes`."""
+    config.default_to(rms_norm_eps=1e-6)
+    found = family.sizes(config, "silu", epsilon="rms_norm_eps", **options)
+    num_kv_heads = config.integer("num_key_value_heads", found["num_heads"])
+    return {"architecture": "llama", "num_kv_heads": num_kv_heads, **found}
 
 
 def rotary(

@@ -122,17 +122,17 @@ def assert_follows(counts: Array, probabilities: Array) -> None:
 def test_draws_follow_the_exact_distribution(filters: dict[str, float], spread: float) -> None:
     logp = random_logp(np.random.default_rng(5), 150, spread)
     expected = distribution(logp, sampling_params(filters))
-    assert_draws_follow(scores_of(np.tile(logp, (50, 1))), filters, expected)
+    assert_draws_follow(scores_of(np.tile(logp, (500, 1))), filters, expected)
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
 def test_edited_rows_draw_from_the_edited_scores(filters: dict[str, float]) -> None:
     rng = np.random.default_rng(6)
-    logp = np.tile(random_logp(rng, 150, 2.0), (50, 1))
+    logp = np.tile(random_logp(rng, 150, 2.0), (500, 1))
     edited_logp = logp[0] + rng.standard_normal(150).astype(np.float32)
     edited_logp[rng.permutation(150)[:50]] = -np.inf
     edited_logp[logp[0].argmax()] = -np.inf
-    scores = scores_of(logp, edited_rows(np.tile(edited_logp, (50, 1)), range(50)))
+    scores = scores_of(logp, edited_rows(np.tile(edited_logp, (500, 1)), range(500)))
     expected = distribution(edited_logp, sampling_params(filters))
     assert_draws_follow(scores, filters, expected)
 

@@ -257,11 +257,11 @@ def test_a_fence_ends_at_the_mark_that_began_it() -> None:
     ],
 )
 def test_long_runs_take_no_time(piece: str) -> None:
-    text = "9 " + piece * (100_000 // len(piece)) + "!"
+    text = "9 " + piece * (30_000 // len(piece)) + "!"
     start = time.process_time()
     protected = [*Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))]
     assert written(protected) == text
-    assert time.process_time() - start < 10  # a square of its length would take minutes
+    assert time.process_time() - start < 3  # a square of its length would take longer
 
 
 @pytest.mark.parametrize("seed", range(20))
