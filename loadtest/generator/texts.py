@@ -1,25 +1,28 @@
 """The texts that requests carry: the built-in corpus or a file, varied when they come again."""
 
 import gzip
+import lzma
 import random
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 from loadtest.plan import WorkPlan
 from loadtest.records import LoadTestError
 
 _FOLDER = Path(__file__).parent
 _SHORT, _LONG = 8, 15  # words
+OPENED: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def _sentences() -> list[str]:
-    return read_lines(_FOLDER / "sentences.txt.gz")
+    return read_lines(_FOLDER / "sentences.txt.xz")
 
 
 def _paragraphs() -> list[str]:
-    return read_lines(_FOLDER / "paragraphs.txt.gz")
+    return read_lines(_FOLDER / "paragraphs.txt.xz")
 
 
 def _mixed() -> list[str]:
@@ -38,12 +41,11 @@ CORPORA: dict[str, Callable[[], list[str]]] = {
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the different non-empty lines of a file, which may be compressed by gzip."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    """Return the different non-empty lines of a file, which may be compressed by gzip or xz."""
     try:
-        with opened(path, "rt", encoding="utf-8") as file:
+        with OPENED.get(path.suffix, open)(path, "rt", encoding="utf-8") as file:
             lines = file.read().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
         raise LoadTestError(f"{path} cannot be read as text: {error}") from error
     return list(dict.fromkeys(stripped for line in lines if (stripped := line.strip())))
 

@@ -88,7 +88,7 @@ def configuration(
         "attn_logit_softcapping": metadata.get(f"{name}.attn_logit_softcapping"),
         "final_logit_softcapping": metadata.get(f"{name}.final_logit_softcapping"),
     }
-    values |= _head_sizes(name, metadata, values) | kind.values
+    values |= {**_head_sizes(name, metadata, values), **kind.values}
     values |= {word: metadata.get(f"{name}.{key}") for key, word in kind.keys.items()}
     values |= {word: values[llamas] for word, llamas in kind.also.items()}
     said = {option: value for option, value in values.items() if value is not None}

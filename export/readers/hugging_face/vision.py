@@ -206,7 +206,7 @@ class Decoder:
             "output.weight": f"{self.output}.weight",
         }
         names = {**self.names(config, decoder), **vocabulary}
-        return names | self._projected(config) if has_projection else names
+        return {**names, **self._projected(config)} if has_projection else names
 
     def _projected(self, config: VisionTransformerConfig) -> Names:
         """Multiply the layer between the sides into keys and values."""

@@ -1,6 +1,6 @@
 """Texts without marks take a short way, which finds what the long one finds."""
 
-import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from serving.text.markup.segments import MarkedReader
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 
-SENTENCES = Path(__file__).parents[4] / "loadtest/generator/sentences.txt.gz"
+SENTENCES = Path(__file__).parents[4] / "loadtest/generator/sentences.txt.xz"
 KNOWN = KnownWords(
     [
         "the",
@@ -68,7 +68,7 @@ def test_both_ways_find_the_same_in_any_text(text: str, source: str, splitting: 
 
 
 def test_both_ways_find_the_same_in_real_text_and_most_take_the_short_one() -> None:
-    lines = gzip.decompress(SENTENCES.read_bytes()).decode().splitlines()
+    lines = lzma.decompress(SENTENCES.read_bytes()).decode().splitlines()
     words = {word.strip(".,!?\"'()") for line in lines for word in line.split()}
     protection = Protection(None, True, "en", "fr", KnownWords(words))
     everything = MarkedReader(None, protection, Splitting.SENTENCES, lambda text: len(text) < 150)
