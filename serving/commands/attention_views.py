@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate
 
 import numpy as np
 
@@ -119,3 +120,26 @@ def shaded(weights: Array, shade: Shade) -> Array:
         case Shade.LOG:
             seen = np.maximum(weights, 10.0**-_DECADES)
             return np.asarray(1 + np.log10(seen) / _DECADES)
+
+
+@dataclass(frozen=True)
+class Look:
+    """A word and the weights of the picture's patches, row after row."""
+
+    word: str
+    weights: Array
+
+
+def looks_of(tokens: tuple[str, ...], weights: Array) -> list[Look]:
+    """Return the words that tokens [tokens] make, each with the mean of its tokens' weights
+    [tokens, patches]. Special tokens make none.
+    """
+    begins = [i == 0 or not token.strip() or token[0].isspace() for i, token in enumerate(tokens)]
+    numbers = list(accumulate(map(int, begins)))
+    looks = []
+    for number in dict.fromkeys(numbers):
+        rows = [i for i, each in enumerate(numbers) if each == number]
+        written = b"".join(bytes_of(tokens[row]) for row in rows)
+        if word := written.decode(errors="replace").strip():
+            looks.append(Look(word, weights[rows].mean(axis=0)))
+    return looks

@@ -1,10 +1,8 @@
 """`attendant caption` writes about pictures, and draws what each word looks at in one."""
 
 import asyncio
-from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -97,32 +95,8 @@ def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "
     return CompletionJob(str(file), (chat,), decoding, attention_queries=queries)
 
 
-@dataclass(frozen=True)
-class Look:
-    """A word and the weights of the picture's patches, row after row."""
-
-    word: str
-    weights: Any
-
-
-def looks_of(tokens: tuple[str, ...], weights: Any) -> list[Look]:
-    """Return the words that tokens [tokens] make, each with the mean of its tokens' weights
-    [tokens, patches]. Special tokens make none.
-    """
-    from serving.text.plain_text import bytes_of
-
-    begins = [i == 0 or not token.strip() or token[0].isspace() for i, token in enumerate(tokens)]
-    numbers = list(accumulate(map(int, begins)))
-    looks = []
-    for number in dict.fromkeys(numbers):
-        rows = [i for i, each in enumerate(numbers) if each == number]
-        written = b"".join(bytes_of(tokens[row]) for row in rows)
-        if word := written.decode(errors="replace").strip():
-            looks.append(Look(word, weights[rows].mean(axis=0)))
-    return looks
-
-
 def _draw(card: "ModelCard", file: Path, found: "CompletionDelta", output: Path) -> None:
+    from serving.commands.attention_views import looks_of
     from serving.commands.drawing import draw_looks
     from serving.pictures import opened
 

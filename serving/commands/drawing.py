@@ -5,7 +5,7 @@ head; or the attention of one word as lines (Vaswani et al. 2017, figures 3 to 5
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -14,11 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL.Image import Image
 
-from serving.commands.attention_views import Shade, View, shaded
+from serving.commands.attention_views import Look, Shade, View, shaded
 from serving.text.alignment import Array
-
-if TYPE_CHECKING:
-    from serving.commands.caption import Look
 
 _BLUES = colormaps["Blues"].with_extremes(bad="0.93")  # grey: cannot be looked at
 _LINE = "#1f5fa8"
@@ -247,7 +244,7 @@ _PICTURE = 1.8  # inches of a side
 _PICTURES_ACROSS = 6
 
 
-def draw_looks(picture: Image, looks: Sequence["Look"], share: float, path: Path) -> None:
+def draw_looks(picture: Image, looks: Sequence[Look], share: float, path: Path) -> None:
     """Draw the picture, then for each word what it looks at, as Xu et al. 2015 do: the places with
     more weight are lighter. Raises OSError.
 

@@ -8,7 +8,8 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from serving.bundle.manifest import Precision
-from serving.commands.caption import caption, looks_of
+from serving.commands.attention_views import looks_of
+from serving.commands.caption import caption
 from tests.tiny import tiny_bundle
 
 
