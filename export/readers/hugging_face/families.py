@@ -32,7 +32,7 @@ from export.readers.hugging_face.packed_experts import experts_apart
 from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
 from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
-from export.readers.hugging_face.tokenizers import encode, token_ids
+from export.readers.hugging_face.tokenizers import encode, token_ids, token_text
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.conventions import Conventions
 from models.files import read_file
@@ -83,12 +83,11 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
 
 def _find_end(folder: Folder) -> None:
     """Take the token that ends a text from the tokenizer, where the model's files name none."""
-    end = folder.tokenizer.get("eos_token")
-    end = end.get("content") if isinstance(end, dict) else end
+    end = token_text(folder.tokenizer.get("eos_token"))
     if folder.tokenizers is None or stop_ids(folder.generation, folder.config):
         return
     known = token_ids(folder.tokenizers.source)
-    if isinstance(end, str) and end in known:
+    if end in known:
         folder.config.values["eos_token_id"] = known[end]
 
 

@@ -326,6 +326,7 @@ OF_CONFIG = _whole(
     # where it comes from, and with which program
     r"_\w+|architectures|attn_implementation|auto_map|dtype|finetuning_task|model_type|torch_dtype",
     r"tokenizer_class|transformers_version|unsloth_\w+|use_bfloat16|transformers\.js_config",
+    r"processor_class",
     # training
     r"\w*dropout(_prob|_rate)?|\w*pdrop|dropout_\w+|\w*layerdrop|initializer_\w+|init_std",
     r"gradient_checkpointing|tf_legacy_loss|rescale_prenorm_residual|time_step_(min|max|rank|floor)",

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, normalizers
 from export.readers.common.options import Options, read_options
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.folder import Folder, stored_tensors
-from export.readers.hugging_face.tokenizers import encode, token_ids
+from export.readers.hugging_face.tokenizers import encode, token_ids, token_text
 from models.files import read_json
 
 MODULES_FILE = "modules.json"
@@ -234,8 +234,7 @@ def special_id(folder: Folder, names: tuple[str, ...], known: dict[str, int]) ->
     names: its role there, then its usual names. known: all tokens.
     """
     role, *usual = names
-    value = folder.tokenizer.get(role)
-    wanted = [value.get("content") if isinstance(value, dict) else value, *usual]
+    wanted = [token_text(folder.tokenizer.get(role)), *usual]
     found = [known[name] for name in wanted if name in known]
     if not found:
         folder.problems.append(f"tokenizer: there is no {role}")

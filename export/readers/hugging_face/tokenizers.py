@@ -140,7 +140,7 @@ class _Files:
         """Tokens that have a role of their own, and those said to be special."""
         tables = (self.table("special_tokens_map.json"), self.config)
         named = [table.get(role) for role in _ROLES for table in tables]
-        return list(dict.fromkeys([*filter(None, map(_content, named)), *self.additional]))
+        return list(dict.fromkeys([*filter(None, map(token_text, named)), *self.additional]))
 
     @property
     def additional(self) -> list[str]:
@@ -148,7 +148,7 @@ class _Files:
         for table in (self.table("special_tokens_map.json"), self.config):
             for key in ("additional_special_tokens", "extra_special_tokens"):
                 if isinstance(listed := table.get(key), list) and listed:
-                    return [name for name in map(_content, listed) if name]
+                    return [name for name in map(token_text, listed) if name]
         return []
 
     @property
@@ -161,7 +161,7 @@ class _Files:
         }
         decoder = self.config.get("added_tokens_decoder")
         for key, token in (decoder if isinstance(decoder, dict) else {}).items():
-            name = _content(token)
+            name = token_text(token)
             if name is None or not key.isdecimal():
                 raise TokenizerError(["tokenizer_config.json: added_tokens_decoder is damaged"])
             is_special = isinstance(token, dict) and bool(token.get("special"))
@@ -175,7 +175,7 @@ class _Added:
     is_special: bool
 
 
-def _content(token: Any) -> str | None:
+def token_text(token: Any) -> str | None:
     """Return the text of a token, which is written as a text or as a table with one."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None

@@ -34,7 +34,7 @@ from export.readers.hugging_face.folder import (
     refuse_unsupported,
     stop_ids,
 )
-from export.readers.hugging_face.tokenizers import token_ids
+from export.readers.hugging_face.tokenizers import token_ids, token_text
 from models.checkpoint import UNKNOWN_LANGUAGE
 from models.conventions import Conventions, LanguageIds
 from models.safetensors import Array
@@ -162,7 +162,7 @@ def _unknown(folder: Folder, vocab_size: int) -> int | None:
     if folder.tokenizers is None:
         return None
     known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
-    token_id = known.get(folder.tokenizer.word("unk_token", "<unk>"))
+    token_id = known.get(token_text(folder.tokenizer.get("unk_token")) or "<unk>")
     return token_id if token_id is not None and token_id < vocab_size else None
 
 

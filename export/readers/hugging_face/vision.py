@@ -23,7 +23,7 @@ from export.readers.common.shapes import (
     transformer_shapes,
 )
 from export.readers.common.weights import ZEROS, Held, Joined, Made, Names, Table, read_weights
-from export.readers.hugging_face.folder import KEYS, OF_CONFIG, UNTIED, Folder
+from export.readers.hugging_face.folder import KEYS, OF_CONFIG, OF_GENERATION, UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
 from models.architectures.vision_transformer.config import VisionTransformerConfig
@@ -45,6 +45,8 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     folder.check_head("VisionEncoderDecoderModel")
     encoder, decoder = folder.config.section("encoder"), folder.config.section("decoder")
     classes, family = _known(CLASS_TOKENS, encoder), _known(DECODERS, decoder)
+    if classes is None or family is None:
+        folder.fail()  # other families have other options
     decoding = _decoding(folder, encoder, decoder)
     config: Any = folder.configured(
         joined(
@@ -84,10 +86,11 @@ def _conventions(decoding: Decoding) -> Conventions:
 
 
 def _known(table: Mapping[str, Any], section: Options) -> Any:
+    """Return what the table says of a side's family; None, and a problem, if that is nothing."""
     name = section.word("model_type", "")
     if name not in table:
         section.refuse("model_type", f"is none of {', '.join(table)}")
-    return table.get(name, next(iter(table.values())))
+    return table.get(name)
 
 
 def _decoding(folder: Folder, encoder: Options, decoder: Options) -> Decoding:
@@ -98,8 +101,10 @@ def _decoding(folder: Folder, encoder: Options, decoder: Options) -> Decoding:
     of_decoder = {*KEYS, "bos_token_id", "pad_token_id", "decoder_start_token_id", "vocab_size"}
     folder.config.default_to(**{n: v for n, v in decoder.values.items() if n in of_decoder})
     for section in (encoder, decoder):
-        needless = [n for n in section.values if n in of_decoder or OF_CONFIG.fullmatch(n)]
-        section.use(*needless)
+        section.only("pruned_heads", {})
+        for name in section.values:
+            if name in of_decoder or OF_CONFIG.fullmatch(name) or OF_GENERATION.fullmatch(name):
+                section.use(name)
     return Decoding(folder, default_start="bos_token_id")
 
 
@@ -131,7 +136,7 @@ _LAYER = {
 
 def _vision(encoder: Options, num_class_tokens: int) -> dict[str, Any]:
     encoder.only("num_channels", 3)
-    encoder.use("encoder_stride", "pooler_act", "pooler_output_size")
+    encoder.use("encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings")
     return {
         "image_size": encoder.integer("image_size", 224, at_most=MOST_PIXELS),
         "patch_size": max(encoder.integer("patch_size", 16), 1),

@@ -52,6 +52,21 @@ FAMILIES: dict[str, tuple[Any, Any]] = {
     ),
     "trocr with sinusoids": (DeiTConfig(**VISION), TrOCRConfig(**TROCR, **SINUSOIDS)),
 }
+# What published configurations, of transformers 4.12 to 4.29, say of each side.
+OLDER_SIDE: dict[str, Any] = (
+    dict.fromkeys(("architectures", "bad_words_ids", "begin_suppress_tokens", "bos_token_id"))
+    | dict.fromkeys(("decoder_start_token_id", "eos_token_id", "finetuning_task", "pad_token_id"))
+    | dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "prefix", "problem_type"))
+    | dict.fromkeys(("sep_token_id", "suppress_tokens", "task_specific_params", "torch_dtype"))
+    | dict.fromkeys(("do_sample", "early_stopping", "remove_invalid_values", "torchscript"), False)
+    | dict.fromkeys(("tie_encoder_decoder", "tf_legacy_loss", "use_bfloat16"), False)
+    | dict.fromkeys(("chunk_size_feed_forward", "diversity_penalty", "min_length"), 0)
+    | dict.fromkeys(("encoder_no_repeat_ngram_size", "no_repeat_ngram_size"), 0)
+    | dict.fromkeys(("num_beam_groups", "num_beams", "num_return_sequences"), 1)
+    | dict.fromkeys(("length_penalty", "repetition_penalty", "temperature", "top_p"), 1.0)
+    | {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "max_length": 20, "top_k": 50}
+    | {"pruned_heads": {}, "return_dict": True, "tie_word_embeddings": True, "typical_p": 1.0}
+)
 PROCESSOR: dict[str, Any] = {
     "image_processor_type": "ViTImageProcessor",
     "do_resize": True,

@@ -24,13 +24,14 @@ from serving.request import FinishedEvent, GenerationRequest, Picture
 from tests.export.readers.hugging_face.captioners import (
     FAMILIES,
     NUM_PICTURES,
+    OLDER_SIDE,
     PROCESSOR,
     SIDE,
     VOCABULARY,
     random_pixels,
     save,
 )
-from tests.export.readers.hugging_face.changing import change, problems_of
+from tests.export.readers.hugging_face.changing import change, change_weights, problems_of
 from tests.serving.engine.driving import run_all
 
 NEW_TOKENS = 12
@@ -115,20 +116,33 @@ def test_what_transformers_writes_is_known(tmp_path: Path) -> None:
         assert read_model(tmp_path / name).notes == ()
 
 
-def test_older_folders_say_it_all_in_one_file(tmp_path: Path) -> None:
-    """The decoder's section has defaults of generation, too; pictures have a feature extractor."""
-    save("captioning", tmp_path)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_published_folders_say_it_all_in_one_file(name: str, tmp_path: Path) -> None:
+    """The decoder's section has special tokens and defaults of generation, too; pictures have a
+    feature extractor.
+    """
+    save(name, tmp_path)
+    expected = read_model(tmp_path).config
     (tmp_path / "generation_config.json").unlink()
     config = json.loads((tmp_path / "config.json").read_text())
-    config["decoder"] |= {"max_length": 20, "num_beams": 4, "do_sample": False, "top_k": 50}
-    change(tmp_path / "config.json", decoder=config["decoder"], num_beams=2)
+    sides = {side: OLDER_SIDE | config[side] for side in ("encoder", "decoder")}
+    sides["decoder"]["decoder_start_token_id"] = 2
+    moved = dict.fromkeys(("decoder_start_token_id", "eos_token_id", "pad_token_id"))
+    changed = {"processor_class": "TrOCRProcessor", "num_beams": 2}
+    change(tmp_path / "config.json", **sides, **moved, **changed)
+    change(tmp_path / "tokenizer_config.json", unk_token={"content": "<unk>", "lstrip": False})
     changed = {"feature_extractor_type": "ViTFeatureExtractor", "image_processor_type": None}
     change(tmp_path / "preprocessor_config.json", size=SIDE, do_rescale=None, **changed)
+    change_weights(
+        tmp_path,
+        decoder__transformer__h__0__crossattention__masked_bias=np.array(-1e4),
+        decoder__model__decoder__embed_positions___float_tensor=np.zeros(1),
+    )
     found = read_model(tmp_path)
-    assert found.notes == ()
+    assert (found.config, found.notes) == (expected, ())
     generation = found.conventions.generation
     assert (generation["num_beams"], generation["max_new_tokens"]) == (2, 19)
-    assert found.conventions.prompt_prefix == (2,)
+    assert (found.conventions.prompt_prefix, found.conventions.unk) == ((2,), 3)
 
 
 def test_deit_cuts_out_the_middle(tmp_path: Path) -> None:
@@ -141,11 +155,10 @@ def test_deit_cuts_out_the_middle(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("encoder", {"model_type": "swin"}, "model_type 'swin' is none of deit, vit"),
     ("encoder", {"num_channels": 1}, "num_channels 1 is not supported"),
     ("encoder", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
     ("encoder", {"patch_size": 7}, "patches of 7 do not fill a side of 30"),
-    ("decoder", {"model_type": "bert"}, "model_type 'bert' is none of gpt2, trocr"),
+    ("encoder", {"pruned_heads": {"0": [1]}}, "pruned_heads {'0': [1]} is not supported"),
     ("decoder", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx True"),
     ("processor", {"do_resize": False}, "do_resize False is not supported"),
     ("processor", {"resample": 9}, "resample 9 must be one of 0 to 5"),
@@ -168,6 +181,19 @@ def test_what_would_compute_another_model_is_refused(
         config = json.loads((tmp_path / "config.json").read_text())
         change(tmp_path / "config.json", **{section: config[section] | values})
     assert any(problem in each for each in problems_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("side", "name"),
+    [("encoder", name) for name in ("beit", "donut-swin", "swin", "swinv2")]
+    + [("decoder", name) for name in ("bert", "mbart", "roberta")],
+)
+def test_other_families_are_refused_in_one_sentence(side: str, name: str, tmp_path: Path) -> None:
+    save("captioning", tmp_path)
+    change(tmp_path / "config.json", **{side: {"model_type": name}})
+    known = {"encoder": "deit, vit", "decoder": "gpt2, trocr"}[side]
+    expected = f"config.json: {side}: model_type '{name}' is none of {known}"
+    assert problems_of(tmp_path) == [expected]
 
 
 def test_a_folder_without_its_processor_is_refused(tmp_path: Path) -> None:
