@@ -172,6 +172,7 @@ async function chat() {
   try {
     for await (const { index, delta, logprobs } of choices(body)) {
       const text = delta.content ?? "";
+      if (delta.reasoning_content) byId("write-status").textContent = "The model thinks before it answers.";
       if (index === 0) content += text;
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
