@@ -26,7 +26,7 @@ OBSERVED = "largest."  # prefix of outputs: a matrix's largest inputs
 BLOCK = 16  # inputs that share a scale
 SOURCE_BLOCK = 32  # of GGUF's formats, but those that have a scale for 16 weights
 HALVES = SOURCE_BLOCK // BLOCK
-EIGHT_BITS, UNEVEN = 127, 120  # the most levels, of MXFP4 the second
+EIGHT_BITS, OF_MXFP4 = 127, 120  # the largest level
 TOLERANCE = 1e-5  # of a level, for rounding in fp32
 SMALLEST_SCALE = 1e-12
 ROWS_AT_ONCE = 2048
@@ -178,16 +178,16 @@ def _eight_bits(weight: Array) -> tuple[Array, Array]:
     kept = np.where(_lie_on(source, steps), steps, 0)
     kept = np.repeat(kept, HALVES, axis=1)[:, : blocks.shape[1]]
     sample = blocks[:NUM_SAMPLE_ROWS]
-    is_uneven = _lie_on(sample, _eight_bit_steps(sample, UNEVEN)).all()
-    own = _eight_bit_steps(blocks, UNEVEN if is_uneven else EIGHT_BITS)
+    is_mxfp4 = _lie_on(sample, _eight_bit_steps(sample, OF_MXFP4)).all()
+    own = _eight_bit_steps(blocks, OF_MXFP4 if is_mxfp4 else EIGHT_BITS)
     scale = np.where(kept > 0, kept, own)
     levels = np.rint(blocks / scale[:, :, None]) + 128
     return levels.astype(np.uint8), scale
 
 
-def _eight_bit_steps(blocks: Array, most: int = EIGHT_BITS) -> Array:
+def _eight_bit_steps(blocks: Array, largest_level: int = EIGHT_BITS) -> Array:
     largest = np.maximum(np.abs(blocks).max(axis=2), SMALLEST_SCALE)
-    return (largest / np.float32(most)).astype(np.float32)
+    return (largest / np.float32(largest_level)).astype(np.float32)
 
 
 def _lie_on(blocks: Array, steps: Array) -> Array:

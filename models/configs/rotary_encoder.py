@@ -27,13 +27,16 @@ class Rotation(Section):
         return tuple(self.theta ** (-i / head_size) for i in range(0, head_size, 2))
 
 
-class Window(Section):
-    """Some layers attend to positions at distances below `size` only (Beltagy et al. 2020), and
-    may have a rotation of their own.
-    """
+class LayerWindow(Section):
+    """Some layers attend to positions at distances below `size` only (Beltagy et al. 2020)."""
 
     size: Size
     layers: LayerNumbers = Field(min_length=1)
+
+
+class Window(LayerWindow):
+    """A window whose layers may have a rotation of their own."""
+
     rotation: Rotation = Rotation()
 
 

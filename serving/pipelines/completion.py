@@ -86,7 +86,8 @@ class IncrementalCompletion:
         self, token_id: int, logprob: float = 0.0, top: Sequence[TokenLogprob] = ()
     ) -> CompletionDelta | None:
         """Return the delta of one more token; None while nothing is certain."""
-        if self._reports_tokens:
+        is_said = self._channels.read(token_id)
+        if self._reports_tokens and is_said:
             self._tokens.append(self._token_text(token_id, logprob, top))
         piece = self._written(token_id)
         if self._num_forced:
@@ -128,7 +129,7 @@ class IncrementalCompletion:
         return self._written(token_id)
 
     def _written(self, token_id: int) -> str:
-        return self._said(*self._channels.push(token_id, self._detokenizer.push(token_id)))
+        return self._said(*self._channels.split(self._detokenizer.push(token_id)))
 
     def _said(self, text: str, reasoning: str) -> str:
         self._reasoning += reasoning
@@ -198,7 +199,7 @@ class CompletionPipeline:
             raise unsupported(self.card.name, job)
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
         resolved_queries(job.attention_queries, self._manifest)
-        prompts = [await self._read(prompt) for prompt in job.prompts]
+        prompts = [await self._read(prompt, job.decoding) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)
         runs = await self._runs(job, prompts)
@@ -211,9 +212,10 @@ class CompletionPipeline:
         before = () if prompt.is_whole or not job.adds_special else self._prefix
         return tokenized(self._tokenizer, (*before, *prompt.token_ids))
 
-    async def _read(self, prompt: str | tuple[int, ...] | Chat) -> Prompt:
+    async def _read(self, prompt: str | tuple[int, ...] | Chat, decoding: Decoding) -> Prompt:
         if isinstance(prompt, Chat):
-            return await asyncio.to_thread(self._prompts.read, prompt)
+            at_once = decoding.structure is not None
+            return await asyncio.to_thread(self._prompts.read, prompt, at_once)
         return self._prompts.read(prompt)
 
     async def _runs(self, job: CompletionJob, prompts: Sequence[Prompt]) -> list[CompletionRun]:

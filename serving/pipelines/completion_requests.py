@@ -161,15 +161,15 @@ class PromptReader:
         is_text = BEGIN not in tokenizer.special_tokens.values()
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
 
-    def read(self, prompt: str | TokenIds | Chat) -> Prompt:
+    def read(self, prompt: str | TokenIds | Chat, at_once: bool = False) -> Prompt:
         """Return the tokens of a prompt. A chat takes longer, because its template runs in another
-        process.
+        process; at_once is as in `ChatTemplate.prompt_ids`.
 
         Raises RequestError for a prompt that the model cannot read.
         """
         if isinstance(prompt, Chat):
             shows = self._manifest.picture is not None
-            return self._picture_prompt(prompt) if shows else self._chat_prompt(prompt)
+            return self._picture_prompt(prompt) if shows else self._chat_prompt(prompt, at_once)
         if self._manifest.picture is not None:
             message = f"model {self._name} reads pictures; send a chat with one"
             raise RequestError("prompt", prompt, message)
@@ -210,7 +210,7 @@ class PromptReader:
         picture = picture_of(chat.pictures[0], self._manifest, "messages")
         return Prompt((), self._num_prefix, ends_text=True, field="messages", picture=picture)
 
-    def _chat_prompt(self, chat: Chat) -> Prompt:
+    def _chat_prompt(self, chat: Chat, at_once: bool) -> Prompt:
         if chat.pictures:
             message = f"model {self._name} reads no pictures, only parts of type text"
             raise RequestError("messages", "image_url", message)
@@ -221,7 +221,7 @@ class PromptReader:
             message = f"the chat template of model {self._name} shows no tools, or not in a form"
             raise RequestError("tools", f"{len(chat.tools)} tools", f"{message} known here")
         with tokenizing("messages"):
-            token_ids = self._chat.prompt_ids(chat)
+            token_ids = self._chat.prompt_ids(chat, at_once)
         return Prompt(token_ids, is_whole=True, ends_text=not chat.continues_last, field="messages")
 
     def _prompt_of_ids(self, token_ids: TokenIds) -> Prompt:

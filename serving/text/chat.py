@@ -63,18 +63,25 @@ class ChatTemplate:
         known = {name: i for name, i in special_ids.items() if i is not None and i in written}
         self._names = {name: written[i] for name, i in known.items()}
         self._forgeries = _pattern(written.values())
+        self._final = FINAL if CHANNEL in written.values() else ""
         self._renderer = TemplateProcess()
 
-    def prompt_ids(self, chat: Chat) -> TokenIds:
-        """Return the whole prompt. Raises RequestError with the template's own words."""
-        return self._ids(self.text(chat))
+    def prompt_ids(self, chat: Chat, at_once: bool = False) -> TokenIds:
+        """Return the whole prompt. Raises RequestError with the template's own words.
+
+        at_once: the model answers without thinking first, in the form of `Channels`.
+        """
+        final = self._final if at_once and chat.opens_answer else ""
+        return self._ids(self.text(chat) + final)
 
     def ids_around(self, chat: Chat, mark: str) -> tuple[TokenIds, TokenIds]:
-        """Return the prompt before and after a mark in it. Raises RequestError as `prompt_ids`."""
+        """Return the prompt before and after a mark in it, to be answered at once. Raises
+        RequestError as `prompt_ids`.
+        """
         before, *others = self.text(chat).split(mark)
         if len(others) != 1:
             raise _refusal(list(chat.messages), "the model's chat template must show a text once")
-        return self._ids(before), self._ids(others[0], begins=False)
+        return self._ids(before), self._ids(others[0] + self._final, begins=False)
 
     def _ids(self, text: str, begins: bool = True) -> TokenIds:
         """Return the ids of a part of a prompt, its beginning or not."""
@@ -328,7 +335,9 @@ def _overlap(text: str, mark: str) -> int:
     return next((length for length in lengths if text.endswith(mark[:length])), 0)
 
 
-_HEADERS, _MESSAGE = ("<|start|>", "<|channel|>", "<|end|>"), "<|message|>"
+CHANNEL, _MESSAGE = "<|channel|>", "<|message|>"
+FINAL = f"{CHANNEL}final{_MESSAGE}"
+_HEADERS = ("<|start|>", CHANNEL, "<|end|>")
 
 
 class Channels:
@@ -336,24 +345,26 @@ class Channels:
 
     <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi!
 
-    An answer without them says all. special_tokens: how they are written, by id.
+    An answer without them says all. special_tokens: how they are written, by id; other models have
+    some of the tokens, but no channels.
     """
 
     def __init__(self, special_tokens: Mapping[int, str]) -> None:
-        self._marks, self._header = special_tokens, ""
+        has_channels = CHANNEL in special_tokens.values()
+        self._marks, self._header = special_tokens if has_channels else {}, ""
         self._is_header = self._is_reasoning = False
 
-    def push(self, token_id: int, text: str) -> tuple[str, str]:
-        """Return what is said and what is thought in the text of one more token."""
+    def read(self, token_id: int) -> bool:
+        """Read one more token. Return whether its text is said."""
         mark = self._marks.get(token_id)
         if mark in _HEADERS:
             self._is_header, self._header = True, ""
         elif mark == _MESSAGE:
             self._is_header, self._is_reasoning = False, self._header.strip() == "analysis"
-        return self.split(text)
+        return mark != _MESSAGE and not (self._is_header or self._is_reasoning)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Return the text as what is said, or as what is thought; a header's is neither."""
+        """Return the text of what was read as said, or as thought; a header's is neither."""
         if self._is_header:
             self._header, text = self._header + text, ""
         return ("", text) if self._is_reasoning else (text, "")

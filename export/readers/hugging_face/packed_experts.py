@@ -16,7 +16,7 @@ from models.safetensors import BYTES, Array, Stored
 
 TOGETHER = re.compile(r"(.*\.mlp\.experts\.)(gate_up|down)(_proj(?:_bias)?)(_blocks)?")
 BLOCKS, SCALES = "_blocks", "_scales"
-GATE_UP = {"gate": slice(0, None, 2), "up": slice(1, None, 2)}  # one between two of the others
+GATE_UP = {"gate": slice(0, None, 2), "up": slice(1, None, 2)}  # rows of both alternate
 ROWS = {"gate_up": GATE_UP, "down": {"down": slice(None)}}
 LEVELS = np.array(MXFP4.kvalues, np.float32) / 2  # ggml has them doubled
 OF_A_BYTE = LEVELS[np.arange(256)[:, None] >> [0, 4] & 15]

@@ -4,9 +4,8 @@ RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attentio
 2023) and SwiGLU (Shazeer 2020), no biases. A `window` makes it Mistral (Jiang et al. 2023, 2).
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
 scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), gpt-oss
-(attention sinks), OLMo 2
-(norms after sublayers only, and of all heads together), Hunyuan (norms of rotated queries and
-keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
+(attention sinks), OLMo 2 (norms after sublayers only, and of all heads together), Hunyuan (norms of
+rotated queries and keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
 """
 
 from functools import partial

@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from models.configs.base import Conflict, Positive, Section, Size
-from models.configs.rotary_encoder import RotaryEncoderImports, RotaryStackConfig, Rotation, Window
+from models.configs.rotary_encoder import (
+    LayerWindow,
+    RotaryEncoderImports,
+    RotaryStackConfig,
+    Rotation,
+    Window,
+)
 from models.configs.transformer import (
     Activation,
     BaseTransformerConfig,
-    LayerNumbers,
     NoPositions,
     Norm,
     TransformerImports,
@@ -23,13 +26,6 @@ class PreNorm(Norm):
     kind: Literal["layer", "rms"] = "rms"
     place: Literal["pre"] = "pre"
     epsilon: Positive = 1e-6
-
-
-class LayerWindow(Section):
-    """Some layers attend to positions at distances below `size` only (Beltagy et al. 2020)."""
-
-    size: Size
-    layers: LayerNumbers = Field(min_length=1)
 
 
 class EncoderSizes(Section):

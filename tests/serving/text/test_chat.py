@@ -270,5 +270,26 @@ THOUGHT = (CHANNEL, "analysis", MESSAGE, "H", "m", END, START, "assistant")
 )
 def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -> None:
     channels, ids = Channels(dict(enumerate(MARKS))), {mark: i for i, mark in enumerate(MARKS)}
-    found = [channels.push(ids.get(each, 9), "" if each in ids else each) for each in pieces]
+    found = []
+    for each in pieces:
+        is_said = channels.read(ids.get(each, 9))
+        found.append(channels.split("" if each in ids else each))
+        assert is_said or not found[-1][0]
     assert tuple(map("".join, zip(*found, strict=True))) == (said, thought)
+
+
+def test_a_translation_has_no_thoughts(tmp_path: Path) -> None:
+    made = byte_tokenizer()
+    made.add_special_tokens(list(MARKS))
+    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+    template = template_of("{{ messages[0].content }}.", tokenizer)
+    before, after = template.ids_around(Chat(({"role": "user", "content": "a|"},)), "|")
+    whole = tokenizer.encode("a.<|channel|>final<|message|>", parse_special=True)
+    assert [*before, *after] == whole
+
+
+def test_other_models_have_no_channels() -> None:
+    """Phi-3 ends messages with a token of harmony's."""
+    channels = Channels({0: END})
+    assert channels.read(0) and channels.split("more") == ("more", "")

@@ -45,9 +45,7 @@ MAMBA2_NAMES: Names = {
 def configure_mamba(config: Options) -> dict[str, Any]:
     config.only("hidden_act", "silu", "swish")
     config.use("use_mambapy", "use_associative_scan", "time_step_scale", "time_step_init_scheme")
-    config.use(
-        "intermediate_size", "d_inner", "d_model"
-    )  # which follows from two others, whatever stands there
+    config.use("intermediate_size", "d_inner", "d_model")  # which follow from others here
     d_model = config.integer("hidden_size")
     is_auto = config.get("time_step_rank", "auto") == "auto"
     return {

@@ -43,6 +43,7 @@ const chosenModel = () => models.find(({ id }) => id === byId("picture-reader").
 async function choose([chosen]) {
   const read = chosen && await showingErrors(byId("picture-error"), () => bitmapOf(chosen));
   if (!read) return;
+  picture?.close(); // else browsers may keep its 100 MB for a long time
   [file, picture] = [chosen, read];
   byId("picture-reader").dispatchEvent(new Event("change", { bubbles: true })); // the request below changes, too
 }

@@ -14,6 +14,7 @@ import { append, beginTokens, tokensOfChat, tokensOfCompletion } from "./tokens.
 const OTHERS_SHOWN = 4;
 const MOST_TOKENS = 200; // of a text, unless one asks for more: a model that was not made to chat may never end
 const MOST_WITH_ATTENTION = 60;
+const THINKS = "The model thinks before it answers.";
 const WITH_USAGE = { stream_options: { include_usage: true } };
 
 let running = null;
@@ -172,10 +173,12 @@ async function chat() {
   try {
     for await (const { index, delta, logprobs } of choices(body)) {
       const text = delta.content ?? "";
+      if (delta.reasoning_content) byId("write-status").textContent = THINKS;
       if (index === 0) content += text;
       append(byId("written"), answers.children[index], text, tokensOfChat(logprobs));
     }
   } finally {
+    if (byId("write-status").textContent === THINKS) byId("write-status").textContent = "";
     if (content) {
       messages.push(message, { role: "assistant", content });
       latest = { content: message.content, shown: [question, answers] };

@@ -15,8 +15,14 @@ from tests.export.readers.hugging_face.test_tied_tables import (
     error_of_translator,
 )
 
+YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0} | {
+    "original_max_position_embeddings": 2,
+    "truncate": False,
+}
 LANGUAGE_MODELS: dict[str, dict[str, Any]] = {
     "gemma": {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu"},
+    "gpt_oss": {"experts_per_token": 2, "initial_context_length": 2, "router_aux_loss_coef": 0.9}
+    | {"rope_parameters": None, "rope_theta": 150000, "rope_scaling": YARN},
     "llama with biases": {"max_position_embeddings": None, "max_sequence_length": 64},
     "mamba": {"d_inner": 64, "rms_norm": True, "ssm_cfg": {}, "fused_add_norm": True},
     "phi3 partial": {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}

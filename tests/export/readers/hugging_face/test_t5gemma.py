@@ -58,6 +58,13 @@ def test_no_key_of_a_side_changes_a_model_silently(
     assert error_of_translator(folder) < TOLERANCE
 
 
+def test_keys_of_the_published_files(folder: Path) -> None:
+    said: dict[str, Any] = {"rope_parameters": None, "rope_theta": 500.0}
+    said |= {"classifier_dropout_rate": 0.0, "cross_attention_hidden_size": 32}
+    change_sides(folder, "encoder", "decoder", **said)
+    assert read(folder).notes == () and error_of_translator(folder) < TOLERANCE
+
+
 def test_an_output_that_is_stored_though_shared_is_used(folder: Path) -> None:
     change_weights(folder, **{OUTPUT: load_file(folder / "model.safetensors")[TABLE].copy()})
     assert read(folder).notes == () and error_of_translator(folder) < TOLERANCE

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -80,20 +81,36 @@ async def test_streamed_is_whole(official: openai.AsyncOpenAI) -> None:
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (len(PROMPT), 10)
 
 
-async def test_reasoning_of_harmony_is_apart(tmp_path: Path) -> None:
+WRITTEN = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Ay"
+
+
+@pytest.fixture
+async def harmony_world(tmp_path: Path) -> AsyncIterator[World]:
     made = byte_tokenizer()
     made.add_special_tokens(["<|start|>", "<|channel|>", "<|message|>", "<|end|>"])
     made.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer(tmp_path / "tokenizer.json")
-    written = (
-        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Ay"
-    )
     async with made_world(tokenizer, generator={"chat_template": "x"}) as world:
-        world.generator_engine.script = lambda _: tokenizer.encode(written, parse_special=True)
-        whole = (await chat(world, stop="m")).json()["choices"][0]["message"]
-        streamed = (await chat(world, stream=True)).text
-    assert (whole["reasoning_content"], whole["content"]) == ("Hm.", "Ay")
+        world.generator_engine.script = lambda _: tokenizer.encode(WRITTEN, parse_special=True)
+        yield world
+
+
+async def test_reasoning_of_harmony_is_apart(harmony_world: World) -> None:
+    whole = (await chat(harmony_world, stop="m", logprobs=True)).json()["choices"][0]
+    streamed = (await chat(harmony_world, stream=True)).text
+    said = whole["message"]
+    assert (said["reasoning_content"], said["content"]) == ("Hm.", "Ay")
+    tokens = [each["token"] for each in whole["logprobs"]["content"]]
+    assert tokens[:2] == ["A", "y"] and "".join(tokens) == "Ay"
     assert re.findall('"reasoning_content":"(.)"', streamed) == ["H", "m", "."]
+
+
+async def test_a_structured_answer_of_harmony_begins_at_once(harmony_world: World) -> None:
+    for fields in ({}, {"response_format": {"type": "json_object"}}):
+        await chat(harmony_world, **fields)
+    plain, structured = (request.prompt_ids for request in harmony_world.generator_engine.requests)
+    assert structured[: len(plain)] == plain
+    assert len(structured) - len(plain) == 2 + len("final")
 
 
 async def test_usage_with_every_chunk(chat_world: World) -> None:
