@@ -183,8 +183,8 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
     if head is not None and (found := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
         raise ValueError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
     learned, checked = (_prose_data(config, tokenizer, each) for each in (train, dev))
-    if isinstance(learned, MaskedProse):
-        learned = replace(learned, masked_share=config.data.masked_share)
+    if isinstance(learned, MaskedProse) and (share := config.data.masked_share):
+        learned = replace(learned, masked_share=share)
     return Prepared(
         tokenizer,
         learned,

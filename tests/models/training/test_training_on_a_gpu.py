@@ -3,6 +3,7 @@ ways.
 """
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from models.training.learning import (
 )
 from models.training.optimizer import Arithmetic, Muon, Optimizer, orthogonalise, stacks
 from tests.models.training.test_devices import FP32, examples
-from tests.tiny import CONFIGS, LIKE_GEMMA
+from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_GPT_OSS
 
 TRANSFORMERS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"dropout": 0.0}),
@@ -73,12 +74,11 @@ def test_fused_attention_is_the_one_that_is_written_out(
     torch.testing.assert_close(gradients(module, given), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_capped_scores_are_never_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Attention, "is_fused", lambda self, query: True)
-    query = torch.zeros(1)
-    capped = module_of("llama", LIKE_GEMMA).layers[0].attention
-    assert not capped.is_fused(query)
-    assert module_of("llama", {}).layers[0].attention.is_fused(query)
+def test_capped_scores_and_sinks_are_never_fused() -> None:
+    query: Any = SimpleNamespace(is_cuda=True)
+    for changes, is_fused in ({}, True), (LIKE_GEMMA, False), (LIKE_GPT_OSS, False):
+        attention = module_of("llama", changes).layers[0].attention
+        assert attention.is_fused(query) == is_fused
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
