@@ -40,8 +40,8 @@ class _Expert:
     def __init__(
         self, layers: Layers, name: str, d_model: int, config: Experts, activation: str
     ) -> None:
-        self._layers, self._config = layers, config
-        self._where = name, (d_model, config.ffn_dim), activation
+        self._layers, self._name, self._config = layers, name, config
+        self._dims, self._activation = (d_model, config.ffn_dim), activation
 
     def add(self, total: Value, tokens: Value, share: Value, rows: Value) -> list[Value]:
         """Return the total [tokens, d_model] with what the expert adds to ``rows`` of it."""
@@ -50,7 +50,9 @@ class _Expert:
         found = feed_forward(
             self._layers,
             given,
-            *self._where,
+            self._name,
+            self._dims,
+            self._activation,
             is_gated=True,
             bias=self._config.bias,
             limits=self._config.limits,

@@ -41,8 +41,9 @@ function inCurl({ url, body, form, base64, hasKey }) {
 }
 
 function inShell(body, file) {
-  const content = `$(base64 < '${file?.replaceAll("'", "'\\''")}' | tr -d '\\n')`;
-  return JSON.stringify(body, null, 1).replace(/[\\$`]/g, "\\$&").replace(FILE, () => content);
+  const json = JSON.stringify(body, null, 1).replace(/[\\$`]/g, "\\$&");
+  if (!file) return json; // a text may hold the words of FILE
+  return json.replace(FILE, () => `$(base64 < '${file.replaceAll("'", "'\\''")}' | tr -d '\\n')`);
 }
 
 function inPython({ url, body, form, base64, hasKey }) {
@@ -50,7 +51,7 @@ function inPython({ url, body, form, base64, hasKey }) {
   const { file, ...fields } = form ?? {};
   const given = [
     `"${url}"`,
-    ...(body ? [`json=${literal(body).replace(`${FILE}"`, '" + content')}`] : []),
+    ...(body ? [`json=${base64 ? literal(body).replace(`${FILE}"`, '" + content') : literal(body)}`] : []),
     ...(file ? [`files={"file": open("${file.slice(1)}", "rb")}`, `data=${literal(fields)}`] : []),
     ...(hasKey ? ['headers={"Authorization": "Bearer " + os.environ["KEY"]}'] : []),
   ];

@@ -64,7 +64,7 @@ def test_texts_are_compared(page: Page) -> None:
 
 @pytest.mark.parametrize("language", ["curl", "Python"])
 def test_what_a_program_asks_is_answered_as_on_the_page(page: Page, language: str) -> None:
-    shown = page.translate("It's a dog that runs.")
+    shown = page.translate("It's a dog that runs. <the file in base64>")
     page.run("arguments[0].open = true", page.all("#translate .snippet")[0])
     Select(page.all("#translate .snippet select")[0]).select_by_visible_text(language)
     code = page.all("#translate .snippet pre")[0].text
