@@ -3,6 +3,7 @@ has none there: such graphs run widened to fp32.
 """
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -71,3 +72,18 @@ def test_steps_have_nothing_that_a_recording_loses(tmp_path: Path, architecture:
     }
     splits = [sizes[node.input[1]] for node in graph.node if node.op_type == "Split"]
     assert all(len(each) < 5 or len({*each}) == 1 for each in splits)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize(
+    ("imported", "what"),
+    [
+        ({"experts": {"num_experts": 3, "num_used": 1, "ffn_dim": 8}}, "mixtures of experts"),
+        ({"attention_sinks": True}, "attention sinks"),
+    ],
+)
+def test_what_runs_on_cpus_alone_is_refused(
+    imported: dict[str, Any], what: str, precision: Precision, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"{what} run on CPUs: export them in fp32, int8 or int4"):
+        tiny_bundle("llama", tmp_path, precision, imported=imported)
