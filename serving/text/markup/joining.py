@@ -21,6 +21,7 @@ _INVISIBLE = re.compile(
 )
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
+_TAG = "\0"  # in the place of one
 _MAY_BREAK_TAG = "wbr"
 _SHIFTING_TAGS = frozenset({"sub", "sup"})
 _NOTE = re.compile(r"\d{1,3}(?:[,.-]\d{1,3})*")
@@ -136,7 +137,7 @@ def _word(tokens: Sequence[Token]) -> Iterator[Token]:
         yield Token(Role.POINT, written(tail))
     elif _is_number_and_word(tokens):
         yield from _with_space_at_mark(tokens)
-    elif _is_symbol(read(tokens), tokens) and not _lone_tags(tokens):
+    elif _is_symbol(read(tokens), tokens) and not (_lone_tags(tokens) or _has_own_words(tokens)):
         yield Token(Role.KEPT, written(tokens), read(tokens))
     else:  # where a word may be broken is not said of its translation
         yield from sorted(tokens, key=lambda token: token.name == _MAY_BREAK_TAG)
@@ -158,6 +159,14 @@ def _is_number_and_word(tokens: Sequence[Token]) -> bool:
     texts = sorted(token.text for token in tokens if token.text)
     is_pair = len(texts) == 2 and texts[0].isdecimal() and texts[1].isalpha()
     return is_pair and len(texts[1]) >= _SHORTEST_WORD_BESIDE and not _is_shifted(tokens)
+
+
+def _has_own_words(tokens: Iterable[Token]) -> bool:
+    """Return whether its parts between hyphens are whole, one of them a word: 1-<i>London</i>."""
+    text = "".join(token.text or _TAG for token in tokens)
+    parts = [part.strip(_TAG) for part in re.split(r"[-−]", text)]
+    has_word = any(len(part) >= _SHORTEST_WORD_BESIDE and part[1:].islower() for part in parts)
+    return has_word and not any(_TAG in part for part in parts)
 
 
 def _with_space_at_mark(tokens: Sequence[Token]) -> Iterator[Token]:

@@ -1,7 +1,7 @@
 """Reads the tags of a segment as pairs around its words and points between them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from serving.text.markup.tokens import STAND_IN, Role, Token, is_range_name, written
@@ -65,10 +65,12 @@ class _Builder:
         self._root = Mark("", "", 0)
         self._open = [self._root]
         self._first = [0]  # the token that opens each
+        self._empty: list[list[tuple[Mark, int, int]]] = [[]]  # pairs without words in each
         self._num_open: Counter[str] = Counter()
         self._range_starts: dict[str, Mark] = {}
         self._space_before = _follows_space(tokens, -1)
         self._space_after = _follows_space(tokens[::-1], 0)[::-1]
+        self._word_follows = _word_follows(tokens)
 
     def add(self, number: int, token: Token, word: int) -> None:
         if token.role is Role.OPEN:
@@ -77,6 +79,7 @@ class _Builder:
             mark.before_hugs = self._space_after[number] and not mark.follows_space
             self._open.append(mark)
             self._first.append(number)
+            self._empty.append([])
             self._num_open[mark.name] += 1
         elif token.role is Role.CLOSE:
             self._close(number, token, word)
@@ -95,12 +98,12 @@ class _Builder:
             self._open[-1].ends_later = True
             self._end(len(self._tokens), num_words)
         self._root.end = num_words
+        self._write_empty(self._empty.pop())
         return self._root
 
     def _close(self, number: int, token: Token, word: int) -> None:
         if self._num_open[token.name]:
-            while self._open[-1].name != token.name:
-                self._dissolve()
+            self._dissolve_down_to(token.name)
             mark = self._open[-1]
             mark.after, mark.after_hugs = token.raw, self._closing_hugs(number)
             self._end(number + 1, word)
@@ -117,26 +120,41 @@ class _Builder:
         return self._space_after[number] or not self._space_before[number]
 
     def _end(self, next_token: int, word: int) -> None:
-        mark, first = self._pop()
+        mark, first, empty = self._pop()
         mark.end = word
-        if mark.is_point:
-            mark = self._point(written(self._tokens[first:next_token]), word, first, next_token)
+        if mark.is_point:  # it is written with all that is in it
+            mark = self._point("", word, first, next_token)
+            self._empty[-1].append((mark, first, next_token))
+        else:
+            self._write_empty(empty)
         self._open[-1].inner.append(mark)
 
-    def _dissolve(self) -> None:
-        """Take a tag that crosses another one for a point."""
-        mark, first = self._pop()
-        point = self._point(mark.before, mark.start, first, first + 1)
-        self._open[-1].inner += [point, *mark.inner]
-        self._range_starts[mark.name] = point
+    def _write_empty(self, pairs: Iterable[tuple[Mark, int, int]]) -> None:
+        """Write pairs without words as points. Those within others are left out: to write each
+        would take the square of their depth.
+        """
+        for mark, first, next_token in pairs:
+            mark.before = written(self._tokens[first:next_token])
+
+    def _dissolve_down_to(self, name: str) -> None:
+        """Take the tags that cross one of this name, and are in it, for points."""
+        crossing = []
+        while self._open[-1].name != name:
+            mark, first, empty = self._pop()
+            point = self._point(mark.before, mark.start, first, first + 1)
+            self._range_starts[mark.name] = point
+            crossing.append((point, mark.inner, empty))
+        for point, inner, empty in reversed(crossing):
+            self._open[-1].inner += [point, *inner]
+            self._empty[-1] += empty
 
     def _end_range(self, point: Mark, name: str) -> None:
         self._range_starts.pop(name).range_end = point
 
-    def _pop(self) -> tuple[Mark, int]:
+    def _pop(self) -> tuple[Mark, int, list[tuple[Mark, int, int]]]:
         mark = self._open.pop()
         self._num_open[mark.name] -= 1
-        return mark, self._first.pop()
+        return mark, self._first.pop(), self._empty.pop()
 
     def _put_point(self, number: int, token: Token, word: int) -> Mark:
         point = self._point(token.raw, word, number, number + 1)
@@ -147,13 +165,19 @@ class _Builder:
         point = Mark("", raw, word, word)
         point.follows_space = self._space_before[first]
         point.before_hugs = not point.follows_space
-        is_before_word = self._is_word(following) and not self._space_after[following - 1]
+        is_before_word = self._word_follows[following] and not self._space_after[following - 1]
         point.is_apart = point.follows_space and not is_before_word
         return point
 
-    def _is_word(self, number: int) -> bool:
-        following = next((token.text for token in self._tokens[number:] if token.text), "")
-        return following[:1].isalnum() or following.startswith(STAND_IN[0])
+
+def _word_follows(tokens: Sequence[Token]) -> list[bool]:
+    """Say of each token if the first text from it on begins with a word; and of the end."""
+    is_word, found = False, [False]
+    for token in reversed(tokens):
+        if token.text:
+            is_word = token.text[0].isalnum() or token.text.startswith(STAND_IN[0])
+        found.append(is_word)
+    return found[::-1]
 
 
 def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:

@@ -156,9 +156,11 @@ def separators(text: str) -> Iterator[Span]:
     """Yield what parts the items of a text that are no sentence together."""
     if remark := _REMARK.match(text):
         yield Span(*remark.span(1))
+    depth = place = 0
     for match in _SEPARATOR.finditer(text):
-        before = text[: match.start()]
-        if before.count("(") == before.count(")"):
+        depth += text.count("(", place, match.start()) - text.count(")", place, match.start())
+        place = match.start()
+        if depth == 0:
             yield Span(*match.span())
 
 
@@ -209,7 +211,9 @@ def _readable_text(text: str, language: str) -> Iterator[Token]:
     start = 0
     for match in _UNUSUAL.finditer(text):
         unusual = match.group()
-        read = _read_as(unusual, text[: match.start()][-1:], text[match.end() :][:1], language)
+        start_of_unusual, end = match.span()
+        before = text[max(start_of_unusual - 1, 0) : start_of_unusual]
+        read = _read_as(unusual, before, text[end : end + 1], language)
         if read == unusual:
             continue
         if start < match.start():

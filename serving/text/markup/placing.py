@@ -56,16 +56,22 @@ def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
     while waiting:
         parent = waiting.pop()
         pairs = [mark for mark in parent.inner if not mark.is_point]
-        if pairs:
+        if len(pairs) == 1 and parent is not root and _has_same_words(pairs[0], parent):
+            pairs[0].low, pairs[0].high = parent.low, parent.high
+        elif pairs:
             _place_pairs(parent, pairs, origins)
         taken = [pair for pair in pairs if pair.low < pair.high]
         _place_line_breaks(parent, taken, origins, line_starts)
-        for point in parent.inner:
-            if point.is_point and not point.is_line_break:
-                point.low = point.high = _point_place(point, parent, taken, origins)
+        _place_points(parent, taken, origins)
         parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
         waiting += pairs
     _place_ranges(root, origins)
+
+
+def _has_same_words(pair: Mark, parent: Mark) -> bool:
+    """Return whether a pair is around all that its parent is around."""
+    own = (pair.start, pair.end, pair.begins_earlier, pair.ends_later)
+    return own == (parent.start, parent.end, parent.begins_earlier, parent.ends_later)
 
 
 def _place_ranges(root: Mark, origins: Origins) -> None:
@@ -237,15 +243,26 @@ def _break_costs(
     return costs
 
 
-def _point_place(point: Mark, parent: Mark, pairs: Sequence[Mark], origins: Origins) -> int:
-    """Return the place between words, in the parent and in no pair, whose neighbours came most of
-    the point's neighbours.
+def _place_points(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
+    """Put points between words, in the parent and in no pair. Many stand at one place: where that
+    comes to is found once.
     """
+    points = [mark for mark in parent.inner if mark.is_point and not mark.is_line_break]
+    places = _allowed(range(parent.low, parent.high + 1), pairs) if points else []
+    found: dict[tuple[int, bool, bool], int] = {}
+    for point in points:
+        key = (point.start, point.before_hugs, point.is_apart)
+        if key not in found:
+            found[key] = _point_place(point, parent, places, origins)
+        point.low = point.high = found[key]
+
+
+def _point_place(point: Mark, parent: Mark, places: Sequence[int], origins: Origins) -> int:
+    """Return the place between words whose neighbours came most of the point's neighbours."""
     if point.start == parent.start and not parent.begins_earlier:
-        return _allowed(range(parent.low, parent.high + 1), pairs)[0]
+        return places[0]
     if point.start == parent.end and not parent.ends_later:
-        return _allowed(range(parent.low, parent.high + 1), pairs)[-1]
-    places = _allowed(range(parent.low, parent.high + 1), pairs)
+        return places[-1]
     fits = _fits_between(point, origins)
     return max(places, key=lambda place: fits[place])
 

@@ -34,6 +34,7 @@ from serving.text.markup.patterns import (
     separators,
     words_with_signs,
 )
+from serving.text.markup.tagged_spans import with_tagged_spans
 from serving.text.markup.tokens import (
     MADE_OF_STAND_IN,
     STAND_IN,
@@ -155,6 +156,19 @@ class Protection:
                 found = chain(found, self.known_words.unknown_words(text))
         return any(True for _ in found)
 
+    def with_tagged_spans(self, tokens: Iterable[Token]) -> Iterator[Token]:
+        """Yield the tokens, with code, addresses and the like that have tags in them as one."""
+        if self.is_whole or self.placeholders is not None:
+            return with_tagged_spans(tokens, self._whole_spans)
+        return iter(tokens)
+
+    def _whole_spans(self, text: str) -> Iterator[tuple[Span, str | None]]:
+        """Yield what is kept wherever it stands, and of which kind it is."""
+        if self.placeholders is not None:
+            yield from ((span, None) for span in _spans(text, self.placeholders))
+        if self.is_whole and MAY_BE_KEPT.search(text):
+            yield from _kinds_of_spans(text, KEPT)
+
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
         for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
@@ -214,8 +228,9 @@ class Protection:
             yield span, _Kind[unit.name]
         yield from _brackets(text, PHRASE_BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in words_with_signs(text))
+        start = len(text) - len(text.lstrip())
         for match in SIGNS.finditer(text):
-            yield Span(*match.span()), _Kind.WHOLE if _is_word(match) else _Kind.POINT
+            yield Span(*match.span()), _Kind.WHOLE if _is_word(match, start) else _Kind.POINT
         yield from _brackets(text, BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in foreign_words(text, self.source))
 
@@ -294,11 +309,13 @@ def _brackets(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind
         yield Span(match.end() - 1, match.end()), _Kind.CLOSING
 
 
-def _is_word(sign: re.Match[str]) -> bool:
+def _is_word(sign: re.Match[str], start: int) -> bool:
     """Return whether a sign stands for a word between others: one of a keyboard, with spaces around
     it.
+
+    start: of the text that it stands in, after its spaces.
     """
-    begins = not sign.string[: sign.start()].strip()
+    begins = sign.start() <= start
     return sign.group().isascii() and sign.group() != "&" and not begins
 
 
@@ -309,10 +326,15 @@ def _as_in(part: Iterable[Token], translation: str) -> str:
 
 
 def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
+    return (span for span, _ in _kinds_of_spans(text, pattern))
+
+
+def _kinds_of_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | None]]:
+    """Yield what a pattern finds, and the name of the group that found it."""
     start = 0
     while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)
-        yield Span(match.start(), start)
+        yield Span(match.start(), start), match.lastgroup
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")

@@ -70,10 +70,14 @@ class MarkedSegment:
         """Return whether it matters which words of a translation came of which of its own: if there
         is more than tags around all of it.
         """
-        inner = self.tokens
-        while inner and inner[0].role is Role.OPEN and inner[-1].role is Role.CLOSE:
-            inner = inner[1:-1]
-        return any(token.role is not Role.TEXT for token in inner)
+        start, end = 0, len(self.tokens)
+        while (
+            start < end
+            and self.tokens[start].role is Role.OPEN
+            and self.tokens[end - 1].role is Role.CLOSE
+        ):
+            start, end = start + 1, end - 1
+        return any(token.role is not Role.TEXT for token in self.tokens[start:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,12 @@ def _whole_spans(tokens: Sequence[Token], spans: Sequence[Span]) -> list[Span]:
     for span in spans:
         at = bisect_right(starts, span.start - 1) - 1
         if whole and at >= 0 and uncut[at].end > span.start:
-            span = Span(whole.pop().start, span.end)
+            last = whole.pop()
+            if last.end < span.start or uncut[at].start <= last.start:
+                span = Span(last.start, span.end)
+            else:  # there is no space: it was cut for its length, which holds before this too
+                whole.append(Span(last.start, uncut[at].start))
+                span = Span(uncut[at].start, span.end)
         whole.append(span)
     return whole
 
@@ -188,7 +197,7 @@ class MarkedReader:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         raw = read_tokens(text, self.markup, self.protection.is_whole)
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
-        tokens = [*with_whole_words(joined)]
+        tokens = [*with_whole_words(self.protection.with_tagged_spans(joined))]
         table = references(tokens, self.markup.kind if self.markup else None)
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:

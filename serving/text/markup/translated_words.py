@@ -1,7 +1,7 @@
 """The words of a translation while what was kept is put back among them."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -58,6 +58,7 @@ class SourceWords:
     translated: the text between what is kept, which a model translates.
     kept: the words that stand for what is kept, with their tokens.
     numbers: those that are numbers, likewise.
+    seams: numbers with the hyphen at which a tag parts them from a word: "1-" of 1-<i>London</i>.
     """
 
     spans: tuple[Span, ...]
@@ -66,6 +67,7 @@ class SourceWords:
     translated: str
     kept: dict[int, Token]
     numbers: dict[int, Token]
+    seams: frozenset[str] = frozenset()
 
 
 class TranslatedWords:
@@ -88,7 +90,7 @@ class TranslatedWords:
             for match in MADE_OF_STAND_IN.finditer(text)
             if source_words.kept and match.group() not in source_words.translated
         ]
-        spans = words_in(text, copied)
+        spans = [*_cut_at(source_words.seams, text, words_in(text, copied))]
         matrix = (
             _in_order(spans, source_words.spans)
             if attention is None
@@ -332,8 +334,45 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
     end_text()
     translated = "".join(token.text for token in tokens if token.role is Role.TEXT)
     return SourceWords(
-        tuple(spans), tuple(is_word), (*before, len(spans)), translated, kept, numbers
+        tuple(spans),
+        tuple(is_word),
+        (*before, len(spans)),
+        translated,
+        kept,
+        numbers,
+        _seams(tokens),
     )
+
+
+_NUMBER_AT_TAG = re.compile(
+    r"(?<!\w)\d[\d.,]*(?:-\0+|\0+-\0*)(?=[^\W\d_])|(?<=[^\W\d_])(?:-\0+|\0+-\0*)\d[\d.,]*(?!\w)"
+)
+
+
+def _seams(tokens: Sequence[Token]) -> frozenset[str]:
+    text = "".join(
+        "\0" if token.role in (Role.OPEN, Role.CLOSE) else token.text for token in tokens
+    )
+    return frozenset(seam.replace("\0", "") for seam in _NUMBER_AT_TAG.findall(text))
+
+
+def _cut_at(seams: Iterable[str], text: str, words: Iterable[Span]) -> Iterator[Span]:
+    """Yield the words, those with a number and a hyphen of the source cut beside the hyphen, so
+    that a tag finds a place there.
+    """
+    for word in words:
+        begun = next((seam for seam in seams if text.startswith(seam, *word)), "")
+        ended = next((seam for seam in seams if text.endswith(seam, *word)), "")
+        if begun.endswith("-") and len(begun) < word.end - word.start:
+            hyphen = word.start + len(begun) - 1
+        elif ended.startswith("-") and len(ended) < word.end - word.start:
+            hyphen = word.end - len(ended)
+        else:
+            yield word
+            continue
+        yield Span(word.start, hyphen)
+        yield Span(hyphen, hyphen + 1)
+        yield Span(hyphen + 1, word.end)
 
 
 def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:
