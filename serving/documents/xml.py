@@ -23,7 +23,12 @@ _ATTRIBUTE = re.compile(r"([^\s=/<>\"']+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _MARKUP = re.compile(r"<!--.*?-->|<\?.*?\?>", re.DOTALL)
 _DECLARATION = re.compile(r"\A\s*<\?xml\s.*?\?>", re.DOTALL)
-_DOCTYPE = re.compile(r"<!DOCTYPE\s(?:[^<>\[\]\"']|\"[^\"]*\"|'[^']*')*>")  # it has no entities
+# It has no entities. What stands before it, such as comments, is no part of it.
+_DOCTYPE = re.compile(
+    r"\A(?P<before>(?:[^<]|<!--.*?-->|<\?.*?\?>)*+)"
+    r"<!DOCTYPE\s(?:[^<>\[\]\"']|\"[^\"]*\"|'[^']*')*+>",
+    re.DOTALL,
+)
 _CHARACTER = re.compile(r"&#(?:x([\da-fA-F]+)|(\d+));")
 
 
@@ -188,7 +193,11 @@ def read_xml(data: bytes, name: str) -> tuple[TextFile, XmlElement]:
 
 def _without_doctype(text: str) -> str:
     """Return XML with spaces in place of the name of its document type."""
-    return _DOCTYPE.sub(lambda found: " " * len(found.group()), text, count=1)
+    found = _DOCTYPE.match(text)
+    if found is None:
+        return text
+    before = found["before"]
+    return before + " " * (found.end() - len(before)) + text[found.end() :]
 
 
 def xml_bytes(tree: etree._ElementTree) -> bytes:

@@ -34,21 +34,25 @@ _BLOCKS = _names(
     " title tr track ul"
 )
 _VOID = _names("area base br col embed hr img input link meta param source track wbr")
-_NO_TEXT = _names("script style math svg object iframe canvas audio video")
-_NO_LANGUAGE = _names("code kbd samp")
-_ONLY_TEXT = _names("script style")  # holds no tags, whatever it looks like
+_NO_TEXT = _names("script style math svg object iframe canvas audio video template rp rt")
+_NO_LANGUAGE = _names("code kbd samp var")
+_ONLY_TEXT = _names("script style title textarea")  # holds no tags, whatever it looks like
 _KEEPS_LINES = _names("pre textarea")
 
 _MARK = re.compile(
-    r"(?P<comment><!--(?:>|->|.*?(?:-->|--!>|\Z))|<[!?][^>]*(?:>|\Z)|</[^A-Za-z][^>]*(?:>|\Z))"
+    r"(?P<comment><!--(?:>|->|.*?(?:-->|--!>|\Z))|<\?(?:php|=).*?(?:\?>|\Z)"
+    r"|<%[^<]*?%>"
+    r"|<[!?][^>]*(?:>|\Z)|</[^A-Za-z][^>]*(?:>|\Z))"
     r"|</(?P<end>[A-Za-z][^\s/>]*)[^>]*>"
     r"|<(?P<start>[A-Za-z][^\s/>]*)"
     r"(?P<attributes>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+)>",
     re.DOTALL,
 )
 _ATTRIBUTE = re.compile(
-    r"([^\s\"'>/=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+))", re.DOTALL
+    r"(?P<name>[^\s\"'>/=]++)(?:\s*+=\s*+(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'"
+    r"|(?P<bare>[^\s\"'>][^\s>]*)))?"
 )
+_SHOWN_VALUES = ("<%=", "<?=")  # what programs write words in the place of
 
 
 def read_html(text: str, markup: Markup) -> Iterator[Token]:
@@ -75,7 +79,7 @@ class _HtmlReader:
                 start = match.end()
                 if (name := _name(match["start"])) in _ONLY_TEXT:
                     start = self._end_of(name, start)
-                    yield Part(Token(Role.TEXT, self._text[match.end() : start]))
+                    yield from self._only_text(name, self._text[match.end() : start])
 
     def _next_mark(self, start: int) -> re.Match[str] | None:
         """Return the next tag or comment; None too where one begins that never ends."""
@@ -92,6 +96,9 @@ class _HtmlReader:
         match = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._text, start)
         return match.start() if match else len(self._text)
 
+    def _only_text(self, name: str, raw: str) -> Iterator[Part]:
+        return iter([Part(Token(Role.TEXT, raw))]) if name in _NO_TEXT else self._text_parts(raw)
+
     def _text_parts(self, raw: str) -> Iterator[Part]:
         return map(Part, text_tokens(raw, has_entities=True, breaks_lines=bool(self._lines_kept)))
 
@@ -105,27 +112,32 @@ class _HtmlReader:
             return Part(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
         if match["start"] is None:
             is_doctype = raw[:9].lower() == "<!doctype"
+            if raw.startswith(_SHOWN_VALUES):
+                return Part(Token(Role.KEPT, raw, raw))
             return Part(Token(Role.BREAK if is_doctype else Role.POINT, raw))
         return self._start(name, raw, match["attributes"])
 
     def _start(self, name: str, raw: str, attributes: str) -> Part:
-        keeping = self._keeping(name, attributes)
         if name in _VOID:
             return Part(Token(self._role(name, Role.POINT), raw, name=name))
+        wish = _translate_attribute(attributes)
+        keeping = self._keeping(name, wish)
         if name in _KEEPS_LINES and keeping is Keeping.NO:
             self._lines_kept += 1
-        return Part(Token(self._role(name, Role.OPEN), raw, name=name), 1, keeping)
+        is_wanted = wish is True and keeping is Keeping.NO
+        return Part(Token(self._role(name, Role.OPEN), raw, name=name), 1, keeping, is_wanted)
 
     def _role(self, name: str, within_text: Role) -> Role:
         markup = self._markup
         is_block = name in _BLOCKS and name not in markup.non_splitting_tags
         return Role.BREAK if is_block or name in markup.splitting_tags else within_text
 
-    def _keeping(self, name: str, attributes: str) -> Keeping:
-        is_named = name in _NO_LANGUAGE or name in self._markup.ignore_tags
+    def _keeping(self, name: str, wish: bool | None) -> Keeping:
+        """Return how an element stays as it is. wish: what its `translate` says."""
         if name in _NO_TEXT:
             return Keeping.MARK
-        if not (is_named or _says_not_to_translate(attributes)):
+        stays = wish is False or (name in _NO_LANGUAGE and wish is None)
+        if not (stays or name in self._markup.ignore_tags):
             return Keeping.NO
         is_break = self._role(name, Role.OPEN) is Role.BREAK
         return Keeping.BREAK if is_break or self._lines_kept else Keeping.WORDS
@@ -135,14 +147,22 @@ def _name(name: str | None) -> str:
     return (name or "").lower()
 
 
-def _says_not_to_translate(attributes: str) -> bool:
-    for match in _ATTRIBUTE.finditer(attributes):
-        value = html.unescape(match[2] or match[3] or match[4] or "").lower()
-        if match[1].lower() == "translate" and value == "no":
-            return True
-        if match[1].lower() == "class" and "notranslate" in value.split():
-            return True
-    return False
+def _translate_attribute(attributes: str) -> bool | None:
+    """Return whether an element asks to be translated; None if it does not say. The first of two
+    attributes of a name counts.
+    """
+    if "translate" not in attributes.lower():
+        return None
+    values = {
+        match["name"].lower(): html.unescape(
+            match["double"] or match["single"] or match["bare"] or ""
+        ).lower()
+        for match in reversed([*_ATTRIBUTE.finditer(attributes)])
+    }
+    said = values.get("translate")
+    if said == "no" or "notranslate" in values.get("class", "").split():
+        return False
+    return True if said in ("yes", "") else None
 
 
 # Headings, quotes, numbers and letters of lists, bullets, arrows and dashes, before a word.

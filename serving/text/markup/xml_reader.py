@@ -26,8 +26,18 @@ from serving.text.markup.tokens import (
     with_whole_elements,
 )
 
-# A document type that declares nothing itself is left as it is; nothing is looked up for it.
-_PROLOG = re.compile(r"\s*(?:<\?xml\s[^>]*\?>\s*)?(?:<!DOCTYPE\s[^\[>]*>\s*)?")
+_DECLARATION = r"\s*+(?:<\?xml\s[^>]*\?>\s*+)?"
+_QUOTED = r"\"[^\"]*+\"|'[^']*+'"
+_COMMENT = r"<!--(?:(?!--).)*+-->"
+_INSTRUCTION = r"<\?(?!xml\s)(?:(?!\?>).)*+\?>"
+# What may stand before the first element. A document type that declares no entities is left as it
+# is; nothing is looked up for it.
+_PROLOG = re.compile(
+    rf"{_DECLARATION}(?:(?:\s|{_COMMENT}|{_INSTRUCTION})*+(?P<doctype><!DOCTYPE\s"
+    rf"(?:[^\[\]<>\"']|{_QUOTED})*+(?:\[(?P<declarations>(?:[^\[\]<>\"']|{_QUOTED}|{_COMMENT}"
+    rf"|{_INSTRUCTION}|<!(?!--)(?:[^<>\"']|{_QUOTED})*+>)*+)\]\s*+)?>\s*+))?",
+    re.DOTALL,
+)
 # The elements at the ends of ranges, and the attributes that are the same at both.
 _RANGES = {
     "bpt": "bpt-ept",
@@ -78,10 +88,20 @@ def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
     assert prolog is not None  # it matches nothing at least
     start = prolog.end() if prolog.group().strip() else 0
     if start:
+        if prolog["doctype"]:
+            _check_prolog(prolog, text)
         yield Token(Role.BREAK, text[:start])
     data = _WRAPPER.format(text[start:]).encode("utf-8", "surrogatepass")
     events = _events(data, text)
     yield from with_whole_elements(_Reader(data, markup, breaks_lines).parts(events))
+
+
+def _check_prolog(prolog: re.Match[str], text: str) -> None:
+    declarations = prolog["declarations"] or ""
+    if "<!ENTITY" in declarations or "%" in declarations:
+        message = "must not declare entities in its document type: they are refused"
+        raise RequestError("text", text, message)
+    _events(f"{prolog.group()}<fragment/>".encode("utf-8", "surrogatepass"), text)
 
 
 def _events(data: bytes, text: str) -> list[_Event]:
