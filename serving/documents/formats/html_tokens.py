@@ -32,8 +32,8 @@ _CLOSED_BY = {
 _ONLY_TEXT = names("iframe noframes script style textarea title xmp")  # contain no tags
 _MARK = re.compile(
     r"<!--(?:>|->|.*?(?:-->|--!>|\Z))|<\?(?:php|=).*?(?:\?>|\Z)|<%.{0,2000}?%>|<[!?][^>]*(?:>|\Z)"
-    r"|</[^A-Za-z][^>]*(?:>|\Z)|</(?P<end>[A-Za-z][^\s/>]*)[^>]*>"
-    r"|<(?P<start>[A-Za-z][^\s/>]*)"
+    r"|</[^A-Za-z][^>]*(?:>|\Z)|</(?P<end>[A-Za-z][^\s/>]*+)[^>]*>"
+    r"|<(?P<start>[A-Za-z][^\s/>]*+)"
     r"(?P<attributes>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*')?+)*+)>",
     re.DOTALL,
 )

@@ -8,7 +8,7 @@ moves to its border; anything else ends at the tag, as words do that only look l
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from serving.text.alignment import Span
 from serving.text.markup.tokens import (
@@ -23,6 +23,7 @@ from serving.text.markup.tokens import (
 
 # Yields what must not change in a text, and of which kind it is; what is found first counts.
 Find = Callable[[str], Iterable[tuple[Span, str | None]]]
+_ENDLESS = frozenset({"web", "path"})  # kinds that any letters may go on with
 _MASK = "\ufffc"  # in the place of what is kept already
 
 
@@ -127,13 +128,18 @@ def _is_enclosed(text: str) -> bool:
 
 def _are_several(part: Sequence[Token], kind: str | None, find: Find) -> bool:
     """Return whether a part without signs around it is several that only tags part: elements side
-    by side, or one after the first that is of this kind alone.
+    by side, or one that is of this kind alone and a word beside it.
     """
     roles = [token.role for token in part if token.text or token.role is not Role.TEXT]
-    if any(roles[n : n + 2] == [Role.CLOSE, Role.OPEN] for n in range(len(roles))):
+    if any(pair == (Role.CLOSE, Role.OPEN) for pair in pairwise(roles)):
         return True
-    _, *texts = [read(group) for is_text, group in groupby(part, key=_is_text) if is_text]
-    return any((Span(0, len(text)), kind) in find(text) for text in texts if text)
+    texts = [read(group) for is_text, group in groupby(part, key=_is_text) if is_text]
+    first, *_, last = texts
+    without_first, without_last = "".join(texts[1:]), "".join(texts[:-1])
+    if first.isalpha() and (Span(0, len(without_first)), kind) in find(without_first):
+        return True
+    ends_before = kind not in _ENDLESS and without_last[-1:].isalnum() and last.isalpha()
+    return ends_before and (Span(0, len(without_last)), kind) in find(without_last)
 
 
 def _is_text(token: Token) -> bool:
