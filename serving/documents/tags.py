@@ -8,7 +8,6 @@ from serving.documents.spans import Mark, Role
 from serving.text.markup.placeholders import (
     TEMPLATE_BORDER,
     TEMPLATE_TAG,
-    TEMPLATE_VALUE,
     formats_of,
     message_pattern,
 )
@@ -30,7 +29,7 @@ class Messages:
         escape = "|".join(map(re.escape, self.literals)) or "%%"
         self.pattern = re.compile(
             rf"(?P<code>{_ESCAPE})|(?P<border>{TEMPLATE_BORDER})|(?P<tag>{TEMPLATE_TAG}|{_TAG})|(?P<entity>{_ENTITY})"
-            rf"|(?P<word>{TEMPLATE_VALUE}|{message_pattern(frozenset(flags))})"
+            rf"|(?P<word>{message_pattern(frozenset(flags))})"
             rf"|(?P<escape>{escape})"
         )
 

@@ -7,12 +7,16 @@ from functools import cache
 
 from serving.documents.fragment import Fragment, Single
 from serving.documents.spans import Mark, Span
-from serving.documents.tags import Messages, message_pieces
+from serving.documents.tags import Messages, message_pieces, word_mark
 from serving.text.markup.accelerators import accelerators_in_label
 from serving.text.markup.placeholders import Format, Order, formats_of
 
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
-_ARGUMENT = re.compile(r"[A-Za-z]?%(?![\d*.]*\$|\d+\$|\(|\{|%|m|L?\d+$)[^%]*[a-zA-Z@>]%{0,2}$")
+_ARGUMENT = re.compile(
+    r"[A-Za-z]?%(?![\d*.]*\$|\d+\$|\(|\{|%|m|L?\d+$|[-+# 0]*<(?!PRI))"
+    r"[^%]*(?:[a-zA-Z@]|<PRI\w+>)%{0,2}$"
+)
+_WIDTH_BY_ARGUMENT = re.compile(r"(?<!')\*")  # '* pads with stars, in PHP
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
 
 
@@ -51,7 +55,7 @@ class Message:
         if self._order is Order.NUMBERED:
             raws, arguments = _numbered(raws), in_order
         for place, raw in zip(arguments, raws, strict=True):
-            pieces[place] = Mark(raw)
+            pieces[place] = word_mark(raw)
         return self._span_of(pieces)
 
     def _span_of(self, pieces: Sequence[str | Mark]) -> Span:
@@ -94,7 +98,7 @@ def _numbered(arguments: Sequence[str]) -> list[str]:
     numbered: list[str] = []
     for raw in arguments:
         before, _, conversion = raw.partition("%")
-        *widths, last = conversion.split("*")
+        *widths, last = _WIDTH_BY_ARGUMENT.split(conversion)
         own = ""
         for width in widths:
             number += 1

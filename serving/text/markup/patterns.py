@@ -15,7 +15,6 @@ from serving.text.markup.placeholders import (
     IN_TEXT,
     TEMPLATE_BORDER,
     TEMPLATE_TAG,
-    TEMPLATE_VALUE,
 )
 from serving.text.markup.tokens import Role, Token
 
@@ -49,7 +48,7 @@ _PATTERNS = {
     BORDER: f"{TEMPLATE_BORDER}|{DIRECTIVE}",
     TAG: TEMPLATE_TAG,
     "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}",
-    "placeholder": f"{TEMPLATE_VALUE}|{IN_TEXT}",
+    "placeholder": IN_TEXT,
     "code": r"`{1,3}[^`\n]+`{1,3}",
     "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"
     rf"|\bwww\.{_ADDRESS_END}",

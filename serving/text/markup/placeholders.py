@@ -26,7 +26,7 @@ _CONVERSION = rf"[-+#0'^]*{_WIDTH}(?:{_LENGTH}[A-Za-z@]|<PRI[A-Za-z]\w+>)"
 # After a number a percent sign says that it is a percentage.
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
 # What a word in brackets or quotes, or after a currency, begins after.
-_BEFORE_WORD = r"(?<![^\s(\[{<>\"'“«„‘/$€£¥])"
+_BEFORE_WORD = r"(?<![^\s(\[{<>\"'“«„‘/+–$€£¥-])"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,12 @@ SYNTAXES = (
         r"\{[^\s{}]{0,80}\}|\{\w*:[^\s{}\w]?[<>=^][^{}\n]{0,10}\}",
         ("{0}", "{}", "{name}", "{name!r:>10}", "{0.attr}", "{x[0]}", "{$INTERPOLATION}"),
     ),
+    Syntax(
+        "ERB, EJS, JSP",
+        r"<%[=#](?:(?!%>)[^\n]){1,160}%>",
+        ("<%= link_to dog %>",),
+    ),
+    Syntax("Object Pascal", r"%\d{1,2}:[dsnpmfgexu](?!\w)", ("%0:s", "%1:d")),
     Syntax(
         "MSBuild, shells",
         r"\$\([A-Za-z_][^()\n]{0,80}\)",
@@ -138,7 +144,7 @@ SYNTAXES = (
 # A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
 # before it: %d%%, {used}%, %dpx, v%s.
 _PERCENT = (
-    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.])|%(?=\.(?:\s|\Z))"
+    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=\.(?:\s|\Z))"
     r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
 )
 _LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
@@ -158,15 +164,13 @@ TEMPLATE_TAG = (
     r"\{%(?:(?!%\})[^\n]){1,160}%\}|\{\#[^{}\n]{1,160}\#\}|\{\{\{?~?[#/!][^{}\n]{1,160}\}?\}\}"
     r"|<%(?![=#])(?:(?!%>)[^\n]){1,160}%>|<\?(?:php|=)(?:(?!\?>)[^\n]){1,160}\?>"
 )
-# What a program writes in its place: <%= link %>.
-TEMPLATE_VALUE = r"<%[=#](?:(?!%>)[^\n]){1,160}%>"
 # Directives and labels of reStructuredText begin a line.
 DIRECTIVE = (
     r"(?<!\S)\.\. (?:[A-Za-z][\w+.-]*(?::[\w+.-]+)?::(?!\S)|_[^:\n]{1,80}:(?!\S)"
     r"|\|[^|\n]{1,40}\| [\w-]+::(?!\S))"
 )
 _MARKUP_TAG = r"</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
-PLACEHOLDER = re.compile(f"{TEMPLATE_TAG}|{TEMPLATE_VALUE}|{IN_TEXT}|{_MARKUP_TAG}")
+PLACEHOLDER = re.compile(f"{TEMPLATE_TAG}|{IN_TEXT}|{_MARKUP_TAG}")
 
 
 class Order(Enum):
