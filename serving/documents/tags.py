@@ -5,41 +5,50 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
 from serving.documents.spans import Mark, Role
+from serving.text.markup.placeholders import (
+    TEMPLATE_BORDER,
+    TEMPLATE_TAG,
+    formats_of,
+    message_pattern,
+)
 from serving.text.plain_text import arguments
 
-_TAG = r"(?P<tag> </?[A-Za-z][^<>]*> )"
+_TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
-_ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|\#\d{1,7}|\#[xX][\da-fA-F]{1,6});"
-_BRACES = r"[$\#%]?(?: \{\{[^{}\n]*\}\} | \{[^{}\n]*\} )"  # {name}, %{name}, ${{name}}
-_NUMBER = r"(?:\*(?:\d+\$)?|\d{1,9})"
-_TYPE = r"(?:(?:hh?|ll?|[qjztL])?[diouxXeEfFgGaAcCsSprn@]|<PRI\w+>)"
+_ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
 
 
-def _printf(flags: str) -> str:
-    return rf"""
-        %(?:\([^()\s]+\)|\d{{1,2}}\$)?         # %(name)d, %1$s
-        (?:'[^\w\s%])?[{flags}]{{0,6}}         # %'d, %-5s, %'*10s
-        {_NUMBER}?(?:\.{_NUMBER}?)?{_TYPE}     # %*d, %.2f
-    """
+class Messages:
+    """Finds tags, entities and placeholders in messages that have these flags of gettext."""
+
+    def __init__(self, flags: Iterable[str] = ()) -> None:
+        formats = formats_of(flags)
+        self.literals = {
+            written: character for each in formats for character, written in each.literals.items()
+        }
+        escape = "|".join(map(re.escape, self.literals)) or "%%"
+        self.pattern = re.compile(
+            rf"(?P<code>{_ESCAPE})|(?P<border>{TEMPLATE_BORDER})|(?P<tag>{TEMPLATE_TAG}|{_TAG})|(?P<entity>{_ENTITY})"
+            rf"|(?P<word>{message_pattern(frozenset(flags))})"
+            rf"|(?P<escape>{escape})"
+        )
+
+    def mark(self, found: re.Match[str]) -> Mark | str:
+        raw = found.group()
+        if found["code"]:
+            return Mark(raw)
+        if found["border"]:
+            return Mark(raw, Role.SENTENCE_END)
+        if found["tag"]:
+            return tag_mark(raw)
+        if found["entity"]:
+            return _entity(raw)
+        if found["escape"]:
+            return Mark(raw, character=self.literals.get(raw, ""))
+        return word_mark(raw)
 
 
-def _pattern(percents: str) -> re.Pattern[str]:
-    return re.compile(
-        rf"{_TAG} | (?P<entity> {_ENTITY} ) | (?P<escape> {_ESCAPE} | %% )"
-        rf" | (?P<word> (?: {_BRACES} | {percents} )(?:%%)? )",
-        re.VERBOSE,
-    )
-
-
-_SHORT = r"%L?\d{1,2}(?![\d$]) | %[A-Za-z](?![A-Za-z])"  # %1, of Qt; %B, of dates
-# %name% of Symfony, :name of Laravel, @name and %name of Drupal.
-_NAMED = r"%[A-Za-z_][\w.-]+%(?![\w%]) | (?<![\w%:@/])(?: %[a-z]\w{2,} | [:@][a-z_]\w*:? )"
-_FLAGS = r"-+\#0I'"
-_IN_FORMAT = _pattern(f"{_printf(_FLAGS + ' ')} | {_SHORT}")
-# Outside of formats, a sign after a number is a percentage.
-_IN_TEXT = _pattern(
-    rf"{_NAMED} | (?<!\d)(?: {_printf(_FLAGS)} | {_SHORT} | (?<!\d\s)%[ ][dfsu](?!\w) )"
-)
+IN_TEXT = Messages()
 CODE = "\ufdd0"  # a noncharacter, so in no text
 _KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
 # Layout by programs: lines, columns, and options before their descriptions. The lookbehinds try a
@@ -51,15 +60,12 @@ _LAYOUT = re.compile(
 )
 
 
-def pieces_of(text: str, is_format: bool = False) -> Iterator[str | Mark]:
-    """Yield the words and the marks of a text.
-
-    is_format: every percent sign begins a mark, as in C's `printf`.
-    """
+def pieces_of(text: str, messages: Messages = IN_TEXT) -> Iterator[str | Mark]:
+    """Yield the words and the marks of a text."""
     end = 0
-    for found in (_IN_FORMAT if is_format else _IN_TEXT).finditer(text):
+    for found in messages.pattern.finditer(text):
         yield text[end : found.start()]
-        yield _mark(found)
+        yield messages.mark(found)
         end = found.end()
     yield text[end:]
 
@@ -70,17 +76,8 @@ def word_mark(raw: str, shown: str = "") -> Mark:
 
 
 def is_placeholder(text: str) -> bool:
-    found = _IN_TEXT.fullmatch(text)
+    found = IN_TEXT.pattern.fullmatch(text)
     return found is not None and found["word"] is not None
-
-
-def _mark(found: re.Match[str]) -> Mark | str:
-    raw = found.group()
-    if found["tag"]:
-        return tag_mark(raw)
-    if found["entity"]:
-        return _entity(raw)
-    return Mark(raw) if found["escape"] else word_mark(raw)
 
 
 def _entity(raw: str) -> Mark | str:
@@ -95,14 +92,14 @@ def _entity(raw: str) -> Mark | str:
 
 
 def message_pieces(
-    text: str, is_format: bool = False, codes: Iterable[Mark] = ()
+    text: str, messages: Messages = IN_TEXT, codes: Iterable[Mark] = ()
 ) -> Iterator[str | Mark]:
     """Yield the words and the marks of a program's message, also of its lines and ICU branches.
 
     codes: known marks; the text has a `CODE` in the place of each.
     """
     part: list[str | Mark] = []
-    for piece in _message_pieces(text, is_format, iter(codes)):
+    for piece in _message_pieces(text, messages, iter(codes)):
         part.append(piece)
         if isinstance(piece, Mark) and piece.role in (Role.SENTENCE_END, Role.LINE_BREAK):
             yield from _with_words_or_apart(part)
@@ -120,25 +117,25 @@ def _with_words_or_apart(part: Sequence[str | Mark]) -> Iterator[str | Mark]:
 
 
 def _message_pieces(
-    text: str, is_format: bool, waiting: Iterator[Mark], has_number: bool = False
+    text: str, messages: Messages, waiting: Iterator[Mark], has_number: bool = False
 ) -> Iterator[str | Mark]:
     """Yield pieces as `message_pieces`. has_number: "#" stands for a number."""
     start = 0
     for argument in arguments(text):
-        yield from _text_pieces(text[start : argument.span.start], is_format, waiting, has_number)
+        yield from _text_pieces(text[start : argument.span.start], messages, waiting, has_number)
         start = argument.span.start
         for branch in argument.branches:
             yield Mark(text[start : branch.start], Role.SENTENCE_END)
             inner, counts = text[branch.start : branch.end], has_number or argument.has_number
-            yield from _message_pieces(inner, is_format, waiting, counts)
+            yield from _message_pieces(inner, messages, waiting, counts)
             start = branch.end
         yield Mark(text[start : argument.span.end], Role.SENTENCE_END)
         start = argument.span.end
-    yield from _text_pieces(text[start:], is_format, waiting, has_number)
+    yield from _text_pieces(text[start:], messages, waiting, has_number)
 
 
 def _text_pieces(
-    text: str, is_format: bool, waiting: Iterator[Mark], has_number: bool
+    text: str, messages: Messages, waiting: Iterator[Mark], has_number: bool
 ) -> Iterator[str | Mark]:
     for part in (_COUNT_OR_CODE if has_number else _KNOWN_CODE).split(text):
         if part == CODE:
@@ -146,11 +143,11 @@ def _text_pieces(
         elif part == "#" and has_number:
             yield word_mark(part)
         else:
-            yield from _laid_out(part, is_format)
+            yield from _laid_out(part, messages)
 
 
-def _laid_out(text: str, is_format: bool) -> Iterator[str | Mark]:
-    for piece in pieces_of(text, is_format):
+def _laid_out(text: str, messages: Messages) -> Iterator[str | Mark]:
+    for piece in pieces_of(text, messages):
         if isinstance(piece, Mark):
             yield piece
             continue

@@ -152,12 +152,6 @@ def shares_of(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
     return shares
 
 
-# {name} {0} {{name}} ${name}, %s %d %1$s %.2f %(name)s %@, <b> </b> <x1/> <a href="x">
-PLACEHOLDER = re.compile(
-    r"\$?\{\{?[\w.:-]*\}\}?"
-    r"|%(?:\d+\$|\(\w+\))?[-+#]*\d*(?:\.\d+)?[cdfgisx@](?!\w)"
-    r"|</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
-)
 BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is apart from it
 
 
@@ -197,7 +191,7 @@ def replace_placeholders(
     target: TokenizedText,
     source: TokenizedText,
     attention: Array,
-    placeholders: re.Pattern[str] = PLACEHOLDER,
+    placeholders: re.Pattern[str],
 ) -> str:
     """Return the target's text with all of the source's placeholders.
 

@@ -3,26 +3,21 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import cache
 
 from serving.documents.fragment import Fragment, Single
 from serving.documents.spans import Mark, Span
-from serving.documents.tags import message_pieces
+from serving.documents.tags import Messages, message_pieces, word_mark
+from serving.text.markup.accelerators import accelerators_in_label
+from serving.text.markup.placeholders import Format, Order, formats_of
 
-# Formats whose arguments may be numbered, `%1$s`, and others like C's `printf`.
-_NUMBERED = frozenset(
-    {"c-format", "objc-format", "php-format", "java-printf-format", "ruby-format", "perl-format"}
-)
-_PRINTF = _NUMBERED | {"python-format", "lua-format", "go-format", "object-pascal-format"}
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
-_ARGUMENT = re.compile(r"%(?![\d*.]*\$|\d+\$|\(|%|m|L?\d+$)[^%]*[a-zA-Z@>](?:%%)?$")
+_ARGUMENT = re.compile(
+    r"[A-Za-z]?%(?![\d*.]*\$|\d+\$|\(|\{|%|m|L?\d+$|[-+# 0]*<(?!PRI))"
+    r"[^%]*(?:[a-zA-Z@]|<PRI\w+>)%{0,2}$"
+)
+_WIDTH_BY_ARGUMENT = re.compile(r"(?<!')\*")  # '* pads with stars, in PHP
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
-
-
-class _Order(Enum):
-    NUMBERED = auto()
-    OF_THE_SOURCE = auto()
-    FREE = auto()
 
 
 class Message:
@@ -30,18 +25,17 @@ class Message:
 
     def __init__(self, source: str, flags: Iterable[str]) -> None:
         self.source = source
-        formats = {flag for flag in flags if flag.endswith("-format")}
-        self._is_printf = bool(formats & _PRINTF)
+        self._messages = _messages(frozenset(flags))
         self._accelerator = accelerator_of(self._words(source))
         text = self._accelerator.removed(source) if self._accelerator else source
-        self._pieces = [*message_pieces(text, self._is_printf)]
-        self._order = _order(formats, self._pieces)
-        self._span = Span(0, 0, self._pieces)
+        self._pieces = [*message_pieces(text, self._messages)]
+        self._order = _order(formats_of(flags), self._pieces)
+        self._span = self._span_of(self._pieces)
         self.fragment: Fragment = self._span.fragment
 
     @property
     def placeholders(self) -> list[str]:
-        pieces = message_pieces(self.source, self._is_printf)
+        pieces = message_pieces(self.source, self._messages)
         return sorted(each.raw for each in pieces if isinstance(each, Mark))
 
     def translated(self, translation: str) -> str:
@@ -54,37 +48,48 @@ class Message:
         places = [item.number - 1 for item in items if isinstance(item, Single)]
         arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
         in_order = sorted(arguments)
-        if arguments == in_order or self._order is _Order.FREE:
+        if arguments == in_order or self._order is Order.FREE:
             return self._span
         pieces = [*self._pieces]
         raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], Mark)]
-        if self._order is _Order.NUMBERED:
+        if self._order is Order.NUMBERED:
             raws, arguments = _numbered(raws), in_order
         for place, raw in zip(arguments, raws, strict=True):
-            pieces[place] = Mark(raw)
-        return Span(0, 0, pieces)
+            pieces[place] = word_mark(raw)
+        return self._span_of(pieces)
+
+    def _span_of(self, pieces: Sequence[str | Mark]) -> Span:
+        """Return a span that writes characters as its format does, if the source does too."""
+        literals = {ord(each): raw for raw, each in self._messages.literals.items()}
+        words = "".join(piece for piece in pieces if isinstance(piece, str))
+        if any(character in words for character in self._messages.literals.values()):
+            literals = {}
+        return Span(0, 0, pieces, lambda text: text.translate(literals))
 
     def _words(self, text: str) -> list[tuple[int, str]]:
         words: list[tuple[int, str]] = []
         place = 0
-        for piece in message_pieces(text, self._is_printf):
+        for piece in message_pieces(text, self._messages):
             if isinstance(piece, str):
                 words.append((place, piece))
             place += len(piece.raw if isinstance(piece, Mark) else piece)
         return words
 
 
+@cache
+def _messages(flags: frozenset[str]) -> Messages:
+    return Messages(flags)
+
+
 def _takes_an_argument(piece: str | Mark) -> bool:
     return isinstance(piece, Mark) and bool(_ARGUMENT.match(piece.raw))
 
 
-def _order(formats: set[str], pieces: Iterable[str | Mark]) -> _Order:
-    if formats & _NUMBERED:
-        return _Order.NUMBERED
+def _order(formats: Sequence[Format], pieces: Iterable[str | Mark]) -> Order:
+    if formats:
+        return min((format.order for format in formats), key=[*Order].index)
     marks = (piece.raw for piece in pieces if isinstance(piece, Mark))
-    if (formats and not formats & _PRINTF) or any(map(_OF_DATES.match, marks)):
-        return _Order.FREE
-    return _Order.OF_THE_SOURCE
+    return Order.FREE if any(map(_OF_DATES.match, marks)) else Order.OF_THE_SOURCE
 
 
 def _numbered(arguments: Sequence[str]) -> list[str]:
@@ -92,23 +97,17 @@ def _numbered(arguments: Sequence[str]) -> list[str]:
     number = 0
     numbered: list[str] = []
     for raw in arguments:
-        *widths, last = raw[1:].split("*")
+        before, _, conversion = raw.partition("%")
+        *widths, last = _WIDTH_BY_ARGUMENT.split(conversion)
         own = ""
         for width in widths:
             number += 1
             own += f"{width}*{number}$"
         number += 1
-        numbered.append(f"%{number}${own}{last}")
+        numbered.append(f"{before}%{number}${own}{last}")
     return numbered
 
 
-_MARKS = (
-    re.compile(r"(?<!&)&(?=[^\W_])(?!\w+;|\w*=)"),
-    # `user_id` and `MAX_SIZE` are names; `E_xit` is none.
-    re.compile(r"(?:(?<![^\s(\[])|(?<=\b[A-Z])|(?<=\b[A-Z][a-z])|(?<=\b[A-Z][a-z]{2}))_(?=[^\W_])"),
-    re.compile(r"(?<![^\s(\[])~(?=[^\W\d_])|(?<=\b[^\W\d_])~(?=[^\W\d_])"),
-)
-_SHORT_NAME = re.compile(r"\b[A-Z]{1,3}&[A-Z]{1,3}\b")  # AT&T
 # In scripts without an alphabet the letter follows the text: (O).
 _BEHIND = re.compile(r"\(([&_~])([A-Za-z\d])\)")
 _WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -159,10 +158,5 @@ def _accelerators(start: int, text: str) -> Iterable[Accelerator]:
     if behind := _BEHIND.search(text):
         yield Accelerator(behind[1], behind[2], start + behind.start(), start + behind.end())
         return
-    names = [each.span() for each in _SHORT_NAME.finditer(text)]
-    for pattern in _MARKS:
-        for found in pattern.finditer(text):
-            place = found.start()
-            if not any(begin <= place < end for begin, end in names):
-                letter = text[found.end()]
-                yield Accelerator(found.group(), letter, start + place, start + found.end())
+    for place in accelerators_in_label(text):
+        yield Accelerator(text[place], text[place + 1], start + place, start + place + 1)

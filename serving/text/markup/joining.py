@@ -191,7 +191,7 @@ def _is_shifted(tokens: Iterable[Token]) -> bool:
     return any(token.name in _SHIFTING_TAGS for token in tokens)
 
 
-_LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
+_LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]|\\r\\{1,2}n|\\\w")
 # What no space follows: a character of scripts that have none, a hyphen within a word.
 _BEFORE_NO_SPACE = re.compile(
     r"(?:[\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF\u00AD]|\w[-‐])$"

@@ -9,12 +9,14 @@ from functools import lru_cache
 from babel.core import get_global
 
 from serving.text.alignment import Span
+from serving.text.markup.escapes import LATEX, MATHEMATICS, WINDOWS_PATH
+from serving.text.markup.placeholders import (
+    DIRECTIVE,
+    IN_TEXT,
+    TEMPLATE_BORDER,
+    TEMPLATE_TAG,
+)
 from serving.text.markup.tokens import Role, Token
-
-# Braces within braces, as ICU's messages have them, up to three deep.
-_INNER = r"[^{}]*"
-for _ in range(2):
-    _INNER = rf"[^{{}}]*(?:\{{{_INNER}\}}[^{{}}]*)*"
 
 _TLD = "com|org|net|io|dev|edu|gov|info|fr|de|uk|eu|ch"
 _FILE = (
@@ -22,9 +24,9 @@ _FILE = (
     "|py|js|ts|java|cpp|rs|go|sh|ini|cfg|conf|log|toml"
 )
 _KEY = "Ctrl|Control|Alt|AltGr|Shift|Cmd|Command|Option|Opt|Win|Windows|Super|Meta|Fn"
-_PLACEHOLDER = r"\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|[$#]?\{[^\s{}]{0,80}\}"
 # An address may hold placeholders: https://a.b/{id}?q=${query}
-_ADDRESS_END = rf"(?:{_PLACEHOLDER}|[^\s<>\"{{}}])+"
+_IN_ADDRESS = r"\{\{[^{}\n]{1,80}\}\}|\{%[^{}\n]{1,80}%\}|\{[^\s{}]{0,80}\}"
+_ADDRESS_END = rf"(?:{_IN_ADDRESS}|[^\s<>\"{{}}])+"
 _OPERATOR = (
     r"(?:[<>=!:+*/^~|&-]?=|<=?>|[-=]>|<-|&&|\|\||<<|>>|&(?:amp;)?|[<>=+*/^≤≥≠≈≡±×÷−→⇒∈⊂∪∩-])"
 )
@@ -38,17 +40,16 @@ LETTER_REFERENCE = (
     r"|e[mn]sp|thinsp|#160|#[xX][aA]0|#8239|shy|#173|zwnj|zwj);"
 )
 _ENTITY = rf"(?!{LETTER_REFERENCE})" r"&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z\d]{1,30});"
+# The names of what parts a text, and of what stands in it as a tag does.
+BORDER, TAG = "border", "template_tag"
 # None takes more than a few steps at a character: each begins where nothing of its kind stands
 # before, or is bounded.
 _PATTERNS = {
-    "code": r"`[^`\n]+`",
-    "icu": rf"\{{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal|number|date|time|duration"
-    rf"|ordinal|spellout)\s*(?:,{_INNER})?\}}",
-    "braces": rf"{_PLACEHOLDER}|\$\([A-Za-z_]\w*\)|<%[^<>\n]{{1,80}}%>|%%[A-Za-z_]\w*%%"
-    r"|%[A-Z][A-Z\d_]*%|(?<!\d)(?<!\d[ \u00a0])%L?\d{1,2}(?!\d|[$.]?\d*[a-zA-Z])",
-    # A flag may be a space; "50 % discount" has none.
-    "printf": r"(?<!\d)(?<!\d[ \u00a0])%(?:\d+\$)?(?:\([A-Za-z_]\w*\))?[-+#0' ]*(?:\d+|\*)?"
-    r"(?:\.(?:\d+|\*))?(?:hh|ll|[hlLqjzt])?[cdeEfFgGiosuxXn@](?![\w'’])",
+    BORDER: f"{TEMPLATE_BORDER}|{DIRECTIVE}",
+    TAG: TEMPLATE_TAG,
+    "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}",
+    "placeholder": IN_TEXT,
+    "code": r"`{1,3}[^`\n]+`{1,3}",
     "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"
     rf"|\bwww\.{_ADDRESS_END}",
     "mail": r"<?(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}>?",
@@ -57,7 +58,7 @@ _PATTERNS = {
     "domain": rf"(?<![\w.-])[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{0,4}}\.(?:{_TLD})"
     r"(?:/[^\s<>\"]*)?(?![\w@-])",
     "path": r"(?<![\w/.])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?(?!\w)"
-    r"|\b[A-Za-z]:\\[\w.\\-]*\w|(?<![\w/.-])[\w-]+(?:/[\w.-]+){2,}"
+    r"|(?<![\w/.-])[\w-]+(?:/[\w.-]+){2,}"
     rf"|(?<![\w/.-])[\w-]+\.(?:{_FILE})\b"
     r"|(?<![\w./])\.[A-Za-z][\w-]{0,12}(?:/\.[\w-]{1,12})*(?![\w/])",
     "acronyms": r"(?<![\w/-])(?!AND/OR\b)[A-Z]{1,6}(?:/[A-Z]{1,6})+(?![\w/-])"

@@ -13,6 +13,7 @@ from itertools import chain, count, groupby
 
 from serving.bundle.opening import Bundle
 from serving.text.alignment import Span
+from serving.text.markup.accelerators import with_accelerator_at_word
 from serving.text.markup.numbers import (
     TIME_OF_DAY,
     has_24_hours,
@@ -22,12 +23,14 @@ from serving.text.markup.numbers import (
     written_units,
 )
 from serving.text.markup.patterns import (
+    BORDER,
     BRACKETS,
     EMOJI,
     KEPT,
     MAY_BE_KEPT,
     PHRASE_BRACKETS,
     SIGNS,
+    TAG,
     foreign_words,
     kept_end,
     readable,
@@ -73,6 +76,8 @@ _ROLES = {
     _Kind.OPENING: Role.OPEN,
     _Kind.CLOSING: Role.CLOSE,
 }
+
+_KINDS = {BORDER: _Kind.BREAK, TAG: _Kind.POINT}
 
 
 class KnownWords:
@@ -165,9 +170,9 @@ class Protection:
     def _whole_spans(self, text: str) -> Iterator[tuple[Span, str | None]]:
         """Yield what is kept wherever it stands, and of which kind it is."""
         if self.placeholders is not None:
-            yield from ((span, None) for span in _spans(text, self.placeholders))
+            yield from _matches(text, self.placeholders)
         if self.is_whole and MAY_BE_KEPT.search(text):
-            yield from _kinds_of_spans(text, KEPT)
+            yield from _matches(text, KEPT)
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
@@ -178,6 +183,11 @@ class Protection:
                 yield from group
 
     def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
+        if self.is_whole:
+            tokens = [*with_accelerator_at_word(tokens)]
+            if any(token.role is Role.POINT for token in tokens):
+                yield from self.protected(tokens)
+                return
         found = self._found(read(tokens))
         borders = [border for span, _ in found for border in span]
         pieces = placed(divided(tokens, borders))
@@ -206,10 +216,10 @@ class Protection:
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
         may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
         if self.placeholders is not None:
-            yield from ((span, _Kind.WHOLE) for span in _spans(text, self.placeholders))
+            yield from _kept(text, self.placeholders)
         if may_be_kept:
-            yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
-            yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
+            yield from _kept(text, KEPT)
+            yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in self.terms(text))
         if not self.is_whole:
@@ -325,12 +335,13 @@ def _as_in(part: Iterable[Token], translation: str) -> str:
     return translation.translate({own: raw for own, raw in table.items() if raw != chr(own)})
 
 
-def _spans(text: str, pattern: re.Pattern[str]) -> Iterator[Span]:
-    return (span for span, _ in _kinds_of_spans(text, pattern))
+def _kept(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:
+    for span, group in _matches(text, pattern):
+        yield span, _KINDS.get(group or "", _Kind.WHOLE)
 
 
-def _kinds_of_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | None]]:
-    """Yield what a pattern finds, and the name of the group that found it."""
+def _matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | None]]:
+    """Yield what a pattern matches, and the name of the group that did."""
     start = 0
     while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)

@@ -176,7 +176,8 @@ _BETWEEN = re.compile(
     rf"^(?:[ \t]*(?P<mark>```++|~~~++)[^\n]*\n|{_RULE}$|{LINE_MARK}(?=\S))", re.MULTILINE
 )
 _FENCE_END = re.compile(r"^[ \t]*(```++|~~~++)[ \t]*$", re.MULTILINE)
-_CODE = re.compile(r"(?<!`)(`++).+?(?<!`)\1(?!`)")
+# With a role, or as a link, of reStructuredText: :ref:`x`, `x`_.
+_CODE = re.compile(r"(?:(?<![\w:]):[a-z][\w:.+-]{0,40}:)?(?<!`)(`++).+?(?<!`)\1(?!`)(?:__?(?!\w))?")
 _LINK = (
     r"(?P<link>!?\[)(?P<label>[^\[\]\n]+)(?P<target>\](?:\([^()\s]*(?:\s\"[^\"\n]*\")?\)|\[\w*\]))"
 )
@@ -188,11 +189,17 @@ _TAG = re.compile(r"<(?P<slash>/?)(?P<name>[A-Za-z][\w.:-]*)(?:\s[^<>]*)?>")
 _PAIR = re.compile(f"{_LINK}|{_EMPHASIS}")
 
 
-def read_plain(text: str, reads_markdown: bool, breaks_lines: bool) -> Iterator[Token]:
+def read_plain(
+    text: str,
+    reads_markdown: bool,
+    breaks_lines: bool,
+    placeholders: re.Pattern[str] | None = None,
+) -> Iterator[Token]:
+    """Yield the tokens of a text. placeholders: within them nothing is a mark of Markdown."""
     if not reads_markdown:
         yield from text_tokens(text, False, breaks_lines)
         return
-    yield from _MarkdownReader(text, breaks_lines).between(text)
+    yield from _MarkdownReader(text, breaks_lines, placeholders).between(text)
 
 
 def _between(text: str) -> Iterator[Span]:
@@ -218,10 +225,11 @@ def _between(text: str) -> Iterator[Span]:
 class _MarkdownReader:
     """Finds first what stands between sentences, then code, then pairs, then tags."""
 
-    def __init__(self, text: str, breaks_lines: bool) -> None:
+    def __init__(self, text: str, breaks_lines: bool, placeholders: re.Pattern[str] | None) -> None:
         tags = {(bool(match["slash"]), match["name"]) for match in _TAG.finditer(text)}
         self._paired = {name for _, name in tags if {(True, name), (False, name)} <= tags}
         self._breaks_lines = breaks_lines
+        self._placeholders = placeholders
 
     def between(self, text: str) -> Iterator[Token]:
         start = 0
@@ -234,9 +242,18 @@ class _MarkdownReader:
     def _inline(self, text: str) -> Iterator[Token]:
         start = 0
         for match in _CODE.finditer(text):
-            yield from self._pairs(text[start : match.start()])
+            yield from self._around_placeholders(text[start : match.start()])
             yield Token(Role.KEPT, match.group(), match.group())
             start = match.end()
+        yield from self._around_placeholders(text[start:])
+
+    def _around_placeholders(self, text: str) -> Iterator[Token]:
+        start = 0
+        for match in self._placeholders.finditer(text) if self._placeholders else ():
+            if not match.group().startswith("<"):  # a tag is one of a pair
+                yield from self._pairs(text[start : match.start()])
+                yield from text_tokens(match.group(), False, self._breaks_lines)
+                start = match.end()
         yield from self._pairs(text[start:])
 
     def _pairs(self, text: str) -> Iterator[Token]:

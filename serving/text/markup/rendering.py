@@ -1,12 +1,12 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
-import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from serving.text.alignment import Array, Span, TokenizedText, over_text, shares_of
+from serving.text.markup.escapes import unescaped
 from serving.text.markup.marks import Written, mark_tree, write
 from serving.text.markup.numbers import NUMBER, values
 from serving.text.markup.placing import place
@@ -156,7 +156,7 @@ def write_as_in(tokens: Sequence[Token], words: list[TargetWord]) -> list[Target
         places = find(words)
         if wanted and len(wanted) == len(places):
             for place, token in zip(places, wanted, strict=True):
-                words[place].text = html.unescape(token.raw)
+                words[place].text = unescaped(token.raw)
             if read_as == DASH:
                 _close_up(words, places, wanted)
             if read_as == ELLIPSIS:

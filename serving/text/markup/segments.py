@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
+from serving.text.markup.escapes import with_escapes
 from serving.text.markup.joining import JoinedLines, with_line_breaks, with_whole_words
 from serving.text.markup.protection import (
     Protection,
@@ -195,7 +196,10 @@ class MarkedReader:
 
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
-        raw = read_tokens(text, self.markup, self.protection.is_whole)
+        protection = self.protection
+        raw = read_tokens(text, self.markup, protection.is_whole, protection.placeholders)
+        if self.protection.is_whole:
+            raw = with_escapes(raw)
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
         tokens = [*with_whole_words(self.protection.with_tagged_spans(joined))]
         table = references(tokens, self.markup.kind if self.markup else None)
@@ -250,12 +254,17 @@ class MarkedReader:
         return not self.protection.is_whole or _LETTER.search(segment) is not None
 
 
-def read_tokens(text: str, markup: Markup | None, is_protected: bool) -> Iterator[Token]:
+def read_tokens(
+    text: str,
+    markup: Markup | None,
+    is_protected: bool,
+    placeholders: re.Pattern[str] | None = None,
+) -> Iterator[Token]:
     """Yield the tokens of a text; in plain text Markdown's marks are marks if what must not change
-    is protected. Raises RequestError for XML that is not well-formed.
+    is protected, except in placeholders. Raises RequestError for XML that is not well-formed.
     """
     if markup is None:
-        return read_plain(text, is_protected, breaks_lines=True)
+        return read_plain(text, is_protected, True, placeholders)
     if markup.kind is MarkupKind.HTML:
         return read_html(text, markup)
     return read_xml(text, markup, breaks_lines=True)
@@ -267,19 +276,19 @@ _NOT_IN_XML = {*range(0x20), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF} - {0x9, 0xA
 
 
 def references(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping[int, str | None]:
-    """Return a table for `str.translate`: a character that the text writes by a reference once is
-    always written so.
+    """Return a table for `str.translate`: a character that the text writes by a reference or an
+    escape once is always written so.
     """
-    if kind is None:
-        return {}
     found: dict[int, str | None] = {}
     if kind is MarkupKind.XML:
         found.update(dict.fromkeys(_NOT_IN_XML))
     for token in tokens:
         if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token.raw):
             found.setdefault(ord(token.text), token.raw)
+    if kind is None:
+        return found
     return {**found, **{own: found.get(own) or name for own, name in _NEEDED.items()}}
 
 
 def _is_reference(raw: str) -> bool:
-    return raw.startswith("&") and raw.endswith(";")
+    return raw.startswith("\\") or (raw.startswith("&") and raw.endswith(";"))

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.text.alignment import (
-    PLACEHOLDER,
     TokenizedText,
     placeholder_pattern,
     replace_placeholders,
     replace_unknown,
 )
+from serving.text.markup.placeholders import PLACEHOLDER
 
 UNKNOWN = b""  # a special token
 
@@ -66,7 +66,7 @@ def test_a_lost_placeholder_takes_the_word_that_attends_to_it() -> None:
     source = text("Hello", " {", "name", "}", ", welcome", "")
     target = text("Bonjour", " nom", ", bien", "venue")
     attention = pointing(0, 2, 4, 4, width=6)
-    found = replace_placeholders(target, source, attention)
+    found = replace_placeholders(target, source, attention, PLACEHOLDER)
     assert found == "Bonjour {name}, bienvenue"
 
 
@@ -74,7 +74,7 @@ def test_a_translated_placeholder_is_put_back_whole() -> None:
     source = text("Hello", " {", "name", "}")
     target = text("Bonjour", " {", "nom", "}", " !")
     attention = pointing(0, 1, 2, 3, 0, width=4)
-    assert replace_placeholders(target, source, attention) == "Bonjour {name} !"
+    assert replace_placeholders(target, source, attention, PLACEHOLDER) == "Bonjour {name} !"
     source, target = text("Hello", " <<name>>"), text("Bonjour", " <<", "nom", ">>", " !")
     attention = pointing(0, 1, 1, 1, 0, width=2)
     names = placeholder_pattern(["<<name>>"])
@@ -84,36 +84,41 @@ def test_a_translated_placeholder_is_put_back_whole() -> None:
 def test_placeholders_that_are_there_are_left_alone() -> None:
     source, target = text("%d", " of", " %s"), text("%s", " :", " %d")
     attention = pointing(0, 1, 2, width=3)
-    assert replace_placeholders(target, source, attention) == "%s : %d"
+    assert replace_placeholders(target, source, attention, PLACEHOLDER) == "%s : %d"
 
 
 def test_a_placeholder_that_no_word_attends_to_most_comes_last() -> None:
     source, target = text("Hello", " {name}"), text("Bon", "jour")
-    assert replace_placeholders(target, source, pointing(0, 0, width=2)) == "Bonjour {name}"
-    assert replace_placeholders(text(""), source, np.ones((1, 2))) == "{name}"
+    assert (
+        replace_placeholders(target, source, pointing(0, 0, width=2), PLACEHOLDER)
+        == "Bonjour {name}"
+    )
+    assert replace_placeholders(text(""), source, np.ones((1, 2)), PLACEHOLDER) == "{name}"
 
 
 def test_one_that_came_less_often_is_put_where_the_last_belongs() -> None:
     source = text("%s", " and", " %s")
     target = text("%s", " et", " lui")
-    assert replace_placeholders(target, source, pointing(0, 1, 2, width=3)) == "%s et %s"
+    assert (
+        replace_placeholders(target, source, pointing(0, 1, 2, width=3), PLACEHOLDER) == "%s et %s"
+    )
 
 
 def test_the_word_that_attends_most_gives_way_and_only_once() -> None:
     source, target = text("{a}", " {b}"), text("x", " y", " z")
     attention = np.array([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7]])
-    assert replace_placeholders(target, source, attention) == "x {a} {b}"
+    assert replace_placeholders(target, source, attention, PLACEHOLDER) == "x {a} {b}"
     attention = np.array([[0.9, 0.1], [0.1, 0.0], [0.6, 0.4]])
-    assert replace_placeholders(target, source, attention) == "{a} y z {b}"
+    assert replace_placeholders(target, source, attention, PLACEHOLDER) == "{a} y z {b}"
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("Hi {name}, {0} {{x.y}} ${var} {}", ["{name}", "{0}", "{{x.y}}", "${var}", "{}"]),
-        ("%s %d%% %1$s %+05.2f %(who)s %@", ["%s", "%d", "%1$s", "%+05.2f", "%(who)s", "%@"]),
+        ("%s %d%% %1$s %+05.2f %(who)s %@", ["%s", "%d%%", "%1$s", "%+05.2f", "%(who)s", "%@"]),
         ("<b>bold</b> <x1/> <a href='u'>", ["<b>", "</b>", "<x1/>", "<a href='u'>"]),
-        ("3 < 4 > 2, 100 % sure, 50% of { this } and %percent", []),
+        ("3 < 4 > 2, 100 % sure, 50% of { this or that } and % percent", []),
     ],
 )
 def test_what_is_a_placeholder(source: str, expected: list[str]) -> None:
@@ -145,7 +150,7 @@ def test_nothing_that_the_source_holds_is_lost(
 @given(PIECES, st.integers(0, 1000))
 def test_without_placeholders_the_target_is_as_it_was(target: list[str], seed: int) -> None:
     attention = np.random.default_rng(seed).random((len(target), 2))
-    found = replace_placeholders(text(*target), text("plain", " words"), attention)
+    found = replace_placeholders(text(*target), text("plain", " words"), attention, PLACEHOLDER)
     assert found == "".join(target)
 
 

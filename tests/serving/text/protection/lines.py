@@ -20,6 +20,12 @@ def signs() -> list[str]:
     return lines_of(MADE / "signs.txt")
 
 
+def placeholder_lines() -> dict[str, list[str]]:
+    """Return 300 lines of programs, each with its placeholders, which the file has in ‹ and ›."""
+    lines = lines_of(MADE / "placeholders.txt")
+    return {re.sub("[‹›]", "", line): re.findall("‹(.*?)›", line) for line in lines}
+
+
 def thousand_lines() -> list[str]:
     """Return both sets and lines of the corpus, 1,000 in all; fewer if the corpus is missing."""
     own = list(dict.fromkeys([*units(), *signs()]))

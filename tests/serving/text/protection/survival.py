@@ -1,14 +1,15 @@
 """Measures how often numbers, addresses, placeholders, code, keys, emoji and signs of a line are in
 its translation as often as in the line, with protection and without.
 
-    python -m tests.serving.text.protection.survival BUNDLE... [--lines FILE]
+    python -m tests.serving.text.protection.survival BUNDLE... [--lines FILE | --placeholders]
 
-Without --lines the lines are a set of 1,000.
+Without --lines the lines are a set of 1,000; with --placeholders 300 with the placeholders of all
+frameworks, each of which must come back whole, once, and apart from words.
 """
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from serving.commands.options import engine_config, languages_of, translation_de
 from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
-from tests.serving.text.protection.lines import lines_of, thousand_lines
-from tests.serving.text.protection.units import KINDS, kind_of, lost
+from tests.serving.text.protection.lines import lines_of, placeholder_lines, thousand_lines
+from tests.serving.text.protection.units import KINDS, kind_of, lost, lost_placeholders
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,10 @@ async def translated(bundle: Path, lines: Sequence[str], protection: bool) -> li
         return [answer async for answer in in_order(work, enumerate(lines), len(lines))]
 
 
-async def measured(bundle: Path, lines: Sequence[str]) -> Report:
+Losses = Callable[[str, str], list[str]]
+
+
+async def measured(bundle: Path, lines: Sequence[str], lost: Losses = lost) -> Report:
     """Translate all lines with protection and without."""
     reports = []
     for protection in (True, False):
@@ -96,10 +100,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundles", nargs="+", type=Path)
     parser.add_argument("--lines", type=Path, help="a file of lines")
+    parser.add_argument("--placeholders", action="store_true", help="the set of placeholders")
     options = parser.parse_args()
     lines = lines_of(options.lines) if options.lines else thousand_lines()
+    losses: Losses = lost
+    if options.placeholders:
+        units = placeholder_lines()
+        lines, losses = [*units], lambda line, answer: lost_placeholders(units[line], line, answer)
     for bundle in options.bundles:
-        report = asyncio.run(measured(bundle, lines))
+        report = asyncio.run(measured(bundle, lines, losses))
         print(*report.failures(), *report.summary(), sep="\n", end="\n\n")
 
 

@@ -24,7 +24,7 @@ def found(text: str, role: Role = Role.KEPT) -> list[str]:
     [
         ("See https://a.b/c(d)?e=f. Or (www.g.h).", ["https://a.b/c(d)?e=f", "(www.g.h)"]),
         ("Ask jo.e+x@a-b.co.uk, please.", ["jo.e+x@a-b.co.uk"]),
-        ("{a} {{ b }} ${c} {0} {% d %}", ["{a}", "{{ b }}", "${c}", "{0}", "{% d %}"]),
+        ("{a} {{ b }} ${c} {0} %{d}", ["{a}", "{{ b }}", "${c}", "{0}", "%{d}"]),
         ("{n, plural, one {# {x} a} other {b}} c", ["{n, plural, one {# {x} a} other {b}}"]),
         ("%s %1$d %.2f %(who)s 50% of", ["%s", "%1$d", "%.2f", "%(who)s", "50%"]),
         ("v1.2 1.2.3-rc.1 2026-11-22", ["v1.2", "1.2.3-rc.1", "2026-11-22"]),
@@ -94,6 +94,7 @@ def test_signs_and_code_are_kept(text: str, kept: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "marks"),
     [
+        ("{% if x %}a dog{% endif %} <% a %>", ["{% if x %}", "{% endif %}", "<% a %>"]),
         ("left ® and ™ → left • right", ["®", "™", "→", "•"]),
         ("&Open § here", ["&", "§"]),
         ("a‎b ‪c‬", ["‎", "‪", "‬"]),

@@ -101,6 +101,27 @@ def _digits(source: str, answer: str) -> Iterator[str]:
     yield from sorted((own - found) + (found - own - extra))
 
 
+def lost_placeholders(placeholders: Sequence[str], source: str, answer: str) -> list[str]:
+    """Return which of a source's placeholders an answer has more or less often, beside a letter or
+    a digit where the source has none, or with a sign of one left over.
+    """
+    lost = [
+        unit
+        for unit in dict.fromkeys(placeholders)
+        if answer.count(unit) != source.count(unit)
+        or any(_is_glued(unit, answer, side) > _is_glued(unit, source, side) for side in (0, 1))
+    ]
+    signs = (sign for sign in "%{}$|@#_\\" if answer.count(sign) != source.count(sign))
+    return [f"placeholder {unit}" for unit in (lost or signs)]
+
+
+def _is_glued(unit: str, text: str, side: int) -> bool:
+    """Return whether a letter or a digit is right before a unit (side 0) or after it (side 1)."""
+    parts = text.split(unit)
+    neighbours = [part[:1] for part in parts[1:]] if side else [part[-1:] for part in parts[:-1]]
+    return any(map(str.isalnum, neighbours))
+
+
 def _ungrouped(text: str) -> str:
     return _GROUPED.sub(lambda match: "".join(_RUN.findall(match.group())), text)
 

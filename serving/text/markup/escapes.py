@@ -1,0 +1,110 @@
+r"""Reads the escapes of C, JSON, .properties and .strings in a text: \n, \t, \", \u00e9.
+
+A line's end or a tab is a border between words, a letter or a quote is the character that it stands
+for. What only looks so stays: paths of Windows (C:\new), commands of LaTeX (\nu, \text{a}).
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from serving.text.markup.tokens import Role, Token
+
+_NAME = r"[\w.$~()@{}%-]{1,100}"
+_WORDS = r"(?: (?:[A-Z(\d][\w.()-]{0,40}|and|y|et|und)){0,3}"  # of a name, as Program Files (x86)
+WINDOWS_PATH = (
+    # C:\, %TEMP%\, ..\, ~\, $env:TEMP\, HKEY_USERS\, \\server\, \\?\
+    r"(?:(?<!\w)(?:[A-Za-z]:|%[A-Za-z_]\w*%|\.{1,2}|~|\$(?:env:)?\w+|HKEY_\w+|HK(?:LM|CU|CR|U|CC))"
+    r"|(?<![^\s\"'(\[{<=])\\\\[\w.?-]+(?=\\))"
+    rf"(?:\\{{1,2}}(?:{_NAME}(?:{_WORDS}(?=\\))?)?)+"
+    # dogs\new.txt
+    r"|(?<![\w\\.-])[\w-]{1,60}(?:\\{1,2}[\w-]{1,60}){0,9}\\{1,2}[\w-]{1,60}\.[A-Za-z]\w{1,4}(?![\w.\\])"
+    # a name after a backslash that no escape begins with: App\Models\name
+    r"|(?<![\w\\.-])[A-Za-z_][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
+    r"\\{1,2}(?![ntrabfvuxUN])[A-Za-z][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
+)
+_ARGUMENTS = r"(?:\[[^\[\]\n]{0,40}\]|\{[^{}\n]{0,80}\})"
+# Those that begin as an escape does.
+_COMMANDS = (
+    "nabla|natural|nearrow|neq?|neg|newcommand|newline|newpage|nexists|ni|nmid|nocite|noindent"
+    "|nolimits|nonumber|normalsize|not|notin|nolinebreak|nparallel|nsim|nsubseteq|nu|numberwithin"
+    "|nwarrow|tableofcontents|tan|tanh|tau|text[a-z]{0,6}|tfrac|thanks|thebibliography|therefore"
+    "|theta|tilde|times|tiny|to|today|top|triangleq?|raggedright|raisebox|rangle|rceil|ref"
+    "|renewcommand|rfloor|rho|right(?:[a-z]{5,14})?|rm"
+)
+LATEX = (
+    rf"(?<![\\\w])\\[A-Za-z]{{2,30}}\*?{_ARGUMENTS}{{1,4}}"
+    rf"|(?<![\\\w])\\(?:(?![ntru])[A-Za-z]{{2,30}}|{_COMMANDS})(?![A-Za-z])"
+)
+MATHEMATICS = (
+    r"\$(?=[^$\n]{0,200}[\\^_{=])[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\w)"
+    r"|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
+)
+
+_HEX = r"[\da-fA-F]"
+_BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|u000[\daAdD])"
+_ESCAPE = re.compile(
+    rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX})"
+    rf"|(?P<break>{_BREAK}(?:[ ]*{_BREAK})*)"
+    rf"|(?P<character>(?:\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}"
+    rf"|\\U{_HEX}{{8}}|\\U{_HEX}{{4}}|\\u\{{{_HEX}{{1,6}}\}}|\\N\{{[A-Z][A-Z\d -]{{1,80}}\}}"
+    rf"|(?:\\x{_HEX}{{2}})+|(?:\\[0-3][0-7]{{2}})+)|\\{{1,3}}[\"'/])"
+)
+_BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
+
+
+def with_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the tokens of a text, its escapes apart as what they stand for."""
+    for token in tokens:
+        if token.is_divisible and "\\" in token.text:
+            yield from _without_escapes(token.text)
+        else:
+            yield token
+
+
+def _without_escapes(text: str) -> Iterator[Token]:
+    start = 0
+    for match in _ESCAPE.finditer(text):
+        raw = match.group()
+        character = "" if match["break"] else unescaped(raw)
+        if match["stays"] or character == raw:
+            continue
+        if start < match.start():
+            yield Token(Role.TEXT, text[start : match.start()], text[start : match.start()])
+        if character:
+            yield Token(Role.TEXT, raw, character)
+        else:
+            yield Token(Role.BREAK, raw) if "t" in raw else Token(Role.LINE_BREAK, raw, " ")
+        start = match.end()
+    if start < len(text):
+        yield Token(Role.TEXT, text[start:], text[start:])
+
+
+def unescaped(raw: str) -> str:
+    """Return the characters that a reference of HTML or an escape stands for; else what it is."""
+    if not raw.startswith("\\"):
+        return html.unescape(raw)
+    if raw[-1] in "\"'/":
+        return raw[-1]
+    try:
+        if raw.startswith("\\N{"):
+            return unicodedata.lookup(raw[3:-1])
+        if raw.startswith("\\u{"):
+            return chr(int(raw[3:-1], 16))
+        if raw[1] in "uU":
+            units = [int(unit, 16) for unit in re.split(r"\\[uU]", raw)[1:]]
+            pair = b"".join(unit.to_bytes(2) for unit in units) if len(units) == 2 else b""
+            return pair.decode("utf-16-be") if pair else chr(units[0])
+        values = [int(found[1] or found[2], 16 if found[1] else 8) for found in _BYTE.finditer(raw)]
+        return _decoded(bytes(values))
+    except (ValueError, KeyError, OverflowError):
+        return raw
+
+
+def _decoded(octets: bytes) -> str:
+    """Return the text of bytes in UTF-8, or in Latin-1 where they are none."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")
