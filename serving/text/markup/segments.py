@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
+from serving.text.markup.enclosing import enclosed, enclosed_before_marks, pairs_in
 from serving.text.markup.joining import JoinedLines, with_line_breaks, with_whole_words
 from serving.text.markup.protection import (
     Protection,
@@ -24,6 +25,7 @@ from serving.text.markup.tokens import (
     Role,
     Token,
     divided,
+    is_run,
     is_typographic,
     passages,
     placed,
@@ -33,6 +35,8 @@ from serving.text.markup.tokens import (
 )
 from serving.text.markup.xml_reader import read_xml
 from serving.text.sentences import Fits, Splitting, TextLayout, split_text
+
+_MAY_HAVE_PAIRS = re.compile(r"[()\"“”„‟«»‹›]|(?<!\w)['‘’]")
 
 # Says where the segments of a passage lie.
 Cut = Callable[[str], Sequence[Span]]
@@ -61,9 +65,10 @@ class MarkedSegment:
         comes.
         """
         is_text = all(
-            token.role is Role.TEXT and not is_typographic(token) for token in self.tokens
+            token.role is Role.TEXT and not is_typographic(token) and not is_run(token)
+            for token in self.tokens
         )
-        return is_text and not self.is_in_capitals
+        return is_text and not self.is_in_capitals and not self._has_pairs
 
     @property
     def needs_origins(self) -> bool:
@@ -73,7 +78,15 @@ class MarkedSegment:
         inner = self.tokens
         while inner and inner[0].role is Role.OPEN and inner[-1].role is Role.CLOSE:
             inner = inner[1:-1]
-        return any(token.role is not Role.TEXT for token in inner)
+        if any(token.role is not Role.TEXT for token in inner) or self._has_pairs:
+            return True
+        return any(is_run(token) for token in inner[:-1])
+
+    @property
+    def _has_pairs(self) -> bool:
+        """Return whether brackets or quotation marks are among its words."""
+        text = self.text
+        return _MAY_HAVE_PAIRS.search(text) is not None and bool(pairs_in(text).places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +174,37 @@ def _share(marks: list[Token], slots: list[list[Token]], last: int, following: i
     slots[following] += marks[begin:]
 
 
+def with_pairs_as_tags(
+    tokens: Sequence[Token], places: Iterable[int], is_read: bool
+) -> tuple[Token, ...]:
+    """Return the tokens, brackets and quotation marks as tags around words.
+
+    places: of the brackets and quotation marks, in what is read.
+    is_read: the model reads them.
+    """
+    text = read(tokens)
+    chosen = {*places}
+    pairs = pairs_in(text)
+    opening = {*pairs.closing, *(place for place, opens in pairs.alone.items() if opens)}
+    names = {place: f"{text[place]}" for place in chosen}
+    names |= {close: names[start] for start, close in pairs.closing.items() if close in names}
+    borders = sorted({border for place in chosen for border in (place, place + 1)})
+    tags: list[Token] = []
+    for token, span in placed(divided(tokens, borders)):
+        if token.role is Role.TEXT and span.start in chosen and token.text:
+            role = Role.OPEN if span.start in opening else Role.CLOSE
+            text_read = token.text if is_read else ""
+            token = Token(role, token.raw, text_read, names[span.start])
+        tags.append(token)
+    return tuple(tags)
+
+
 _LETTER = re.compile(r"[^\W\d_]")
 # What this finds nothing in is one line of Latin letters and simple punctuation: no mark, no sign,
 # no number and no address.
 _MAY_HAVE_MARKS = re.compile(
-    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?\"'’()-]|  |\.\S|--|\(\)"
-    rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ\"'(]|{LINE_MARK})| \Z"
+    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]|  |[.!?][^\s'’,-]|--|(?<![A-Za-zÀ-ÖØ-öø-ɏ])['’]"
+    rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
 )
 
 
@@ -193,7 +231,7 @@ class MarkedReader:
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:
             return layout
-        return replace(layout, segments=tuple(map(self._in_small_letters, layout.segments)))
+        return replace(layout, segments=tuple(map(self._simplified, layout.segments)))
 
     def plain_layout(self, text: str) -> TextLayout | None:
         """Return the layout of a text without marks, as most are; None if it may have some. This
@@ -208,6 +246,15 @@ class MarkedReader:
         if any(segment.isupper() or not _LETTER.search(segment) for segment in layout.segments):
             return None
         return layout
+
+    def _simplified(self, segment: MarkedSegment) -> MarkedSegment:
+        """Return the segment without what a model need not read: capitals, and brackets or
+        quotation marks before which its sentence ends.
+        """
+        if places := enclosed_before_marks(segment.text):
+            tokens = with_pairs_as_tags(segment.tokens, places, is_read=False)
+            segment = replace(segment, tokens=tokens)
+        return self._in_small_letters(segment)
 
     def _in_small_letters(self, segment: MarkedSegment) -> MarkedSegment:
         if not is_in_capitals(segment.tokens):
@@ -226,14 +273,23 @@ class MarkedReader:
         return JoinedLines.NONE if self.splitting is Splitting.LINES else JoinedLines.ALL
 
     def _cut(self, passage: str) -> Sequence[Span]:
+        """Return where the segments of a passage lie that are translated; what encloses one is
+        not part of it.
+        """
         finds_sentences = self.splitting is not Splitting.NONE
         layout = split_text(passage, self.protection.source, self.fits, finds_sentences)
-        spans, end = [], 0
+        spans: list[Span] = []
+        end = 0
         for gap, segment in zip(layout.gaps, layout.segments, strict=False):
             start = end + len(gap)
             end = start + len(segment)
-            if self._is_translated(segment):
-                spans.append(Span(start, end))
+            inner = enclosed(segment) if self.protection.is_whole else Span(0, len(segment))
+            if inner == (0, len(segment)):
+                spans += [Span(start, end)] * self._is_translated(segment)
+            else:  # sentences in quotation marks were not parted
+                cut = self._cut(segment[inner.start : inner.end])
+                low = start + inner.start
+                spans += (Span(low + span.start, low + span.end) for span in cut)
         return spans
 
     def _is_translated(self, segment: str) -> bool:
