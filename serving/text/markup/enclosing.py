@@ -102,9 +102,3 @@ def enclosed(text: str) -> Span:
         else:
             break
     return Span(start, end) if _LETTER.search(text, start, end) else Span(0, len(text))
-
-
-def enclosed_before_marks(text: str) -> tuple[int, int] | None:
-    """Return the places of a pair that encloses all of a text but the marks that end it."""
-    last = len(text.rstrip(".!?…,;:")) - 1
-    return (0, last) if last > 0 and pairs_in(text).closing.get(0) == last else None

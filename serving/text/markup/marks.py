@@ -165,6 +165,8 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
             is_space = True
         elif token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
             is_space = (token.raw or token.text)[end].isspace()
+        elif token.text:  # a sign that a model reads
+            is_space = False
     return found
 
 

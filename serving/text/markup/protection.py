@@ -58,6 +58,7 @@ _BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
 
 # What a part must hold for it to belong to what is kept beside it without a space.
 _IDENTIFIER_SIGN = re.compile(r"[\d#@№_/\\=+*~^|$&]")
+_IDENTIFIER_PART = re.compile(rf"{_IDENTIFIER_SIGN.pattern}|[-.:]\w")
 _TIME_WITH_MERIDIEM = re.compile(r"[ap]\. ?m\.?", re.IGNORECASE)
 # Languages that write a space before these marks.
 _WITH_SPACED_MARKS = frozenset({"fr"})
@@ -334,7 +335,8 @@ def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, 
     for part, _ in overlapped:
         for place in range(max(part.start, span.start), min(part.end, span.end)):
             rest[place - span.start] = " "
-    return _IDENTIFIER_SIGN.search("".join(rest)) is not None
+    pattern = _IDENTIFIER_SIGN if text[span.start] in "{}%<" else _IDENTIFIER_PART
+    return pattern.search("".join(rest)) is not None
 
 
 def _is_in_brackets(text: str, span: Span) -> bool:

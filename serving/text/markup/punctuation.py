@@ -3,16 +3,18 @@
 import html
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from serving.text.markup.enclosing import DOUBLE_QUOTES, ROUND_BRACKETS, Pairs, pairs_in
-from serving.text.markup.tokens import Role, Token, divided, is_run, placed, read
+from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
 from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
 
 _END_MARKS = frozenset(".!?…。！？")
 _CLOSING = frozenset(")]}\"”»›'’")
+_PLAIN = frozenset("()\"'")  # a model may write what its language has instead: « »
+_ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")
 _END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
@@ -50,7 +52,11 @@ class PairedMarks:
                 replaced |= {*others}
             elif places:
                 raws = _raws(tokens, places)
-                written |= dict(zip(others, raws, strict=True))
+                written |= {
+                    other: raw
+                    for other, raw in zip(others, raws, strict=True)
+                    if raw not in _PLAIN or translation[other] in _PLAIN
+                }
         opening = frozenset(place for place in written if _opens(target, place))
         return cls(frozenset(lost), written, opening, frozenset(replaced))
 
@@ -136,7 +142,7 @@ def loses_runs(tokens: Sequence[Token], translation: str) -> bool:
     if all(mark.run is None for mark in inner):
         return False
     texts = [translation[span.start : span.end] for span in words_in(translation)]
-    return len(_groups(texts)[0]) != len(inner)
+    return len(_inner_groups(tokens, texts)) != len(inner)
 
 
 def inner_runs(tokens: Sequence[Token]) -> list[Token]:
@@ -179,7 +185,7 @@ def write_inner_runs(tokens: Sequence[Token], words: list[TargetWord]) -> None:
     marks there.
     """
     inner, _ = _source_marks(tokens)
-    groups, _ = _groups(_texts(words))
+    groups = _inner_groups(tokens, _texts(words))
     if len(groups) == len(inner):
         for group, mark in zip(groups[::-1], inner[::-1], strict=True):
             if mark.run is not None:
@@ -188,20 +194,38 @@ def write_inner_runs(tokens: Sequence[Token], words: list[TargetWord]) -> None:
 
 def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
     """Write the mark that the source ends with: a run as it is there; another one if the
-    translation has none. A translation has none where the source has none.
+    translation has none or a run. A translation has none where the source has none.
     """
     _, mark = _source_marks(tokens)
     _, group = _groups(_texts(words))
-    has_mark = group.start < group.stop
-    if not group.start:
+    if not group.start or any(word.text in _written_runs(tokens) for word in words[group]):
         return
+    blank = TargetWord("", "", np.zeros_like(words[0].origins))
+    has_mark = group.start < group.stop
     if mark is None:
         del words[group]
     elif mark.run is not None:
-        blank = TargetWord("", "", np.zeros_like(words[0].origins))
         words[group] = [_run(mark.run, words[group.start] if has_mark else blank)]
+    elif group.stop > group.start + 1:
+        words[group] = [replace(words[group.start], text=mark.text)]
     elif not has_mark and words[group.start - 1].text not in _OTHER_MARKS:
-        words[group] = [TargetWord(mark.text[-1], "", np.zeros_like(words[0].origins))]
+        place = len(words) if read(tokens).endswith(mark.text) else group.start
+        words.insert(place, replace(blank, text=mark.text))
+
+
+def _written_runs(tokens: Sequence[Token]) -> set[str]:
+    return {run.name.lstrip() for run in inner_runs(tokens)}
+
+
+def _inner_groups(tokens: Sequence[Token], words: Sequence[str]) -> list[slice]:
+    """Return where the marks between the words of a translation lie; an ellipsis that a model has
+    moved to the end is one of them.
+    """
+    inner, last = _source_marks(tokens)
+    groups, end = _groups(words)
+    is_moved = "".join(words[end]) in _ELLIPSES and (last is None or last.run is None)
+    has_ellipsis = any(mark.run is not None and mark.text == ELLIPSIS for mark in inner)
+    return [*groups, end] if is_moved and has_ellipsis and len(groups) < len(inner) else groups
 
 
 def _run(run: Token, word: TargetWord) -> TargetWord:
@@ -209,9 +233,7 @@ def _run(run: Token, word: TargetWord) -> TargetWord:
     that it has there.
     """
     text = run.name.lstrip()
-    if word.text not in _END_MARKS or word.text == ".":
+    if (word.text in ".…") != (text[0] in ".…") or not word.text:
         word.gap = run.name[: len(run.name) - len(text)]
-    elif text[0] not in "!?":
-        word.gap = ""
     word.text = text
     return word

@@ -122,7 +122,7 @@ def _with_lost_as_tags(
     """Return the segment with brackets and quotation marks that a translation lost as tags around
     the words that came of those between them, and lost runs of marks as points.
     """
-    tokens = with_pairs_as_tags(segment.tokens, lost_pairs, is_read=True)
+    tokens = with_pairs_as_tags(segment.tokens, lost_pairs)
     if has_lost_runs:
         runs = {id(token) for token in inner_runs(tokens)}
         tokens = tuple(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
-from serving.text.markup.enclosing import enclosed, enclosed_before_marks, pairs_in
+from serving.text.markup.enclosing import enclosed, pairs_in
 from serving.text.markup.joining import JoinedLines, with_line_breaks, with_whole_words
 from serving.text.markup.protection import (
     Protection,
@@ -174,13 +174,10 @@ def _share(marks: list[Token], slots: list[list[Token]], last: int, following: i
     slots[following] += marks[begin:]
 
 
-def with_pairs_as_tags(
-    tokens: Sequence[Token], places: Iterable[int], is_read: bool
-) -> tuple[Token, ...]:
+def with_pairs_as_tags(tokens: Sequence[Token], places: Iterable[int]) -> tuple[Token, ...]:
     """Return the tokens, brackets and quotation marks as tags around words.
 
     places: of the brackets and quotation marks, in what is read.
-    is_read: the model reads them.
     """
     text = read(tokens)
     chosen = {*places}
@@ -193,8 +190,7 @@ def with_pairs_as_tags(
     for token, span in placed(divided(tokens, borders)):
         if token.role is Role.TEXT and span.start in chosen and token.text:
             role = Role.OPEN if span.start in opening else Role.CLOSE
-            text_read = token.text if is_read else ""
-            token = Token(role, token.raw, text_read, names[span.start])
+            token = Token(role, token.raw, token.text, names[span.start])
         tags.append(token)
     return tuple(tags)
 
@@ -231,7 +227,7 @@ class MarkedReader:
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:
             return layout
-        return replace(layout, segments=tuple(map(self._simplified, layout.segments)))
+        return replace(layout, segments=tuple(map(self._in_small_letters, layout.segments)))
 
     def plain_layout(self, text: str) -> TextLayout | None:
         """Return the layout of a text without marks, as most are; None if it may have some. This
@@ -246,15 +242,6 @@ class MarkedReader:
         if any(segment.isupper() or not _LETTER.search(segment) for segment in layout.segments):
             return None
         return layout
-
-    def _simplified(self, segment: MarkedSegment) -> MarkedSegment:
-        """Return the segment without what a model need not read: capitals, and brackets or
-        quotation marks before which its sentence ends.
-        """
-        if places := enclosed_before_marks(segment.text):
-            tokens = with_pairs_as_tags(segment.tokens, places, is_read=False)
-            segment = replace(segment, tokens=tokens)
-        return self._in_small_letters(segment)
 
     def _in_small_letters(self, segment: MarkedSegment) -> MarkedSegment:
         if not is_in_capitals(segment.tokens):
