@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serving.text.markup.enclosing import DOUBLE_QUOTES, ROUND_BRACKETS, Pairs, pairs_in
+from serving.text.markup.enclosing import ROUND_BRACKETS, Pairs, pairs_in
 from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
 from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
 
@@ -125,8 +125,8 @@ def _source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMa
             assert end is not None  # it matches nothing at least
             if is_wordy(token.text):
                 last_word = place - bool(end[1])
-            for mark in _MARKS.finditer(token.text):
-                marks.append(_SourceMark(mark.group(), None, place))
+            found = _MARKS.finditer(token.text)
+            marks += (_SourceMark(mark.group(), None, place) for mark in found)
             if end[1] and end[1] not in "!?…":
                 marks.append(_SourceMark(end[1], None, place))
     last = marks[-1] if marks and marks[-1].place > last_word else None
@@ -166,13 +166,18 @@ def _groups(words: Sequence[str]) -> tuple[list[slice], slice]:
     start = 0
     while start < end:
         stop = start
-        while stop < end and words[stop] in _END_MARKS:
+        while stop < end and _is_mark(words[stop]):
             stop += 1
         if stop > start:
             groups.append(slice(start, stop))
         start = stop + 1
     last = groups.pop() if groups and groups[-1].stop == end else slice(end, end)
     return [group for group in groups if words[group] != ["."]], last
+
+
+def _is_mark(word: str) -> bool:
+    marks = word.rstrip("1")
+    return bool(marks) and _END_MARKS.issuperset(marks)
 
 
 def inner_marks(words: Sequence[TargetWord]) -> list[TargetWord]:

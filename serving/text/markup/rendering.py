@@ -27,6 +27,7 @@ from serving.text.markup.tokens import (
 )
 from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
 
+_STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
@@ -48,7 +49,7 @@ class MarkedTranslation:
         has_lost_runs = loses_runs(segment.tokens, target.text)
         if paired.lost or has_lost_runs:
             segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
-        self._segment, self._target = segment, target
+        self._segment, self._target, self._has_lost_runs = segment, target, has_lost_runs
         self._source_words = source_words(segment.tokens)
         over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
@@ -74,7 +75,8 @@ class MarkedTranslation:
         )
         root = mark_tree(self._segment.tokens, self._source_words.before)
         place(root, self._translated.origins(), _line_starts(words))
-        return write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
+        text = write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
+        return _STOP_AFTER_LOST_RUN.sub(r"\1", text) if self._has_lost_runs else text
 
     def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
         """Return both sides without tags, in the words that they are written with, and how much of

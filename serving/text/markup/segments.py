@@ -211,18 +211,20 @@ class MarkedReader:
     markup: None for plain text.
     protection: what is kept; if that is all that must not change, Markdown's marks are marks.
     fits: as in `split_text`.
+    num_tokens: how many tokens the model reads a text as.
     """
 
     markup: Markup | None
     protection: Protection
     splitting: Splitting
     fits: Fits
+    num_tokens: Callable[[str], int] = len
 
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         raw = read_tokens(text, self.markup, self.protection.is_whole)
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
-        tokens = [*with_whole_words(joined)]
+        tokens = [*with_whole_words(joined, self.num_tokens)]
         table = references(tokens, self.markup.kind if self.markup else None)
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:
