@@ -8,8 +8,9 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from itertools import chain, groupby, takewhile
+from itertools import groupby, takewhile
 
+from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
 from serving.text.wrapped_lines import wrapped_breaks
 
@@ -60,7 +61,7 @@ def _without_invisible(
     """Yield the tokens; characters that only say where a word may be broken are not read, those
     that part words are read as a space.
     """
-    for token in chain.from_iterable(_with_parted_words(token, num_tokens) for token in tokens):
+    for token in _with_parted_words([*tokens], num_tokens):
         if token.role is not Role.TEXT or not _INVISIBLE.search(token.text):
             yield token
         elif not token.is_divisible:
@@ -70,24 +71,20 @@ def _without_invisible(
                 yield Token(Role.TEXT, part, part if is_read else "")
 
 
-def _with_parted_words(token: Token, num_tokens: Callable[[str], int]) -> Iterator[Token]:
-    """Yield the tokens of a text, a mark without a width between two words as a space. They are two
-    if a model reads fewer tokens so: "dog" and "runs", but "garden".
+def _with_parted_words(
+    tokens: Sequence[Token], num_tokens: Callable[[str], int]
+) -> Iterator[Token]:
+    """Yield the tokens, a mark without a width between two words as a space. They are two if a
+    model reads fewer tokens so: "dog" and "runs", but "garden".
     """
-    start = 0
-    if token.is_divisible:
-        for match in _BETWEEN_LETTERS.finditer(token.text):
-            first, mark, second = match.groups()
-            if num_tokens(f"{first} {second}") < num_tokens(first + second):
-                before = token.text[start : match.start(2)]
-                yield Token(Role.TEXT, before, before)
-                yield Token(Role.TEXT, mark, " ")
-                start = match.end()
-    rest = token.text[start:]
-    if not start:
-        yield token
-    elif rest:
-        yield Token(Role.TEXT, rest, rest)
+    spaces = {
+        Span(*match.span(2))
+        for match in _BETWEEN_LETTERS.finditer(read(tokens))
+        if num_tokens(f"{match[1]} {match[3]}") < num_tokens(match[1] + match[3])
+    }
+    borders = sorted(border for space in spaces for border in space)
+    for token, span in placed(divided(tokens, borders)):
+        yield Token(Role.TEXT, token.raw, " ") if span in spaces else token
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:

@@ -174,12 +174,17 @@ def _scales(language: str) -> Mapping[str, int]:
 @lru_cache(maxsize=256)
 def _scaled_amount(language: str) -> re.Pattern[str] | None:
     """Return a pattern of amounts with a scale, as $3.2 million; None where no scale is known."""
-    words = sorted(map(re.escape, _scales(language)), key=len, reverse=True)
-    if not words:
+    scales = sorted(_scales(language), key=len, reverse=True)
+    if not scales:
         return None
+    words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1)
+    letters = "".join(scale for scale in scales if len(scale) == 1)
     sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{_CURRENCY_CODE}))"
     number = rf"{_DECIMAL}(?:[-–]{_DECIMAL})?"
-    scale = rf"(?:{_SPACE}|-)?(?P<scale>(?i:{'|'.join(words)}))(?!\w)"
+    scale = (
+        rf"(?:{_SPACE}|-)?(?P<scale>(?i:{words})|(?<=\d)[{letters}{letters.upper()}]"
+        rf"|(?<={_SPACE})[{letters.upper()}])(?!\w)"
+    )
     return re.compile(
         rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){_SPACE}?(?P<number>{number}){scale}"
         rf"|(?P<number_before>{number}){scale.replace('<scale>', '<scale_before>')}"

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serving.text.markup.enclosing import ROUND_BRACKETS, Pairs, pairs_in
+from serving.text.markup.enclosing import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
 from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
 from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
 
 _END_MARKS = frozenset(".!?…。！？")
 _CLOSING = frozenset(")]}\"”»›'’")
+_LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
 _PLAIN = frozenset("()\"'")  # a model may write what its language has instead: « »
 _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
@@ -50,6 +51,8 @@ class PairedMarks:
             if places and not _are_alike(source, target, places, others, translation):
                 lost |= {*places}
                 replaced |= {*others}
+                if any(text[place] in APOSTROPHES for place in places):
+                    replaced |= {match.start() for match in _LOOSE_APOSTROPHE.finditer(translation)}
             elif places:
                 raws = _raws(tokens, places)
                 written |= {

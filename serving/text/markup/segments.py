@@ -4,6 +4,7 @@ What is not in a segment is a gap: spaces, tags around whole sentences, comments
 written, and what is kept, as a translation writes it.
 """
 
+import html
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -199,7 +200,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 # What this finds nothing in is one line of Latin letters and simple punctuation: no mark, no sign,
 # no number and no address.
 _MAY_HAVE_MARKS = re.compile(
-    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]|  |[.!?][^\s'’,-]|--|(?<![A-Za-zÀ-ÖØ-öø-ɏ])['’]"
+    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]|[ ,.!?'’-]['’]|  |\.\S|[!?][.!?]|--"
     rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
 )
 
@@ -312,10 +313,11 @@ def references(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping[int,
     if kind is MarkupKind.XML:
         found.update(dict.fromkeys(_NOT_IN_XML))
     for token in tokens:
-        if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token.raw):
+        if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token):
             found.setdefault(ord(token.text), token.raw)
     return {**found, **{own: found.get(own) or name for own, name in _NEEDED.items()}}
 
 
-def _is_reference(raw: str) -> bool:
-    return raw.startswith("&") and raw.endswith(";")
+def _is_reference(token: Token) -> bool:
+    is_reference = token.raw.startswith("&") and token.raw.endswith(";")
+    return is_reference and html.unescape(token.raw) == token.text

@@ -75,8 +75,9 @@ _ORDERS = re.compile(
 # Quotation marks that are words' own in no language; an apostrophe is one only as a pair.
 _QUOTES = '"“”„«»‹›'
 _APOSTROPHES = re.compile(r"(?<!\w)['‘](?=\w)[^'‘’\n]{1,200}?(?<=[\w.!?,])['’](?!\w)")
-_RUNS = re.compile(r"[!?]+1{1,3}(?!\w)|[.!?…]{2,}|…")
-_END = re.compile(r"[.!?…:;,。！？][\s\"'”’»)\]]*$")
+# The first stop of "p.m.!" is the abbreviation's.
+_RUNS = re.compile(r"[!?]+1{1,3}(?!\w)|(?<!\.\w)[.!?…]{2,}|…")
+_END = re.compile(r"[.!?…:;,。！？][\s\"'”’»)\]\u200e\u200f\u202a-\u202e]*$")
 _LOOSE_BRACKET = re.compile(r"[(\[] | [)\]]")
 FACES = (
     r"¯\_(ツ)_/¯ ʕ•ᴥ•ʔ (╯°□°)╯︵ (^_^) (｡◕‿◕｡) (ಥ﹏ಥ) ಠ_ಠ (=^･ω･^=) (-_-) ^_^ ^^ \o/ T_T o_O xD XD :-) :)"
