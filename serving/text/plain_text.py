@@ -73,12 +73,14 @@ _FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
 # Of a text that is read from its end, where a run of marks is looked at once.
 _LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
 
+_ENDS_WITH_WORD = re.compile(r"\w(?:[\s)\]}'’\"”»]|<[^<>]*>)*\Z")
+
 
 def formatted_as(source: str, translation: str) -> str:
     """Return the translation with a first letter as large or small as the source's, and with its
     closing marks. Tags and spaces around both stay.
     """
-    return _with_end(source, _with_beginning(source, translation))
+    return with_end(source, _with_beginning(source, translation))
 
 
 def _with_beginning(source: str, translation: str) -> str:
@@ -89,13 +91,18 @@ def _with_beginning(source: str, translation: str) -> str:
     return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
 
 
-def _with_end(source: str, translation: str) -> str:
-    """Marks are left as the target language writes them where both have one."""
+def with_end(source: str, translation: str) -> str:
+    """Return the translation with closing marks if the source has some, without if it has none.
+    Marks are left as the target language writes them where both have one.
+    """
     wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
     assert wanted is not None and own is not None  # they match nothing at least
-    if bool(wanted[2]) == bool(own[2]):
-        return translation
-    return translation[: len(translation) - own.end()] + wanted[2][::-1] + own[1][::-1]
+    text = translation[: len(translation) - own.end()]
+    if wanted[2] and not own[2]:
+        return text + wanted[2][::-1] + own[1][::-1]
+    if own[2] and not wanted[2] and _ENDS_WITH_WORD.search(source) and text.strip():
+        return text.rstrip() + own[1][::-1]
+    return translation
 
 
 _BEGINNING = re.compile(

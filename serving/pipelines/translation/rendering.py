@@ -45,7 +45,7 @@ from serving.text.alignment import (
     words_of,
 )
 from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import spelt
+from serving.text.plain_text import spelt, with_end
 from serving.text.sentences import TextLayout
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
@@ -127,6 +127,7 @@ class SegmentRenderer:
         needs_pieces = self._job.needs_attention or self._job.returns_quality
         if not needs_pieces and (marks is None or marks.is_one_text):
             text = self._tokenizers.target.decode(ids).strip()
+            text = self._ended(segment, text)
             if marks is not None:
                 text = text.translate(marks.references)
             return Rendering(text, hypothesis.score, hypothesis.reason)
@@ -167,10 +168,16 @@ class SegmentRenderer:
         attention: Array | None,
     ) -> str:
         if segment.marks is not None:
-            return target.text.strip().translate(segment.marks.references)
+            text = self._ended(segment, target.text.strip())
+            return text.translate(segment.marks.references)
         if self._placeholders is None or attention is None:
             return target.text
         return replace_placeholders(target, source, attention, self._placeholders)
+
+    def _ended(self, segment: Segment, text: str) -> str:
+        """Return a translation that ends with a mark if its segment does, and with none else."""
+        is_free = self._job.protection and not self._job.target_prefix
+        return with_end(segment.text, text) if is_free else text
 
     def _quality(
         self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None

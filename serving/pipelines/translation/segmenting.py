@@ -100,7 +100,7 @@ class TextSegmenter:
             self._known_words,
             glossary.spans,
         )
-        reader = MarkedReader(job.markup, protection, job.splitting, fits)
+        reader = MarkedReader(job.markup, protection, job.splitting, fits, self._num_tokens)
         layouts: list[TextLayout] = []
         marks: list[MarkedSegment | None] = []
         for text in job.texts:
@@ -169,6 +169,9 @@ class TextSegmenter:
         if segment.isascii() and len(segment) < max_tokens:
             return True
         return len(self._source.encode(segment)) <= max_tokens
+
+    def _num_tokens(self, text: str) -> int:
+        return len(self._source.encode(text))
 
     def _max_segment_tokens(self, frame: LanguageTokens) -> int:
         growth = _MAX_TARGET_GROWTH + frame.is_prompt  # a prompt needs room for the source, too

@@ -13,6 +13,7 @@ from serving.request import Event, FinishedEvent, FinishReason, GenerationReques
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 
+_MAY_BE_LEFT_OUT = " \u00a0\u202f.!?…。！？"  # at the end, where the source has no mark there
 References = Mapping[int, str | None]
 
 
@@ -35,7 +36,8 @@ class GrowingSentence:
     def push(self, token_id: int) -> None:
         if self._detokenizer is not None:
             self._written += self._detokenizer.push(token_id)
-            self._certain = self._written.strip().translate(self._references)
+            certain = self._written.strip().rstrip(_MAY_BE_LEFT_OUT)
+            self._certain = certain.translate(self._references)
 
     def finish(self, text: str, reason: FinishReason) -> None:
         assert text.startswith(self._certain[: self._num_sent]), "sent text must not change"

@@ -6,18 +6,24 @@ of a note, is a mark. Other words are read whole, and their tags go where attent
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import groupby, takewhile
 
+from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, divided, placed, read, written
 from serving.text.wrapped_lines import wrapped_breaks
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
 # zero-width space parts words.
 _INVISIBLE = re.compile(
-    r"[\u00AD\u2060\uFEFF]+|(?<![\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF])\u200B+"
+    r"[\u00AD\u180E\u2060-\u2064\uFEFF]+|(?<![\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF])\u200B+"
     r"(?![\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF])"
+)
+_ALPHABETIC = r"[A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u024F\u0370-\u052F]"
+# Marks without a width between letters, which may stand where a space should.
+_BETWEEN_LETTERS = re.compile(
+    rf"({_ALPHABETIC}+)([\u180E\u200B-\u200F\u2060-\u2064\uFEFF]+)(?=({_ALPHABETIC}+))"
 )
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
@@ -34,11 +40,14 @@ _SYMBOLS = frozenset(
 _LONGEST_SYMBOL = 5  # letters, as of x<sub>max</sub>
 
 
-def with_whole_words(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens, those of a word with tags in it as one where it is kept."""
+def with_whole_words(tokens: Iterable[Token], num_tokens: Callable[[str], int]) -> Iterator[Token]:
+    """Yield the tokens, those of a word with tags in it as one where it is kept.
+
+    num_tokens: how many tokens a model reads a text as.
+    """
     for is_text, group in groupby(tokens, key=_may_be_in_text):
         if is_text:
-            yield from _with_whole_words([*_without_invisible(group)])
+            yield from _with_whole_words([*_without_invisible(group, num_tokens)])
         else:
             yield from group
 
@@ -47,9 +56,13 @@ def _may_be_in_text(token: Token) -> bool:
     return token.role in (Role.TEXT, Role.OPEN, Role.CLOSE, Role.POINT)
 
 
-def _without_invisible(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens; characters that only say where a word may be broken are not read."""
-    for token in tokens:
+def _without_invisible(
+    tokens: Iterable[Token], num_tokens: Callable[[str], int]
+) -> Iterator[Token]:
+    """Yield the tokens; characters that only say where a word may be broken are not read, those
+    that part words are read as a space.
+    """
+    for token in _with_parted_words([*tokens], num_tokens):
         if token.role is not Role.TEXT or not _INVISIBLE.search(token.text):
             yield token
         elif not token.is_divisible:
@@ -57,6 +70,22 @@ def _without_invisible(tokens: Iterable[Token]) -> Iterator[Token]:
         else:
             for is_read, part in _parts(token.text):
                 yield Token(Role.TEXT, part, part if is_read else "")
+
+
+def _with_parted_words(
+    tokens: Sequence[Token], num_tokens: Callable[[str], int]
+) -> Iterator[Token]:
+    """Yield the tokens, a mark without a width between two words as a space. They are two if a
+    model reads fewer tokens so: "dog" and "runs", but "garden".
+    """
+    spaces = {
+        Span(*match.span(2))
+        for match in _BETWEEN_LETTERS.finditer(read(tokens))
+        if num_tokens(f"{match[1]} {match[3]}") < num_tokens(match[1] + match[3])
+    }
+    borders = sorted(border for space in spaces for border in space)
+    for token, span in placed(divided(tokens, borders)):
+        yield Token(Role.TEXT, token.raw, " ") if span in spaces else token
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:

@@ -189,6 +189,8 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
             is_space = True
         elif token.role in (Role.TEXT, Role.KEPT, Role.NUMBER):
             is_space = (token.raw or token.text)[end].isspace()
+        elif token.text:  # a sign that a model reads
+            is_space = False
     return found
 
 
@@ -253,7 +255,7 @@ def _between(tags: Sequence[_Tag], text: Written, number: int) -> Iterator[str]:
         space_before = " " * (tag.needs_space_before and not is_parted)
         space_after = " " * (tag.needs_space_after and is_before_word)
         yield space_before + tag.raw + space_after
-        is_parted = bool(space_after)
+        is_parted = bool(space_after) or (is_parted and tag.raw.startswith("<"))
 
 
 def _sequence(root: Mark) -> Iterator[_Tag | int]:

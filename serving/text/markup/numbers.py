@@ -6,7 +6,7 @@ inflect what stands beside it; anything else that holds a digit is kept whole, f
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from enum import Enum, auto
 from functools import lru_cache
@@ -28,7 +28,7 @@ _DECIMAL = r"\d+(?:[.,]\d+)*"
 _SIGN = r"(?:(?<![\w)])[-−+±~≈<>≤≥])?"
 _CURRENCY_CODE = "|".join(sorted(Locale("en").currencies))
 _FRACTION = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
-_MERIDIEM = rf"{_SPACE}?[ap](?:\.{_SPACE}?m\.(?=\s+[a-z\d]|[,;:)])|\.{_SPACE}?m|m)(?!\w)"
+_MERIDIEM = rf"{_SPACE}?[ap](?:\.{_SPACE}?m\.(?=\s+(?-i:[a-z\d])|[,;:)])|\.{_SPACE}?m|m)(?!\w)"
 _HOUR = r"\d{1,2}(?:[:.]\d\d){0,2}"
 
 
@@ -110,7 +110,7 @@ _WITHOUT_SPACES = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uff65"
 )
 _CHUNK = re.compile(rf"[^\s;…\"“”„«»‹›—―{_WITHOUT_SPACES}]+")
-_LEADING = re.compile(r"^(?:[^\w$€£¥@#&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?[\d#])|['‘’(\[{])+")
+_LEADING = re.compile(r"^(?:[^\w$€£¥@#№&§©+±~≈<>=≤≥≠°\\/*.¢-]+|[-.*~=+<>]+(?!\.?[\d#])|['‘’(\[{])+")
 _TRAILING = re.compile(r"[^\w%‰°+#/\\)\]}>²³$€£¥¢'′]")
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
 _ELIDED = re.compile(r"^(?:[cdjlmnst]|qu)['’]", re.IGNORECASE)
@@ -143,6 +143,59 @@ def written_units(text: str, has_elisions: bool = False) -> Iterator[tuple[Span,
     for match in _CHUNK.finditer(text):
         if _HAS_DIGIT.search(match.group()):
             yield from _chunk_units(match, has_elisions)
+
+
+# The scale of an amount, as its language abbreviates it besides the words of the Unicode CLDR.
+_ABBREVIATED_SCALES = {
+    "en": {"mn": 6, "mln": 6, "bn": 9, "bln": 9, "tn": 12, "trn": 12, "millions": 6, "billions": 9},
+    "fr": {"mn": 6, "mrd": 9, "mds": 9, "mille": 3},
+    "de": {"mio.": 6, "mrd.": 9, "bio.": 12},
+}
+
+
+@lru_cache(maxsize=256)
+def _scales(language: str) -> Mapping[str, int]:
+    """Return the powers of ten that the words and letters for scales stand for, as "million"."""
+    try:
+        formats = Locale.parse(language).compact_decimal_formats
+    except (UnknownLocaleError, ValueError):
+        return {}
+    scales = dict(_ABBREVIATED_SCALES.get(language, {}))
+    for by_plural in formats.values():
+        for by_magnitude in by_plural.values():
+            for magnitude, pattern in by_magnitude.items():
+                text = pattern.pattern.replace("'", "")
+                word = text.replace("0", "").strip(f".{_SPACES}").lower()
+                if word and word != "t" and magnitude.isdecimal():
+                    scales.setdefault(word, len(magnitude) - text.count("0"))
+    return scales
+
+
+@lru_cache(maxsize=256)
+def _scaled_amount(language: str) -> re.Pattern[str] | None:
+    """Return a pattern of amounts with a scale, as $3.2 million; None where no scale is known."""
+    scales = sorted(_scales(language), key=len, reverse=True)
+    if not scales:
+        return None
+    words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1)
+    letters = "".join(scale for scale in scales if len(scale) == 1)
+    sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{_CURRENCY_CODE}))"
+    number = rf"{_DECIMAL}(?:[-–]{_DECIMAL})?"
+    scale = (
+        rf"(?:{_SPACE}|-)?(?P<scale>(?i:{words})|(?<=\d)[{letters}{letters.upper()}]"
+        rf"|(?<={_SPACE})[{letters.upper()}])(?!\w)"
+    )
+    return re.compile(
+        rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){_SPACE}?(?P<number>{number}){scale}"
+        rf"|(?P<number_before>{number}){scale.replace('<scale>', '<scale_before>')}"
+        rf"{_SPACE}?(?P<sign_after>{sign})(?!\w))"
+    )
+
+
+def scaled_amounts(text: str, language: str) -> Iterator[Span]:
+    """Yield where amounts with a currency and a scale lie: $3.2 million, 5bn €."""
+    pattern = _scaled_amount(language)
+    return (Span(*match.span()) for match in pattern.finditer(text)) if pattern else iter(())
 
 
 def _chunk_units(match: re.Match[str], has_elisions: bool) -> Iterator[tuple[Span, UnitKind]]:
@@ -231,13 +284,56 @@ def localised(text: str, source: str, target: str) -> str:
 
 
 def localised_amount(text: str, source: str, target: str) -> str:
-    """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $."""
+    """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $, and
+    $3.2 million 3,2 millions $.
+    """
+    scaled = _scaled_amount(source)
+    if scaled and (match := scaled.fullmatch(text)):
+        return _localised_scaled_amount(match, source, target) or text
     sign = next(character for character in text if unicodedata.category(character) == "Sc")
     number = localised(text.replace(sign, "").strip(), source, target)
     pattern = _currency_pattern(target)
     if pattern is None:
         return text
     return sign + number if pattern.startswith("¤") else f"{number}\u00a0{sign}"
+
+
+def _localised_scaled_amount(match: re.Match[str], source: str, target: str) -> str | None:
+    """Return None where the target's way to write this scale is not known."""
+    sign = match["sign"] or match["sign_after"]
+    number = match["number"] or match["number_before"]
+    scale = (match["scale"] or match["scale_before"]).lower()
+    number, pattern = localised(number, source, target), _currency_pattern(target)
+    words = _scale_pattern(_scales(source)[scale], number, len(scale) > _LONGEST_LETTER, target)
+    if pattern is None or words is None:
+        return None
+    written = words.replace("0", number)
+    if not pattern.startswith("¤"):
+        return f"{written}\u00a0{sign}"
+    return f"{sign}\u00a0{written}" if sign[-1:].isalpha() else sign + written
+
+
+_LONGEST_LETTER = 3  # of an abbreviated scale: k, bn, mio
+
+
+def _scale_pattern(power: int, number: str, is_word: bool, language: str) -> str | None:
+    """Return how a language writes a number with a scale, the number as a 0."""
+    try:
+        locale = Locale.parse(language)
+    except (UnknownLocaleError, ValueError):
+        return None
+    figure = re.split("[-–]", number)[-1].replace(",", ".")
+    plural = (
+        locale.plural_form(Decimal(figure)) if re.fullmatch(r"\d+(\.\d+)?", figure) else "other"
+    )
+    for length in ("long",) if is_word else ("short", "long"):
+        by_plural = locale.compact_decimal_formats[length]
+        by_magnitude = by_plural.get(plural, by_plural["other"])
+        pattern = by_magnitude.get(f"1{'0' * power}") or by_plural["other"].get(f"1{'0' * power}")
+        text = pattern.pattern.replace("'", "") if pattern else ""
+        if text.count("0") == 1 and len(text) > 1:
+            return text
+    return None
 
 
 def in_24_hours(hour: int, minute: str, is_afternoon: bool) -> str:

@@ -64,7 +64,7 @@ _PATTERNS = {
     "acronyms": r"(?<![\w/-])(?!AND/OR\b)[A-Z]{1,6}(?:/[A-Z]{1,6})+(?![\w/-])"
     r"|(?<![\w/-])[a-z](?:/[a-z])+(?![\w/-])",
     "call": r"(?<![\w.])[A-Za-z_][\w.]{0,80}\(\)|\b[A-Za-z]\w*_\w+\b|(?<!\S)--[a-z][\w-]+",
-    "tag": r"(?<![\w&@#])[@#][A-Za-z_]\w*",
+    "tag": r"(?<![\w&@#])[@#][A-Za-z_]\w*(?:[-./]\w+)*",
     "entity": rf"(?<![^\W_])\w{{0,40}}(?:{_ENTITY}\w{{0,40}})+",
     "keys": rf"\b(?:{_KEY})(?: ?[+-] ?(?:{_KEY}|F\d\d?|[A-Z][a-z]{{1,8}}\b|[A-Z\d]\b))+",
     "expression": rf"(?<![^\s(\"'“]){_OPERAND}(?: {_OPERATOR} {_OPERAND})+(?![\w(])",
@@ -83,14 +83,19 @@ _PICTURE = (
     r"|[\u231A\u231B\u23E9-\u23F3\u2600-\u27BF\u2B50\u2B55]|[\U0001F000-\U0001FAFF])"
 )
 _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
-_EMOTICON = r"(?<!\S)[:;=][-']?[()\[\]DPpOo|*/](?![\w(])"
+# Faces of ASCII: lying, as :-( and >:'(, or upright, as ^_^ and o.O.
+_EMOTICON = (
+    r"(?<!\S)(?:[>}]?[:;=][-'^o]{0,2}[()\[\]{}DPpOo|*/\\@$]{1,3}|[:;]-?3|[8BDXx]-[()D]|[xX]+D+|</3"
+    r"|\\o/|([oOTQUuVvXxn])[_.]{1,3}\1|([\^><=;~*@-])[_.]{1,3}\2|([\^><=])[oOvVwW]\3|\^\^"
+    r"|>[_.]<|o[_.]O|O[_.]o)(?=[.,;!?…]*(?:\s|\Z))"
+)
 EMOJI = re.compile(
     rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
 )
 
 # What this does not find has nothing that the others find: most sentences are done so.
 MAY_BE_KEPT = re.compile(
-    r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]"
+    r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]"
 )
 
 
@@ -108,7 +113,14 @@ def kept_end(match: re.Match[str]) -> int:
     return match.start() + end
 
 
-_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f"
+# A run of marks: !!!, ?!, ..., ?.. and !!1. What is joined to a word or a path is none.
+RUN = re.compile(
+    r"(?:[!?]+[.…]*[!?.…]|(?<![./\\])(?:\.{2,}|…))[.!?…]*"
+    r"(?:(?<=[!?][!?])1{1,5}(?!\w)|(?<=\.\.\.)(?![/\\.])|(?<=…)|(?![\w/\\]))"
+)
+# Round brackets around nothing but signs: (!), (*), (...).
+SIGNS_IN_BRACKETS = re.compile(r"\([^\w\s()\[\]{}]{1,9}\)")
+_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 _NO_WIDTH = "\u00ad\u180e\u200b\u2060-\u2064\ufeff"
 _JOINERS = "\u200c\u200d"  # letters of Persian or Hindi need them, those of Latin do not
 _DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -181,7 +193,7 @@ def foreign_words(text: str, language: str) -> Iterator[Span]:
 
 
 _LETTER = (
-    r"[\u0370-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff"
+    r"[\u0370-\u167f\u1681-\u180d\u180f-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff"
     r"\ufb07-\ufdff\ufe70-\ufefc\U00010000-\U0001cfff\U00020000-\U0003ffff]"
 )
 _FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}+)*")

@@ -12,14 +12,17 @@ from enum import IntEnum, auto
 from itertools import chain, count, groupby
 
 from serving.bundle.opening import Bundle
+from serving.text.abbreviations import goes_on
 from serving.text.alignment import Span
 from serving.text.markup.accelerators import with_accelerator_at_word
+from serving.text.markup.kaomoji import kaomoji
 from serving.text.markup.numbers import (
     TIME_OF_DAY,
     has_24_hours,
     in_24_hours,
     localised,
     localised_amount,
+    scaled_amounts,
     written_units,
 )
 from serving.text.markup.patterns import (
@@ -29,7 +32,9 @@ from serving.text.markup.patterns import (
     KEPT,
     MAY_BE_KEPT,
     PHRASE_BRACKETS,
+    RUN,
     SIGNS,
+    SIGNS_IN_BRACKETS,
     TAG,
     foreign_words,
     kept_end,
@@ -44,14 +49,23 @@ from serving.text.markup.tokens import (
     Role,
     Token,
     divided,
+    is_run,
     placed,
     read,
+    run_read_as,
     translations,
     written,
 )
 
 _BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
 
+
+# What a part must hold for it to belong to what is kept beside it without a space.
+_IDENTIFIER_SIGN = re.compile(r"[\d#@№_/\\=+*~^|$&]")
+_IDENTIFIER_PART = re.compile(rf"{_IDENTIFIER_SIGN.pattern}|[-.:]\w")
+_TIME_WITH_MERIDIEM = re.compile(r"[ap]\. ?m\.?", re.IGNORECASE)
+# Languages that write a space before these marks.
+_WITH_SPACED_MARKS = frozenset({"fr"})
 
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
@@ -64,12 +78,15 @@ class _Kind(IntEnum):
     QUANTITY = auto()
     NUMBER = auto()
     POINT = auto()
+    RUN = auto()
     BREAK = auto()
     OPENING = auto()
     CLOSING = auto()
 
 
+_JOINABLE = frozenset({_Kind.WHOLE, _Kind.TIME, _Kind.AMOUNT, _Kind.QUANTITY, _Kind.NUMBER})
 _ROLES = {
+    _Kind.RUN: Role.TEXT,
     _Kind.NUMBER: Role.NUMBER,
     _Kind.POINT: Role.POINT,
     _Kind.BREAK: Role.BREAK,
@@ -202,16 +219,28 @@ class Protection:
                 yield from part
 
     def _found(self, text: str) -> list[tuple[Span, _Kind]]:
-        """Return what is protected in a text, in order; what is found first is in nothing else."""
-        taken = bytearray(len(text))
-        found = []
-        for span, kind in self._candidates(text):
+        """Return what is protected in a text, in order. Of parts that overlap the first counts; a
+        later one joins it if it holds more of an identifier, as -4471 of #A-4471.
+        """
+        owners = [0] * len(text)
+        found: dict[int, tuple[Span, _Kind]] = {}
+        for number, (span, kind) in enumerate(self._candidates(text), 1):
             if kind in (_Kind.WHOLE, _Kind.QUANTITY) and _is_in_brackets(text, span):
                 span = Span(span.start - 1, span.end + 1)
-            if span.start < span.end and not any(taken[span.start : span.end]):
-                taken[span.start : span.end] = b"x" * (span.end - span.start)
-                found.append((span, kind))
-        return sorted(found)
+            if span.start >= span.end:
+                continue
+            overlapped = {*owners[span.start : span.end]} - {0}
+            if overlapped:
+                parts = [found[owner] for owner in overlapped]
+                if not _joins(text, span, kind, parts):
+                    continue
+                starts, ends = zip(span, *(part for part, _ in parts), strict=True)
+                span, kind = Span(min(starts), max(ends)), _Kind.WHOLE
+                for owner in overlapped:
+                    del found[owner]
+            owners[span.start : span.end] = [number] * (span.end - span.start)
+            found[number] = span, kind
+        return sorted(found.values())
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
         may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
@@ -219,11 +248,14 @@ class Protection:
             yield from _kept(text, self.placeholders)
         if may_be_kept:
             yield from _kept(text, KEPT)
+            yield from ((span, _Kind.POINT) for span in kaomoji(text))
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in self.terms(text))
         if not self.is_whole:
             return
+        yield from ((Span(*m.span()), _Kind.POINT) for m in SIGNS_IN_BRACKETS.finditer(text))
+        yield from ((Span(*m.span()), _Kind.RUN) for m in RUN.finditer(text))
         if self.known_words:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
         if may_be_kept:
@@ -234,7 +266,10 @@ class Protection:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_words(text))
 
     def _written_parts(self, text: str) -> Iterator[tuple[Span, _Kind]]:
+        yield from ((span, _Kind.AMOUNT) for span in scaled_amounts(text, self.source))
         for span, unit in written_units(text, self.source in _WITH_ELISIONS):
+            if text[span.end : span.end + 1] == "." and self._goes_on(text, span):
+                span = Span(span.start, span.end + 1)
             yield span, _Kind[unit.name]
         yield from _brackets(text, PHRASE_BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in words_with_signs(text))
@@ -244,6 +279,14 @@ class Protection:
         yield from _brackets(text, BRACKETS)
         yield from ((span, _Kind.WHOLE) for span in foreign_words(text, self.source))
 
+    def _goes_on(self, text: str, time: Span) -> bool:
+        """Return whether the stop after a time is that of "p.m." within a sentence."""
+        end = time.end + 1
+        is_time = _TIME_WITH_MERIDIEM.search(text, max(time.end - 4, time.start), time.end)
+        return bool(
+            is_time and text[end:].strip() and goes_on(text[:end].lower(), text[end:], self.source)
+        )
+
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
         raw, text = written(part), read(part)
         role = _ROLES.get(kind, Role.KEPT)
@@ -251,6 +294,9 @@ class Protection:
             return Token(role, raw)
         if role in (Role.OPEN, Role.CLOSE):
             return Token(role, raw, name="]")
+        if kind is _Kind.RUN:
+            is_spaced = self.target in _WITH_SPACED_MARKS and text[0] in "!?"
+            return Token(role, raw, run_read_as(text), " " * is_spaced + text)
         if role is Role.NUMBER:
             return Token(role, raw, text, localised(text, self.source, self.target))
         translation = self._translation(kind, text)
@@ -304,6 +350,18 @@ def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
     if kept:
         yield Token(Role.KEPT, written(kept), next(names), translations(kept))
     yield from tokens[len(kept) :]
+
+
+def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]) -> bool:
+    """Return whether a part is of one thing with those that it overlaps."""
+    if kind not in _JOINABLE or not all(other in _JOINABLE for _, other in overlapped):
+        return False
+    rest = [*text[span.start : span.end]]
+    for part, _ in overlapped:
+        for place in range(max(part.start, span.start), min(part.end, span.end)):
+            rest[place - span.start] = " "
+    pattern = _IDENTIFIER_SIGN if text[span.start] in "{}%<" else _IDENTIFIER_PART
+    return pattern.search("".join(rest)) is not None
 
 
 def _is_in_brackets(text: str, span: Span) -> bool:
@@ -405,7 +463,7 @@ def in_small_letters(
     """
     is_first = True
     for token in tokens:
-        if token.role is not Role.TEXT or not token.text:
+        if token.role is not Role.TEXT or not token.text or is_run(token):
             yield token
             continue
         text = known_words.in_usual_letters(token.text) if known_words else token.text.lower()

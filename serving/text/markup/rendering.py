@@ -1,7 +1,7 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -10,19 +10,24 @@ from serving.text.markup.escapes import unescaped
 from serving.text.markup.marks import Written, mark_tree, write
 from serving.text.markup.numbers import NUMBER, values
 from serving.text.markup.placing import place
-from serving.text.markup.segments import MarkedSegment
+from serving.text.markup.punctuation import (
+    PairedMarks,
+    inner_marks,
+    inner_runs,
+    loses_runs,
+    write_end,
+    write_inner_runs,
+)
+from serving.text.markup.segments import MarkedSegment, with_pairs_as_tags
 from serving.text.markup.tokens import (
     DASH,
-    ELLIPSIS,
-    QUOTE,
-    QUOTES,
     Role,
     Token,
     is_typographic,
 )
 from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
 
-_BRACKETS = ("(", ")")
+_STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
@@ -40,18 +45,25 @@ class MarkedTranslation:
         source: TokenizedText,
         attention: Array | None,
     ) -> None:
-        if attention is not None and _lacks_brackets(target.text, segment):
-            segment = _with_brackets_as_marks(segment)
-        self._segment, self._target = segment, target
+        paired = PairedMarks.of(segment.tokens, target.text)
+        has_lost_runs = loses_runs(segment.tokens, target.text)
+        if paired.lost or has_lost_runs:
+            segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
+        self._segment, self._target, self._has_lost_runs = segment, target, has_lost_runs
         self._source_words = source_words(segment.tokens)
         over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
-        if any(token.text in _BRACKETS for token in segment.tokens if token.role is Role.OPEN):
-            words = self._translated.words
-            self._translated.remove([word for word in words if word.text in _BRACKETS])
+        words = self._translated.words
+        self._translated.remove([word for word in words if paired.is_replaced(word)])
+        if has_lost_runs:
+            self._translated.remove(inner_marks(self._translated.words))
         put_right_numbers(self._translated, self._source_words.numbers)
-        self._translated.words = write_as_in(segment.tokens, self._translated.words)
+        words = self._translated.words
+        write_dashes(segment.tokens, words)
+        paired.write_into(words)
+        write_inner_runs(segment.tokens, words)
+        write_end(segment.tokens, words)
 
     def text(self) -> str:
         """Return it as it is written, with the segment's tags."""
@@ -63,7 +75,8 @@ class MarkedTranslation:
         )
         root = mark_tree(self._segment.tokens, self._source_words.before)
         place(root, self._translated.origins(), _line_starts(words))
-        return write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
+        text = write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
+        return _STOP_AFTER_LOST_RUN.sub(r"\1", text) if self._has_lost_runs else text
 
     def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
         """Return both sides without tags, in the words that they are written with, and how much of
@@ -105,28 +118,20 @@ class MarkedTranslation:
         return text.upper() if self._segment.is_in_capitals else text
 
 
-def _lacks_brackets(translation: str, segment: MarkedSegment) -> bool:
-    """Return whether a translation has other brackets than a segment whose brackets are pairs."""
-    text = "".join(token.text for token in segment.tokens if token.role is Role.TEXT)
-    num_pairs = text.count("(")
-    counts = [translation.count("("), translation.count(")")]
-    return num_pairs == text.count(")") and counts != [num_pairs, num_pairs]
-
-
-def _with_brackets_as_marks(segment: MarkedSegment) -> MarkedSegment:
-    """Return the segment with its round brackets as a pair of tags, which are put around the words
-    that came of those between them.
+def _with_lost_as_tags(
+    segment: MarkedSegment, lost_pairs: frozenset[int], has_lost_runs: bool
+) -> MarkedSegment:
+    """Return the segment with brackets and quotation marks that a translation lost as tags around
+    the words that came of those between them, and lost runs of marks as points.
     """
-    tokens: list[Token] = []
-    for token in segment.tokens:
-        if token.role is not Role.TEXT or token.raw != token.text:
-            tokens.append(token)
-            continue
-        for part in re.split(r"([()])", token.text):
-            role = {"(": Role.OPEN, ")": Role.CLOSE}.get(part, Role.TEXT)
-            if part:
-                tokens.append(Token(role, part, part, name=")" * (role is not Role.TEXT)))
-    return replace(segment, tokens=tuple(tokens))
+    tokens = with_pairs_as_tags(segment.tokens, lost_pairs)
+    if has_lost_runs:
+        runs = {id(token) for token in inner_runs(tokens)}
+        tokens = tuple(
+            Token(Role.POINT, token.raw, token.text) if id(token) in runs else token
+            for token in tokens
+        )
+    return replace(segment, tokens=tokens)
 
 
 def _line_starts(words: Sequence[TargetWord]) -> list[int]:
@@ -141,30 +146,20 @@ def _line_starts(words: Sequence[TargetWord]) -> list[int]:
 Places = list[int]
 
 
-def write_as_in(tokens: Sequence[Token], words: list[TargetWord]) -> list[TargetWord]:
-    """Return the words with the signs of the source, kind by kind where the translation has as
-    many; else they stay as the model wrote them.
+def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
+    """Write the dashes of the source where the translation has as many; else they stay as the model
+    wrote them.
     """
     signs = [token for token in tokens if is_typographic(token)]
-    finders: tuple[tuple[str, Callable[[list[TargetWord]], Places]], ...] = (
-        (DASH, _dashes),
-        (QUOTE, _quotes),
-        (ELLIPSIS, _ellipses),
-    )
-    for read_as, find in finders:
-        wanted = [token for token in signs if token.text.strip() == read_as]
-        places = find(words)
-        if wanted and len(wanted) == len(places):
-            for place, token in zip(places, wanted, strict=True):
-                words[place].text = unescaped(token.raw)
-            if read_as == DASH:
-                _close_up(words, places, wanted)
-            if read_as == ELLIPSIS:
-                words = _without_further_dots(words, places)
-    return words
+    wanted = [token for token in signs if token.text.strip() == DASH]
+    places = _dashes(words)
+    if wanted and len(wanted) == len(places):
+        for place, token in zip(places, wanted, strict=True):
+            words[place].text = unescaped(token.raw)
+        _close_up(words, places, wanted)
 
 
-def _dashes(words: list[TargetWord]) -> Places:
+def _dashes(words: Sequence[TargetWord]) -> Places:
     return [
         place
         for place, word in enumerate(words)
@@ -172,32 +167,13 @@ def _dashes(words: list[TargetWord]) -> Places:
     ]
 
 
-def _quotes(words: list[TargetWord]) -> Places:
-    return [n for n, word in enumerate(words) if word.raw is None and word.text in QUOTES]
-
-
-def _ellipses(words: list[TargetWord]) -> Places:
-    """Return where three dots in a row begin, or one sign for them stands."""
-    dots = "".join("." if word.text == "." and word.raw is None else "_" for word in words)
-    places, start = [], 0
-    while (start := dots.find("...", start)) >= 0:
-        places.append(start)
-        start += 3
-    return places
-
-
-def _close_up(words: list[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
+def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
     """Take the spaces around dashes away that the source writes without."""
     for number, token in zip(places, dashes, strict=True):
         if token.text != token.text.strip():
             words[number].gap = ""
             if number + 1 < len(words):
                 words[number + 1].gap = ""
-
-
-def _without_further_dots(words: list[TargetWord], places: Places) -> list[TargetWord]:
-    dots = {place + further for place in places for further in (1, 2)}
-    return [word for number, word in enumerate(words) if number not in dots]
 
 
 @dataclass(slots=True)

@@ -4,12 +4,14 @@ What is not in a segment is a gap: spaces, tags around whole sentences, comments
 written, and what is kept, as a translation writes it.
 """
 
+import html
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from serving.text.alignment import Span
+from serving.text.markup.enclosing import enclosed, pairs_in
 from serving.text.markup.escapes import with_escapes
 from serving.text.markup.joining import JoinedLines, with_line_breaks, with_whole_words
 from serving.text.markup.protection import (
@@ -25,6 +27,7 @@ from serving.text.markup.tokens import (
     Role,
     Token,
     divided,
+    is_run,
     is_typographic,
     passages,
     placed,
@@ -34,6 +37,8 @@ from serving.text.markup.tokens import (
 )
 from serving.text.markup.xml_reader import read_xml
 from serving.text.sentences import Fits, Splitting, TextLayout, split_text
+
+_MAY_HAVE_PAIRS = re.compile(r"[()\"“”„‟«»‹›]|(?<!\w)['‘’]")
 
 # Says where the segments of a passage lie.
 Cut = Callable[[str], Sequence[Span]]
@@ -62,9 +67,10 @@ class MarkedSegment:
         comes.
         """
         is_text = all(
-            token.role is Role.TEXT and not is_typographic(token) for token in self.tokens
+            token.role is Role.TEXT and not is_typographic(token) and not is_run(token)
+            for token in self.tokens
         )
-        return is_text and not self.is_in_capitals
+        return is_text and not self.is_in_capitals and not self._has_pairs
 
     @property
     def needs_origins(self) -> bool:
@@ -78,7 +84,16 @@ class MarkedSegment:
             and self.tokens[end - 1].role is Role.CLOSE
         ):
             start, end = start + 1, end - 1
-        return any(token.role is not Role.TEXT for token in self.tokens[start:end])
+        inner = self.tokens[start:end]
+        if any(token.role is not Role.TEXT for token in inner) or self._has_pairs:
+            return True
+        return any(is_run(token) for token in inner[:-1])
+
+    @property
+    def _has_pairs(self) -> bool:
+        """Return whether brackets or quotation marks are among its words."""
+        text = self.text
+        return _MAY_HAVE_PAIRS.search(text) is not None and bool(pairs_in(text).places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +186,33 @@ def _share(marks: list[Token], slots: list[list[Token]], last: int, following: i
     slots[following] += marks[begin:]
 
 
+def with_pairs_as_tags(tokens: Sequence[Token], places: Iterable[int]) -> tuple[Token, ...]:
+    """Return the tokens, brackets and quotation marks as tags around words.
+
+    places: of the brackets and quotation marks, in what is read.
+    """
+    text = read(tokens)
+    chosen = {*places}
+    pairs = pairs_in(text)
+    opening = {*pairs.closing, *(place for place, opens in pairs.alone.items() if opens)}
+    names = {place: f"{text[place]}" for place in chosen}
+    names |= {close: names[start] for start, close in pairs.closing.items() if close in names}
+    borders = sorted({border for place in chosen for border in (place, place + 1)})
+    tags: list[Token] = []
+    for token, span in placed(divided(tokens, borders)):
+        if token.role is Role.TEXT and span.start in chosen and token.text:
+            role = Role.OPEN if span.start in opening else Role.CLOSE
+            token = Token(role, token.raw, token.text, names[span.start])
+        tags.append(token)
+    return tuple(tags)
+
+
 _LETTER = re.compile(r"[^\W\d_]")
 # What this finds nothing in is one line of Latin letters and simple punctuation: no mark, no sign,
 # no number and no address.
 _MAY_HAVE_MARKS = re.compile(
-    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?\"'’()-]|  |\.\S|--|\(\)"
-    rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ\"'(]|{LINE_MARK})| \Z"
+    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]|[ ,.!?'’-]['’]|  |\.\S|[!?][.!?]|--"
+    rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
 )
 
 
@@ -187,12 +223,14 @@ class MarkedReader:
     markup: None for plain text.
     protection: what is kept; if that is all that must not change, Markdown's marks are marks.
     fits: as in `split_text`.
+    num_tokens: how many tokens the model reads a text as.
     """
 
     markup: Markup | None
     protection: Protection
     splitting: Splitting
     fits: Fits
+    num_tokens: Callable[[str], int] = len
 
     def layout(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
@@ -201,7 +239,7 @@ class MarkedReader:
         if self.protection.is_whole:
             raw = with_escapes(raw)
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
-        tokens = [*with_whole_words(self.protection.with_tagged_spans(joined))]
+        tokens = [*with_whole_words(self.protection.with_tagged_spans(joined), self.num_tokens)]
         table = references(tokens, self.markup.kind if self.markup else None)
         layout = cut_text(self.protection.protected(tokens), self._cut, table)
         if not self.protection.is_whole:
@@ -239,14 +277,23 @@ class MarkedReader:
         return JoinedLines.NONE if self.splitting is Splitting.LINES else JoinedLines.ALL
 
     def _cut(self, passage: str) -> Sequence[Span]:
+        """Return where the segments of a passage lie that are translated; what encloses one is
+        not part of it.
+        """
         finds_sentences = self.splitting is not Splitting.NONE
         layout = split_text(passage, self.protection.source, self.fits, finds_sentences)
-        spans, end = [], 0
+        spans: list[Span] = []
+        end = 0
         for gap, segment in zip(layout.gaps, layout.segments, strict=False):
             start = end + len(gap)
             end = start + len(segment)
-            if self._is_translated(segment):
-                spans.append(Span(start, end))
+            inner = enclosed(segment) if self.protection.is_whole else Span(0, len(segment))
+            if inner == (0, len(segment)):
+                spans += [Span(start, end)] * self._is_translated(segment)
+            else:  # sentences in quotation marks were not parted
+                cut = self._cut(segment[inner.start : inner.end])
+                low = start + inner.start
+                spans += (Span(low + span.start, low + span.end) for span in cut)
         return spans
 
     def _is_translated(self, segment: str) -> bool:
@@ -283,12 +330,15 @@ def references(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping[int,
     if kind is MarkupKind.XML:
         found.update(dict.fromkeys(_NOT_IN_XML))
     for token in tokens:
-        if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token.raw):
+        if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token):
             found.setdefault(ord(token.text), token.raw)
     if kind is None:
         return found
     return {**found, **{own: found.get(own) or name for own, name in _NEEDED.items()}}
 
 
-def _is_reference(raw: str) -> bool:
-    return raw.startswith("\\") or (raw.startswith("&") and raw.endswith(";"))
+def _is_reference(token: Token) -> bool:
+    if token.raw.startswith("\\"):
+        return True
+    is_reference = token.raw.startswith("&") and token.raw.endswith(";")
+    return is_reference and html.unescape(token.raw) == token.text

@@ -76,7 +76,7 @@ class Token:
     @property
     def is_divisible(self) -> bool:
         """Return whether each character of its text is written as it is read."""
-        return self.role is Role.TEXT and self.raw == self.text
+        return self.role is Role.TEXT and self.raw == self.text and not self.name
 
     @property
     def translation(self) -> str:
@@ -307,7 +307,17 @@ QUOTES = frozenset('"“”„‟«»')
 DASH, ELLIPSIS, QUOTE = "-", "...", '"'
 
 
+def run_read_as(run: str) -> str:
+    """Return the mark that a model reads for a run of marks, as ??? or ?!."""
+    return "?" if "?" in run else "!" if "!" in run else ELLIPSIS
+
+
+def is_run(token: Token) -> bool:
+    """Return whether a token is a run of marks; its name is how the target writes it at an end."""
+    return token.role is Role.TEXT and bool(token.name)
+
+
 def is_typographic(token: Token) -> bool:
     """Return whether a token is a dash, an ellipsis or a quote that is read as another one."""
     is_read_as_other = token.role is Role.TEXT and token.raw != token.text
-    return is_read_as_other and token.text.strip() in (DASH, ELLIPSIS, QUOTE)
+    return is_read_as_other and token.text.strip() in (DASH, QUOTE)

@@ -31,7 +31,7 @@ def found(text: str, role: Role = Role.KEPT) -> list[str]:
         ("~/a/b.txt C:\\x\\y.z report.pdf and/or", ["~/a/b.txt", "C:\\x\\y.z", "report.pdf"]),
         ("a_b f() MAX_N @me #tag AB-12", ["a_b", "f()", "MAX_N", "@me", "#tag", "AB-12"]),
         ("5 kg, 3.5 km and 1,200 mg", ["5 kg", "3,5 km", "1\u202f200 mg"]),
-        ("$3.50 or €5 or $2 million", ["3,50\u00a0$", "5\u00a0€", "$2"]),
+        ("$3.50 or €5 or $2 million", ["3,50\u00a0$", "5\u00a0€", "2 millions\u00a0$"]),
         ("Tom, don't say it. We are 5!", []),
     ],
 )

@@ -67,6 +67,24 @@ _ICU = re.compile(r"\{\s*[\w.-]+\s*,\s*(?:plural|select|selectordinal)\s*,")
 # he/she, and/or: other languages have a word for it. Addresses are checked as a whole.
 _BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])/(?=[^\W\d_])")
 
+# Letters, figures and signs in one: order numbers, tickets, handles with a dot.
+_ORDERS = re.compile(
+    r"(?<![\w#@№/.:-])(?=[\w#@№./:+-]*\d)(?=[\w#@№./:+-]*[A-Z#@№])"
+    r"(?:[#@№]?\w+|\w*#\w+)(?:[-/.:+#]\w+)+(?![\w-])|(?<!\w)№\w[\w-]*|(?<!\w)[@#][A-Za-z]\w*(?:[-.]\w+)+"
+)
+# Quotation marks that are words' own in no language; an apostrophe is one only as a pair.
+_QUOTES = '"“”„«»‹›'
+_APOSTROPHES = re.compile(r"(?<!\w)['‘](?=\w)[^'‘’\n]{1,200}?(?<=[\w.!?,])['’](?!\w)")
+# The first stop of "p.m.!" is the abbreviation's.
+_RUNS = re.compile(r"[!?]+1{1,3}(?!\w)|(?<!\.\w)[.!?…]{2,}|…")
+_END = re.compile(r"[.!?…:;,。！？][\s\"'”’»)\]\u200e\u200f\u202a-\u202e]*$")
+_LOOSE_BRACKET = re.compile(r"[(\[] | [)\]]")
+FACES = (
+    r"¯\_(ツ)_/¯ ʕ•ᴥ•ʔ (╯°□°)╯︵ (^_^) (｡◕‿◕｡) (ಥ﹏ಥ) ಠ_ಠ (=^･ω･^=) (-_-) ^_^ ^^ \o/ T_T o_O xD XD :-) :)"
+    r" ;-) :'( :( <3 (づ｡◕‿‿◕｡)づ ヽ(´▽`)/ (ノಠ益ಠ)ノ彡┻━┻ ┬─┬ノ( (⌐■_■) (*≧▽≦) >:( (>_<) ♪~ ᕕ(ᐛ)ᕗ =^.^="
+    r" :D :-D (-_-)zzz (=^.^=) >_> (♥_♥) ┻━┻"
+).split() + ["( ͡° ͜ʖ ͡°)", "┬─┬ノ( º _ ºノ)", "ᕕ( ᐛ )ᕗ", "m(_ _)m"]
+
 CURRENCY = "€$£¥₹₩₽₺₪฿₫¢"
 LEGAL = "©®™§¶"
 OPERATORS = "<>=+*^~|\\/×÷±≤≥≠≈∞√∑→←⇒↔"
@@ -207,6 +225,41 @@ def _list_mark(source: str, answer: str) -> Iterator[str]:
         yield mark.group().strip()
 
 
+def _quotes(source: str, answer: str) -> Iterator[str]:
+    """Yield the quotation marks and the pairs of apostrophes that are more or fewer."""
+    for quote in _QUOTES:
+        if source.count(quote) != answer.count(quote):
+            yield quote
+    if len(_APOSTROPHES.findall(source)) != len(_APOSTROPHES.findall(answer)):
+        yield "'"
+
+
+def _runs(source: str, answer: str) -> Iterator[str]:
+    """Yield the runs of marks that are more or fewer."""
+    own, found = Counter(_RUNS.findall(source)), Counter(_RUNS.findall(answer))
+    yield from sorted((own - found) + (found - own))
+
+
+def _end(source: str, answer: str) -> Iterator[str]:
+    """Yield the mark that only one of both ends with."""
+    own, found = _END.search(source), _END.search(answer)
+    if (own is None) != (found is None):
+        yield (own or found)[0]  # type: ignore[index]
+
+
+def _loose_brackets(source: str, answer: str) -> Iterator[str]:
+    """Yield brackets that a space parts from what they are around."""
+    if not _LOOSE_BRACKET.search(source) and (found := _LOOSE_BRACKET.search(answer)):
+        yield found.group()
+
+
+def _faces(source: str, answer: str) -> Iterator[str]:
+    for face in FACES:
+        alone = re.compile(rf"(?<!\S){re.escape(face)}(?![\w)])")
+        if len(alone.findall(source)) != len(alone.findall(answer)):
+            yield face
+
+
 _CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
     "digits": _digits,
     "joined": _joined,
@@ -221,6 +274,12 @@ _CHECKS: dict[str, Callable[[str, str], Iterator[str]]] = {
     "sign": _signs,
     "minus": _minus,
     "list mark": _list_mark,
+    "order": _exact(_ORDERS),
+    "quote": _quotes,
+    "run": _runs,
+    "face": _faces,
+    "end": _end,
+    "loose": _loose_brackets,
 }
 KINDS: Sequence[str] = [*_CHECKS]
 

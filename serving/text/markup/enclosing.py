@@ -1,0 +1,104 @@
+"""Finds pairs of round brackets and quotation marks, and what encloses whole sentences."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving.text.alignment import Span
+
+_MARK = re.compile(r"[()\"“”„‟«»‹›'‘’]")
+ROUND_BRACKETS, APOSTROPHES = frozenset("()"), frozenset("'‘’")
+DOUBLE_QUOTES = frozenset('"“”„‟«»‹›')
+_CLOSING = {"(": ")", "«": "»‹«", "‹": "›", "»": "«", "›": "‹", "„": '“”"', "‘": "’'"}
+_CLOSING |= {"“": '”"', "”": "”", "‟": '”"', '"': '"”“', "'": "'’", "’": "’"}
+_BEFORE_OPENING = re.compile(r"[\s(\[{<\"'“„«‹‘¿¡/–—-]")
+_AFTER_CLOSING = re.compile(r"[\s)\]}>\"'”“»›’.,;:!?…/–—-]")
+# Words that an apostrophe begins.
+_ELIDED = re.compile(r"['’](?:tis|twas|twere|em|til|cause|bout|round|n|\d\ds?)\b", re.IGNORECASE)
+_LETTER = re.compile(r"[^\W\d_]")
+_LEADING_RUN = re.compile(r"(?:\.{2,}|…|[¡¿]{2,})(?=\s*[^\s.…])")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The brackets and quotation marks of a text by their places.
+
+    closing: of each that opens, where the one is that closes it.
+    alone: those that have no other, and whether they open.
+    """
+
+    closing: Mapping[int, int]
+    alone: Mapping[int, bool]
+
+    @property
+    def places(self) -> list[int]:
+        return sorted({*self.closing, *self.closing.values(), *self.alone})
+
+
+def pairs_in(text: str) -> Pairs:
+    """Find the pairs of a text. Apostrophes that are no quotation marks are left out."""
+    closing: dict[int, int] = {}
+    alone: dict[int, bool] = {}
+    opened: list[int] = []
+    for match in _MARK.finditer(text):
+        place, mark = match.start(), match.group()
+        before, after = text[:place][-1:], text[place + 1 : place + 2]
+        can_open = bool(after.strip()) and (not before or bool(_BEFORE_OPENING.match(before)))
+        can_close = bool(before.strip()) and (not after or bool(_AFTER_CLOSING.match(after)))
+        if mark in "()":
+            can_open, can_close = mark == "(", mark == ")"
+        elif mark in "«»‹›":
+            can_open, can_close = can_open or mark in "«‹", can_close or mark in "»›"
+        partner = next((n for n in opened[::-1] if mark in _CLOSING[text[n]]), None)
+        if can_close and partner is not None and not _is_possessive(text, place, mark):
+            closing[partner] = place
+            del opened[opened.index(partner) :]
+        elif can_open and not (mark in "'’" and _ELIDED.match(text, place)):
+            opened.append(place)
+            alone[place] = True
+        elif mark not in APOSTROPHES:
+            alone[place] = can_open
+    paired = {*closing, *closing.values()}
+    unpaired = {
+        place: opens
+        for place, opens in alone.items()
+        if place not in paired and text[place] not in APOSTROPHES
+    }
+    return Pairs(closing, unpaired)
+
+
+def _is_possessive(text: str, place: int, mark: str) -> bool:
+    """Return whether an apostrophe after an s within an open quotation belongs to the word: the
+    quotation is closed later.
+    """
+    if mark not in "'’" or text[place - 1 : place] != "s" or text[place + 1 : place + 2] != " ":
+        return False
+    later = re.compile(r"(?<=[^\s])['’](?=[.,;:!?)]|\s|\Z)").search(text, place + 1)
+    opens_again = re.compile(r"(?<=\s)['‘](?=\w)").search(text, place + 1)
+    return later is not None and not (opens_again and opens_again.start() < later.start())
+
+
+def enclosed(text: str) -> Span:
+    """Return where the text lies without the brackets and quotation marks that enclose all of it,
+    those at its ends that have no other, and a run of marks before it; all of it where nothing else
+    has letters.
+    """
+    start, end = 0, len(text)
+    pairs = pairs_in(text)
+    opening = {place: opened for opened, place in pairs.closing.items()}
+    while start < end:
+        if text[start].isspace():
+            start += 1
+        elif text[end - 1].isspace():
+            end -= 1
+        elif run := _LEADING_RUN.match(text, start, end):
+            start = run.end()
+        elif pairs.closing.get(start) == end - 1:
+            start, end = start + 1, end - 1
+        elif pairs.alone.get(start):
+            start += 1
+        elif pairs.alone.get(end - 1) is False and opening.get(end - 1) is None:
+            end -= 1
+        else:
+            break
+    return Span(start, end) if _LETTER.search(text, start, end) else Span(0, len(text))

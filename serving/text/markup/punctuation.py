@@ -1,0 +1,247 @@
+"""Writes brackets, quotation marks and runs of marks of a translation as its source has them."""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from serving.text.markup.enclosing import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
+from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
+from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
+
+_END_MARKS = frozenset(".!?…。！？")
+_CLOSING = frozenset(")]}\"”»›'’")
+_LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
+_PLAIN = frozenset("()\"'")  # a model may write what its language has instead: « »
+_ELLIPSES = frozenset({"...", "…"})
+_OTHER_MARKS = frozenset(":;,")
+_MARKS = re.compile(r"[!?]+|…|\.{2,}")
+_END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class PairedMarks:
+    """The brackets and quotation marks of a segment, and what became of them in a translation.
+
+    lost: by their places in what is read, those that a translation has not as its source.
+    written: how the others are written, by where the model wrote them.
+    opening: where the model wrote those that open; a space may follow or go before none.
+    replaced: where the model wrote marks in the place of the lost ones.
+    """
+
+    lost: frozenset[int]
+    written: dict[int, str]
+    opening: frozenset[int]
+    replaced: frozenset[int]
+
+    @classmethod
+    def of(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
+        text = read(tokens)
+        source, target = pairs_in(text), pairs_in(translation)
+        lost: set[int] = set()
+        replaced: set[int] = set()
+        written: dict[int, str] = {}
+        for is_bracket in (True, False):
+            places, others = (
+                [place for place in pairs.places if (side[place] in ROUND_BRACKETS) == is_bracket]
+                for pairs, side in ((source, text), (target, translation))
+            )
+            if places and not _are_alike(source, target, places, others, translation):
+                lost |= {*places}
+                replaced |= {*others}
+                if any(text[place] in APOSTROPHES for place in places):
+                    replaced |= {match.start() for match in _LOOSE_APOSTROPHE.finditer(translation)}
+            elif places:
+                raws = _raws(tokens, places)
+                written |= {
+                    other: raw
+                    for other, raw in zip(others, raws, strict=True)
+                    if raw not in _PLAIN or translation[other] in _PLAIN
+                }
+        opening = frozenset(place for place in written if _opens(target, place))
+        return cls(frozenset(lost), written, opening, frozenset(replaced))
+
+    def is_replaced(self, word: TargetWord) -> bool:
+        """Return whether the model wrote a word in the place of what is written anew."""
+        return word.raw is None and bool(word.text) and word.span.start in self.replaced
+
+    def write_into(self, words: Sequence[TargetWord]) -> None:
+        """Write the marks among the words as the source has them, without spaces within pairs."""
+        is_opened = False
+        for word in words:
+            if is_opened:
+                word.gap = ""
+            is_opened = False
+            if word.raw is None and word.text and word.span.start in self.written:
+                word.text = self.written[word.span.start]
+                is_opened = word.span.start in self.opening
+                if not is_opened:
+                    word.gap = ""
+
+
+def _opens(pairs: Pairs, place: int) -> bool:
+    return place in pairs.closing or pairs.alone.get(place, False)
+
+
+def _are_alike(
+    source: Pairs, target: Pairs, places: Sequence[int], others: Sequence[int], translation: str
+) -> bool:
+    """Return whether a translation has the same brackets or quotation marks, each pair of them
+    around words.
+    """
+    opens = [_opens(source, place) for place in places]
+    if opens != [_opens(target, place) for place in others]:
+        return False
+    pairs = [(start, target.closing[start]) for start in others if start in target.closing]
+    return all(is_wordy(translation[start:end]) for start, end in pairs)
+
+
+def _raws(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
+    """Yield how the source writes the marks at places in what is read."""
+    borders = sorted({border for place in places for border in (place, place + 1)})
+    starts = {span.start: token for token, span in placed(divided(tokens, borders)) if token.text}
+    return (html.unescape(starts[place].raw) for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceMark:
+    """A mark between or after the words of a source; a token if it is a run."""
+
+    text: str
+    run: Token | None
+    place: int
+
+
+def _source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMark | None]:
+    """Return the marks between a source's words, and the one after them."""
+    marks: list[_SourceMark] = []
+    last_word = -1
+    for place, token in enumerate(tokens):
+        if is_run(token):
+            marks.append(_SourceMark(token.text, token, place))
+        elif token.role in (Role.KEPT, Role.NUMBER):
+            last_word = place
+        elif token.role is Role.TEXT:
+            end = _END.search(token.text)
+            assert end is not None  # it matches nothing at least
+            if is_wordy(token.text):
+                last_word = place - bool(end[1])
+            found = _MARKS.finditer(token.text)
+            marks += (_SourceMark(mark.group(), None, place) for mark in found)
+            if end[1] and end[1] not in "!?…":
+                marks.append(_SourceMark(end[1], None, place))
+    last = marks[-1] if marks and marks[-1].place > last_word else None
+    inner = [mark for mark in marks if mark is not last and _MARKS.fullmatch(mark.text)]
+    return inner, last
+
+
+def loses_runs(tokens: Sequence[Token], translation: str) -> bool:
+    """Return whether a translation has another number of marks between its words than a source with
+    runs of marks there.
+    """
+    inner, _ = _source_marks(tokens)
+    if all(mark.run is None for mark in inner):
+        return False
+    texts = [translation[span.start : span.end] for span in words_in(translation)]
+    return len(_inner_groups(tokens, texts)) != len(inner)
+
+
+def inner_runs(tokens: Sequence[Token]) -> list[Token]:
+    """Return the runs of marks between a segment's words."""
+    inner, _ = _source_marks(tokens)
+    return [mark.run for mark in inner if mark.run is not None]
+
+
+def _texts(words: Sequence[TargetWord]) -> list[str]:
+    return [word.text if word.raw is None else word.raw + "\0" for word in words]
+
+
+def _groups(words: Sequence[str]) -> tuple[list[slice], slice]:
+    """Return where the marks between the words of a translation lie, and those after them, which
+    may be none.
+    """
+    end = len(words)
+    while end and words[end - 1] in _CLOSING:
+        end -= 1
+    groups: list[slice] = []
+    start = 0
+    while start < end:
+        stop = start
+        while stop < end and _is_mark(words[stop]):
+            stop += 1
+        if stop > start:
+            groups.append(slice(start, stop))
+        start = stop + 1
+    last = groups.pop() if groups and groups[-1].stop == end else slice(end, end)
+    return [group for group in groups if words[group] != ["."]], last
+
+
+def _is_mark(word: str) -> bool:
+    marks = word.rstrip("1")
+    return bool(marks) and _END_MARKS.issuperset(marks)
+
+
+def inner_marks(words: Sequence[TargetWord]) -> list[TargetWord]:
+    """Return the marks between the words of a translation."""
+    return [word for group in _groups(_texts(words))[0] for word in words[group]]
+
+
+def write_inner_runs(tokens: Sequence[Token], words: list[TargetWord]) -> None:
+    """Write the runs of marks between words as the source does, where the translation has as many
+    marks there.
+    """
+    inner, _ = _source_marks(tokens)
+    groups = _inner_groups(tokens, _texts(words))
+    if len(groups) == len(inner):
+        for group, mark in zip(groups[::-1], inner[::-1], strict=True):
+            if mark.run is not None:
+                words[group] = [_run(mark.run, words[group.start])]
+
+
+def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
+    """Write the mark that the source ends with: a run as it is there; another one if the
+    translation has none or a run. A translation has none where the source has none.
+    """
+    _, mark = _source_marks(tokens)
+    _, group = _groups(_texts(words))
+    if not group.start or any(word.text in _written_runs(tokens) for word in words[group]):
+        return
+    blank = TargetWord("", "", np.zeros_like(words[0].origins))
+    has_mark = group.start < group.stop
+    if mark is None:
+        del words[group]
+    elif mark.run is not None:
+        words[group] = [_run(mark.run, words[group.start] if has_mark else blank)]
+    elif group.stop > group.start + 1:
+        words[group] = [replace(words[group.start], text=mark.text)]
+    elif not has_mark and words[group.start - 1].text not in _OTHER_MARKS:
+        place = len(words) if read(tokens).endswith(mark.text) else group.start
+        words.insert(place, replace(blank, text=mark.text))
+
+
+def _written_runs(tokens: Sequence[Token]) -> set[str]:
+    return {run.name.lstrip() for run in inner_runs(tokens)}
+
+
+def _inner_groups(tokens: Sequence[Token], words: Sequence[str]) -> list[slice]:
+    """Return where the marks between the words of a translation lie; an ellipsis that a model has
+    moved to the end is one of them.
+    """
+    inner, last = _source_marks(tokens)
+    groups, end = _groups(words)
+    is_moved = "".join(words[end]) in _ELLIPSES and (last is None or last.run is None)
+    has_ellipsis = any(mark.run is not None and mark.text == ELLIPSIS for mark in inner)
+    return [*groups, end] if is_moved and has_ellipsis and len(groups) < len(inner) else groups
+
+
+def _run(run: Token, word: TargetWord) -> TargetWord:
+    """Write a run of marks over the first mark that a model wrote in its place, after the space
+    that it has there.
+    """
+    text = run.name.lstrip()
+    if (word.text in ".…") != (text[0] in ".…") or not word.text:
+        word.gap = run.name[: len(run.name) - len(text)]
+    word.text = text
+    return word
