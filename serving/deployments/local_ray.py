@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
 from serving.deployments.patches import without_monitors
 from serving.deployments.process_tree import children
+from serving.deployments.stop_signals import Stopped
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
 
@@ -44,8 +46,25 @@ def local_ray(config: ServerConfig) -> Iterator[None]:
         problem = str(error).strip().rpartition("\n")[2]
         raise AttendantError(f"Ray failed: {problem}") from error
     finally:
-        if not isinstance(sys.exception(), PartEnded):  # else it would wait for the ended process
-            within(_SHUTDOWN_SECONDS, ray.shutdown)
+        match sys.exception():
+            case None | Stopped():
+                _end_raylet()
+            case PartEnded():
+                pass  # Ray would wait for the ended process
+            case _:
+                within(_SHUTDOWN_SECONDS, ray.shutdown)
+
+
+def _end_raylet() -> None:
+    """End the raylet in order, and with it the workers. Whatever does not end is killed later.
+
+    `ray.shutdown` does the same, but also lets SIGTERM kill this process from then on.
+    """
+    for raylet in [child.pid for child in children() if child.name == "raylet"]:
+        descriptor = os.pidfd_open(raylet)
+        os.kill(raylet, signal.SIGTERM)
+        select.select([descriptor], [], [], _SHUTDOWN_SECONDS)
+        os.close(descriptor)
 
 
 def deploy(group: WorkerGroup, application: str, prefix: str) -> None:

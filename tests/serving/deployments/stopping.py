@@ -4,6 +4,8 @@ without a pause: whatever was accepted ends in the protocol's shape.
 As a program it stops many servers, each at a random stage after a random delay:
 
     python -m tests.serving.deployments.stopping --signals 200
+
+With --without-ray its replicas are made up and start soon.
 """
 
 import argparse
@@ -28,6 +30,7 @@ import httpx
 
 from serving.deployments.process_tree import descendants
 from tests.served import attendant, free_port, int8_bundle
+from tests.serving.deployments import without_ray
 from tests.serving.deployments.parts import pids_of
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -169,7 +172,7 @@ def partial_of(send: Callable[..., str], body: dict[str, Any]) -> Callable[[http
 class Server:
     """A server that starts, its clients, and the lines of its console."""
 
-    def __init__(self, bundles: list[Path], folder: Path) -> None:
+    def __init__(self, bundles: list[Path], folder: Path, program: str) -> None:
         port, operations = free_port(), free_port()
         groups = [
             {"name": bundle.name, "bundles": [bundle], "cpus_per_replica": 1} for bundle in bundles
@@ -181,7 +184,7 @@ class Server:
         self.ports = (port, operations)
         self.lines: list[str] = []
         self.family: set[int] = set()
-        self.process = attendant("serve", "--config", str(path))
+        self.process = attendant("serve", "--config", str(path), program=program)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
         self.clients = Clients(*(f"http://127.0.0.1:{port}" for port in self.ports))
@@ -232,9 +235,11 @@ STAGES: dict[str, Callable[[Server], bool]] = {
 }
 
 
-def stopped(bundles: list[Path], folder: Path, stop: Stop) -> Outcome:
-    """Start a server with clients, stop it so, and return what became of all."""
-    server = Server(bundles, folder)
+def stopped(bundles: list[Path], folder: Path, stop: Stop, program: str = "serving.cli") -> Outcome:
+    """Start a server with clients, stop it so, and return what became of all. program: the module
+    to run.
+    """
+    server = Server(bundles, folder, program)
     try:
         server.wait_for(stop.stage)
         time.sleep(stop.delay)
@@ -291,7 +296,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--signals", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without-ray", action="store_true")
     given = parser.parse_args()
+    program = without_ray.__name__ if given.without_ray else "serving.cli"
     generator = random.Random(given.seed)
     counts: Counter[str] = Counter()
     faults = 0
@@ -306,7 +313,7 @@ def main() -> None:
             place = folder / str(count)
             place.mkdir()
             started = time.monotonic()
-            outcome = stopped(bundles, place, stop)
+            outcome = stopped(bundles, place, stop, program)
             counts += outcome.counts
             faults += bool(outcome.faults)
             seconds = time.monotonic() - started
