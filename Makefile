@@ -39,7 +39,7 @@ pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
 exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis simulate soak lock audit clean
+.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -96,6 +96,9 @@ simulate: $(test_stamp) ## STEPS (10 million) of simulated engines with clients 
 
 soak: $(test_stamp) ## half an hour (MINUTES) of mixed clients and a kill every two minutes; writes build/soak.html
 	$(venv)/bin/python -m tests.soak.run --minutes $${MINUTES:-30} --output build/soak.html
+
+stop-servers: $(test_stamp) ## SIGNALS (200) to servers at random stages of their lives, with clients: hours
+	$(venv)/bin/python -m tests.serving.deployments.stopping --signals $${SIGNALS:-200}
 
 lock: $(test_stamp) ## the versions and hashes of the image's packages anew, from pyproject.toml
 	$(venv)/bin/pip install --quiet uv

@@ -51,6 +51,8 @@ def _application(number: int, group: WorkerGroup, config: ServerConfig) -> dict[
         of_server["access"] = config.access
     if config.state_dir:
         of_server["state_dir"] = config.state_dir
+    if "drain_seconds" in config.model_fields_set:
+        of_server["drain_seconds"] = config.drain_seconds
     values = group.model_copy(update=of_server).model_dump(mode="json", exclude_unset=True)
     return {
         "name": group.name,

@@ -7,17 +7,13 @@ WorkerGroup.
 
 import os
 import secrets
-import signal
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from serving.deployments.console import console
 from serving.deployments.environment import allowed_connections, environment, free_ports
@@ -26,8 +22,9 @@ from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
 from serving.deployments.run_folder import run_folder, write_health_url
+from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
-from serving.errors import AttendantError
+from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
 from serving.storage import default_state_dir
 
@@ -41,10 +38,6 @@ _FEWEST_AT_ONCE = 256
 _CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 
 
-class Stopped(BaseException):
-    """Raised on SIGINT or SIGTERM."""
-
-
 def build(group: WorkerGroup) -> "Application":
     """Return the application of a group, for `serve deploy` and KubeRay."""
     from serving.deployments.group import application_of
@@ -53,45 +46,88 @@ def build(group: WorkerGroup) -> "Application":
 
 
 def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
-    """Serve until SIGINT or SIGTERM, then drain and end every process that was started.
+    """Serve until a signal asks to stop, then drain and end every process that was started.
 
-    announce: called once the server is ready. Raises AttendantError, or its subclass PartEnded
-    where starting again helps.
+    announce: called once the server is ready. Raises Stopped if it was stopped before that;
+    AttendantError, or its subclass PartEnded where starting again helps.
     """
+    signals = StopSignals()
     front = _front(config)
-    with _stopped_by_signals(), suppress(Stopped), run_folder() as folder, ending_descendants():
-        _ensure_working_directory_exists(folder)
-        os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
-        os.environ.update(environment(folder, front.ports, front.metrics_port))
-        write_health_url(folder, f"{front.operations.url}/health")
-        with haproxy(front, folder) as proxy, console(folder):
-            _serve(config, front, proxy, partial(announce, front))
+    try:
+        with run_folder() as folder, ending_descendants():
+            _ensure_working_directory_exists(folder)
+            os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
+            os.environ.update(environment(folder, front.ports, front.metrics_port))
+            write_health_url(folder, f"{front.operations.url}/health")
+            with haproxy(front, folder) as proxy, console(folder):
+                _serve(config, front, proxy, signals, partial(announce, front))
+    except Exception:
+        signals.raise_stopped()  # a process that has just been started may have ended by it
+        raise
 
 
 def _serve(
-    config: ServerConfig, front: Front, proxy: HAProxy, announce: Callable[[], None]
+    config: ServerConfig,
+    front: Front,
+    proxy: HAProxy,
+    signals: StopSignals,
+    announce: Callable[[], None],
 ) -> None:
-    from serving.deployments.local_ray import deploy, end_requests, local_ray
+    """Start all groups, admit requests, and drain when a signal asks to stop.
+
+    No request is admitted before all groups are ready and this waits to drain.
+    """
+    from serving.deployments.local_ray import (
+        end_requests,
+        essential_processes,
+        in_thread,
+        local_ray,
+    )
+
+    with local_ray(config):
+        watch = _watch(proxy, essential_processes(), signals)
+        started = in_thread(partial(_start_groups, config, front, proxy))
+        watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS, until=started)
+        started.result()
+        try:
+            proxy.admit()
+            announce()
+            watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS)
+        except PartEnded:
+            raise  # and with it its replicas
+        except BaseException as error:
+            drain(proxy, config.drain_seconds, partial(end_requests, front.applications))
+            if not isinstance(error, Stopped):
+                raise
+
+
+def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy) -> None:
+    """Return once HAProxy has found a ready replica of each group. Raises AttendantError."""
+    from serving.deployments.local_ray import deploy, start_serve
 
     state_dir = Path.cwd() / (config.state_dir or default_state_dir())
-    of_server = {"access": config.access.beneath(Path.cwd()), "state_dir": state_dir}
-    with local_ray(config):
-        for group, served in zip(config.groups, front.groups, strict=True):
-            deploy(group.model_copy(update=of_server), served.application, served.prefix)
-        _wait_until_ready(front.operations.url)
-        announce()
-        try:
-            _watch(proxy)
-        except Stopped:
-            drain(proxy, config.drain_seconds, partial(end_requests, front.applications))
-            raise
+    of_server = {
+        "access": config.access.beneath(Path.cwd()),
+        "state_dir": state_dir,
+        "drain_seconds": config.drain_seconds,
+    }
+    start_serve()
+    for group, served in zip(config.groups, front.groups, strict=True):
+        deploy(group.model_copy(update=of_server), served.application, served.prefix)
+    deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(OSError):  # HAProxy is being started again
+            if proxy.finds_all_groups():
+                return
+        time.sleep(0.05)
+    raise AttendantError(f"HAProxy found no replicas within {_READY_TIMEOUT_SECONDS:.0f} s")
 
 
-def _watch(proxy: HAProxy) -> None:
-    """Wait for a signal. Restart HAProxy when it ends; raise PartEnded when a process of Ray ends
-    that it cannot run without.
+def _watch(proxy: HAProxy, essential: dict[str, int], signals: StopSignals) -> ProcessWatch:
+    """Return what waits for a signal, and raises Stopped then. It restarts HAProxy when that ends,
+    and raises PartEnded when a process of Ray ends that it cannot run without.
     """
-    from serving.deployments.local_ray import essential_processes, part_ended
+    from serving.deployments.local_ray import part_ended
 
     watch = ProcessWatch()
 
@@ -100,13 +136,13 @@ def _watch(proxy: HAProxy) -> None:
         watch.add(proxy.pid, restart)
 
     def give_up(name: str, pid: int) -> None:
-        _ignore_signals()
         raise part_ended(name, pid)
 
+    watch.add_file(signals, signals.raise_stopped)
     watch.add(proxy.pid, restart)
-    for name, pid in essential_processes().items():
+    for name, pid in essential.items():
         watch.add(pid, partial(give_up, name, pid))
-    watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS)
+    return watch
 
 
 def _front(config: ServerConfig) -> Front:
@@ -152,37 +188,3 @@ def _ensure_working_directory_exists(folder: Path) -> None:
         os.getcwd()
     except OSError:
         os.chdir(folder)
-
-
-def _wait_until_ready(url: str) -> None:
-    """Wait until HAProxy has found the replicas, a moment after they run."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is this machine
-    deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
-    while time.monotonic() < deadline:
-        with suppress(urllib.error.URLError, OSError):
-            opener.open(f"{url}/ready", timeout=5).close()
-            return
-        time.sleep(0.05)
-    raise AttendantError(f"{url} did not answer within {_READY_TIMEOUT_SECONDS:.0f} s")
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Raise Stopped in this thread on SIGINT or SIGTERM, once."""
-
-    def stop(number: int, frame: FrameType | None) -> Any:
-        _ignore_signals()  # later ones must not interrupt the draining
-        raise Stopped
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _ignore_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)

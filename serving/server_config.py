@@ -13,6 +13,7 @@ from serving.errors import ConfigError
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+DrainSeconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CONSOLE = Path("-")
 
 
@@ -146,6 +147,7 @@ class WorkerGroup(_Config):
     documents: DocumentLimits = DocumentLimits()
     access: Access = Access()
     state_dir: Path | None = None
+    drain_seconds: DrainSeconds = 30.0
 
     @property
     def max_replicas(self) -> int:
@@ -172,7 +174,7 @@ class ServerConfig(_Config):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     operations_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    drain_seconds: Annotated[float, Field(ge=0)] = 30.0
+    drain_seconds: DrainSeconds = 30.0
     access: Access = Access()
     tls: Tls | None = None
     state_dir: Path | None = None
@@ -182,8 +184,9 @@ class ServerConfig(_Config):
     def _reject_server_options_in_groups(self) -> Self:
         if any(group.access != Access() for group in self.groups):
             raise ValueError("access is the whole server's: say it beside groups, not in one")
-        if any(group.state_dir for group in self.groups):
-            raise ValueError("state_dir is the whole server's: say it beside groups, not in one")
+        for name in ("state_dir", "drain_seconds"):
+            if any(name in group.model_fields_set for group in self.groups):
+                raise ValueError(f"{name} is the whole server's: say it beside groups, not in one")
         return self
 
     @model_validator(mode="after")

@@ -71,11 +71,12 @@ def attendant(
     *arguments: str,
     environment: Mapping[str, str] = os.environ,
     python_path: tuple[Path, ...] = (),
+    program: str = "serving.cli",
     **options: Any,
 ) -> "subprocess.Popen[str]":
-    """python_path: where its processes look for modules first."""
+    """python_path: where its processes look for modules first. program: the module to run."""
     return subprocess.Popen(
-        [sys.executable, "-m", "serving.cli", *arguments],
+        [sys.executable, "-m", program, *arguments],
         cwd=ROOT,
         env={**environment, "PYTHONPATH": os.pathsep.join(map(str, (*python_path, ROOT)))},
         text=True,

@@ -59,7 +59,12 @@ def create_app(services: Services) -> FastAPI:
     access = AccessLog(services.write_access)
     endpoints = {each.protocol.prefix + each.path: each.asgi_app(services) for each in ENDPOINTS}
     app.add_middleware(
-        Guard, report=_report, access=access, endpoints=endpoints, tracing=services.tracing
+        Guard,
+        report=_report,
+        access=access,
+        endpoints=endpoints,
+        in_progress=services.in_progress,
+        tracing=services.tracing,
     )
     app.add_middleware(Heads)
     app.add_middleware(

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -114,12 +115,16 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         - {name: translation, bundles: [build/bundles/transformer-en-fr-int8], replicas: 2}
         - {name: prose, bundles: [build/bundles/llama-en-int8], cpus_per_replica: 2}
     """
+    from serving.deployments.stop_signals import STOP_SIGNALS, Stopped
+
+    # The first process of a container is sent no signal that it has not asked for.
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _: _leave(128 + number))
     from serving.app import run
     from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
     from serving.deployments.start_checks import choices, problems_of, settled
 
-    # The first process of a container is sent no signal that it has not asked for.
-    signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     server_config = _server_config(bundles, config, flags)
     problems = problems_of(server_config)
     if problems:
@@ -137,12 +142,15 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     except PartEnded as error:
         click.echo(f"attendant: {error}", err=True)
         _leave(A_PART_ENDED)
+    except Stopped as stop:  # before it served
+        _leave(128 + stop.number)
     _leave(0)
 
 
 def _announce(front: "Front") -> None:
-    click.echo(f"Health and metrics, whatever the load, on {front.operations}", err=True)
-    click.echo(f"Serving on {front.public} (Ctrl-C stops)", err=True)
+    with suppress(OSError):  # nobody reads it
+        click.echo(f"Health and metrics, whatever the load, on {front.operations}", err=True)
+        click.echo(f"Serving on {front.public} (Ctrl-C stops)", err=True)
 
 
 def _leave(code: int) -> NoReturn:

@@ -15,7 +15,6 @@ from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
 _SPARE_REQUESTS = 256  # for /health and /metrics, and so that the engine answers 429, not Ray
-_GRACE_SECONDS = 30.0
 _VERSION = "of this run"
 _HEALTH_CHECK_SECONDS = 1.0  # how soon a killed replica is noticed
 _UPSCALE_SECONDS = 10.0
@@ -37,7 +36,7 @@ def application_of(group: WorkerGroup, prefix: str = "") -> Application:
         **replicas_of(group),
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus_per_replica(group)},
         max_ongoing_requests=num_requests,
-        graceful_shutdown_timeout_s=_GRACE_SECONDS,
+        graceful_shutdown_timeout_s=group.drain_seconds,
         health_check_period_s=_HEALTH_CHECK_SECONDS,
         user_config={"bundles": [str(path) for path in group.bundles]},
         # Ray Serve writes a line for each request otherwise, even where nobody sees it.

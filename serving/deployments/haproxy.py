@@ -10,10 +10,17 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serving.deployments.haproxy_config import Certificate, Front, configuration, socket_in
+from serving.deployments.haproxy_config import (
+    Certificate,
+    Front,
+    Phase,
+    backend_name,
+    configuration,
+    socket_in,
+)
 from serving.errors import AttendantError
 
 logger = logging.getLogger(__name__)
@@ -38,7 +45,7 @@ class HAProxy:
             self._certificate.write()
         self._configuration = folder / "haproxy.cfg"
         self._log = folder / "haproxy.log"
-        self._is_stopping = False
+        self._phase: Phase = "starting"
         self._starts: deque[float] = deque(maxlen=_MAX_STARTS)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -50,7 +57,7 @@ class HAProxy:
     def start(self) -> None:
         """Return once it listens. Raises AttendantError if it does not, or ends again and again."""
         self._count_start()
-        text = configuration(self._front, self._folder, self._is_stopping)
+        text = configuration(self._front, self._folder, self._phase)
         self._configuration.write_text(text, encoding="utf-8")
         self._socket.unlink(missing_ok=True)
         with self._log.open("ab") as log:
@@ -70,15 +77,26 @@ class HAProxy:
             self._process.kill()
             self._process.wait()
 
+    def admit(self) -> None:
+        """Send requests to replicas from now on; until then they are answered with 503."""
+        self._enter("serving")
+
     def refuse(self) -> None:
         """Answer new requests with 503 from now on: the server is stopping."""
-        self._is_stopping = True
-        self._command("experimental-mode on; set var proc.stopping bool(true)")
+        self._enter("stopping")
 
     def num_in_progress(self) -> int:
-        """Return how many requests replicas are serving."""
-        rows = csv.DictReader(self._command("show stat -1 2 -1").removeprefix("# ").splitlines())
-        return sum(int(row["scur"]) for row in rows)
+        """Return how many requests of clients have no whole answer yet, wherever they are: their
+        bodies may still be on the way.
+        """
+        streams = self._command("show sess").splitlines()
+        return sum(" fe=public " in stream or " fe=operations " in stream for stream in streams)
+
+    def finds_all_groups(self) -> bool:
+        """Return whether HAProxy has found a replica of each group that is ready."""
+        rows = csv.DictReader(self._command("show stat -1 4 -1").removeprefix("# ").splitlines())
+        ready = {row["pxname"] for row in rows if row["check_status"].endswith("L7OK")}
+        return ready >= {backend_name(group) for group in self._front.groups}
 
     def renew_certificate(self) -> None:
         """Load the certificate's files if they have changed; connections stay open."""
@@ -91,6 +109,11 @@ class HAProxy:
             logger.error("the certificate stays as it was: %s", error)
         else:
             logger.warning("the certificate was renewed")
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        with suppress(OSError):  # it has ended, and begins its next start in this phase
+            self._command(f"experimental-mode on; set var proc.phase str({phase})")
 
     def _load_certificate(self, certificate: Path) -> None:
         """Use the file for new connections. Raises AttendantError."""

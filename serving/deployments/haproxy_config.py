@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import Literal
 
 from serving.deployments.listening import Listening, joined
 from serving.errors import ConfigError
 from serving.server_config import Tls
 
+Phase = Literal["starting", "serving", "stopping"]  # requests are admitted while it is serving
 _OPERATORS = 64  # connections at once to /health, /ready and /metrics
 _OTHER_CONNECTIONS = 64  # our own, to HAProxy
 _RETRY_SECONDS = 5  # about as long as a replica takes to start
@@ -60,7 +62,7 @@ class Front:
         return [group.application for group in self.groups]
 
 
-def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
+def configuration(front: Front, folder: Path, phase: Phase) -> str:
     """Return HAProxy's configuration. folder: for its files."""
     groups = sorted(front.groups, key=lambda group: len(group.prefix), reverse=True)
     text = _template("haproxy.cfg").substitute(
@@ -69,7 +71,7 @@ def configuration(front: Front, folder: Path, is_stopping: bool) -> str:
         operators=_OPERATORS,
         threads=front.threads,
         socket=socket_in(folder),
-        stopping=str(is_stopping).lower(),
+        phase=phase,
         retry_seconds=_RETRY_SECONDS,
         public=_bind(front.public) + (f" ssl crt {certificate_in(folder)}" if front.tls else ""),
         set_scheme=_SET_HTTPS if front.tls else "",
@@ -92,14 +94,14 @@ def _canaries(groups: Sequence[Served]) -> Iterator[str]:
     for group in groups:
         if group.canary_percent:
             drawn = f"{{ var(txn.drawn) -m int {below}:{below + group.canary_percent - 1} }}"
-            is_there = f"{{ nbsrv({_backend_name(group)}) gt 0 }}"
+            is_there = f"{{ nbsrv({backend_name(group)}) gt 0 }}"
             rule = f"set-path {group.prefix}%[path] if !is_elsewhere {drawn} {is_there}"
             yield f"    http-request {rule}"
             below += group.canary_percent
 
 
 def _route(group: Served) -> str:
-    name = _backend_name(group)
+    name = backend_name(group)
     if not group.prefix:
         return f"    default_backend {name}"
     return f"    use_backend {name} if {{ path_beg {group.prefix}/ }} || {{ path {group.prefix} }}"
@@ -107,7 +109,7 @@ def _route(group: Served) -> str:
 
 def _backend(group: Served, ports: range) -> str:
     text = _template("backend.cfg").substitute(
-        name=_backend_name(group),
+        name=backend_name(group),
         application=group.application,
         prefix=group.prefix,
         most_at_once=group.most_at_once,
@@ -119,7 +121,7 @@ def _backend(group: Served, ports: range) -> str:
 
 def _watched(front: Front) -> str:
     """Return a second backend of the replicas at `/`, whose requests do not wait behind others."""
-    name = _backend_name(front.groups[0])
+    name = backend_name(front.groups[0])
     servers = [
         f"    server port-{port} 127.0.0.1:{port} track {name}/port-{port}\n"
         for port in front.ports
@@ -127,7 +129,8 @@ def _watched(front: Front) -> str:
     return "\nbackend watched\n" + "".join(servers)
 
 
-def _backend_name(group: Served) -> str:
+def backend_name(group: Served) -> str:
+    """Return the name of HAProxy's backend of a group."""
     return f"group-{group.name}"
 
 

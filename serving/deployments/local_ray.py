@@ -3,31 +3,40 @@
 import asyncio
 import logging
 import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 
 from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
 from serving.deployments.patches import without_monitors
 from serving.deployments.process_tree import children
+from serving.deployments.stop_signals import Stopped
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
 
 _OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _SHUTDOWN_SECONDS = 8.0
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_BLOCKED = (signal.SIGINT, signal.SIGTERM)
+_RETRY_SECONDS = 0.1
 _ESSENTIAL = ("gcs_server", "raylet")  # Ray's other processes only report its state
+
+Result = TypeVar("Result")
 
 
 @contextmanager
 def local_ray(config: ServerConfig) -> Iterator[None]:
-    """Run Ray, and Serve without applications, while the block runs. Raises AttendantError."""
+    """Run Ray while the block runs. Raises AttendantError."""
     try:
         _start(config)
         yield
@@ -37,8 +46,25 @@ def local_ray(config: ServerConfig) -> Iterator[None]:
         problem = str(error).strip().rpartition("\n")[2]
         raise AttendantError(f"Ray failed: {problem}") from error
     finally:
-        if not isinstance(sys.exception(), PartEnded):  # else it would wait for the ended process
-            within(_SHUTDOWN_SECONDS, ray.shutdown)
+        match sys.exception():
+            case None | Stopped():
+                _end_raylet()
+            case PartEnded():
+                pass  # Ray would wait for the ended process
+            case _:
+                within(_SHUTDOWN_SECONDS, ray.shutdown)
+
+
+def _end_raylet() -> None:
+    """End the raylet in order, and with it the workers. Whatever does not end is killed later.
+
+    `ray.shutdown` does the same, but also lets SIGTERM kill this process from then on.
+    """
+    for raylet in [child.pid for child in children() if child.name == "raylet"]:
+        descriptor = os.pidfd_open(raylet)
+        os.kill(raylet, signal.SIGTERM)
+        select.select([descriptor], [], [], _SHUTDOWN_SECONDS)
+        os.close(descriptor)
 
 
 def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
@@ -52,9 +78,15 @@ def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     """Make every replica answer the requests in progress with their protocol's error."""
 
+    async def end(name: str) -> None:
+        while True:
+            with suppress(RayError, RayServeException):  # Serve's controller has just died
+                await ask_all(name, timeout_seconds, "end_requests")
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def end_all() -> None:
-        each = (ask_all(name, timeout_seconds, "end_requests") for name in applications)
-        await asyncio.gather(*each)
+        await asyncio.gather(*map(end, applications))
 
     within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
 
@@ -76,9 +108,22 @@ def part_ended(name: str, pid: int) -> PartEnded:
 
 def within(seconds: float, action: Callable[[], object]) -> None:
     """Call something that may fail or hang, and wait no longer than this."""
-    thread = threading.Thread(target=action, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    with suppress(Exception):
+        in_thread(action).result(seconds)
+
+
+def in_thread(action: Callable[[], Result]) -> "Future[Result]":
+    """Call something in a thread that this process does not wait for when it ends."""
+    future: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
 
 
 def _start(config: ServerConfig) -> None:
@@ -87,6 +132,10 @@ def _start(config: ServerConfig) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     with _blocked_signals(), without_monitors():
         _init(config)
+
+
+def start_serve() -> None:
+    """Start Ray Serve, without applications."""
     serve.start(
         # Serve's own proxy is not used: HAProxy sends requests to the replicas.
         http_options={"host": "127.0.0.1", "port": 0, "location": "HeadOnly"},
@@ -95,7 +144,7 @@ def _start(config: ServerConfig) -> None:
 
 
 def _init(config: ServerConfig) -> None:
-    handlers = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in _BLOCKED}
     ray.init(
         address="local",
         num_cpus=sum(group.max_replicas * cpus_per_replica(group) for group in config.groups),
@@ -111,11 +160,11 @@ def _init(config: ServerConfig) -> None:
 @contextmanager
 def _blocked_signals() -> Iterator[None]:
     """Delay signals that end this process until Ray has started, or parts of it would stay."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 def _start_session() -> None:
@@ -123,7 +172,7 @@ def _start_session() -> None:
     sends, must not end them before the server has drained.
     """
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 def _cause(application: str) -> str:

@@ -7,12 +7,18 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 _SET_CHILD_SUBREAPER = 36  # prctl(2)
 _END_SECONDS = 5.0
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 class Process(NamedTuple):
@@ -25,7 +31,7 @@ class Process(NamedTuple):
 
 
 class ProcessWatch:
-    """Calls a function when a child process ends.
+    """Calls a function when a child process ends, or when a file becomes readable.
 
     Replicas and Serve's controller need no watching: Ray starts them again.
     """
@@ -39,10 +45,23 @@ class ProcessWatch:
         self._pids.add(pid)
         self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, on_end))
 
-    def run(self, beat: Callable[[], None], beat_seconds: float | None) -> None:
-        """Wait until an `on_end` raises. beat: called at least every `beat_seconds`."""
-        with self._woken_by_children():
-            while True:
+    def add_file(self, file: HasFileno, on_readable: Callable[[], object]) -> None:
+        """Call `on_readable` while this file is readable."""
+        self._selector.register(file, selectors.EVENT_READ, (None, on_readable))
+
+    def run(
+        self,
+        beat: Callable[[], None],
+        beat_seconds: float | None,
+        until: "Future[Any] | None" = None,
+    ) -> None:
+        """Wait until the future is done or a function raises. beat: called at least every
+        `beat_seconds`.
+        """
+        with self._woken_by_signals() as wake:
+            if until is not None:
+                until.add_done_callback(lambda _: wake())
+            while until is None or not until.done():
                 beat()
                 for key, _ in self._selector.select(beat_seconds):
                     key.data[1]() if key.data[0] is None else self._handle_end(key)
@@ -56,21 +75,28 @@ class ProcessWatch:
         self._pids.discard(pid)
 
     @contextmanager
-    def _woken_by_children(self) -> Iterator[None]:
-        """Wake `run` when any child ends: adopted ones are not known beforehand."""
+    def _woken_by_signals(self) -> Iterator[Callable[[], object]]:
+        """Wake `run` at every signal, so also when any child ends: adopted ones are not known
+        beforehand. Yield a function that wakes it, too, from any thread.
+        """
         reader, writer = socket.socketpair()
         with reader, writer:
             reader.setblocking(False)
             writer.setblocking(False)
             before = signal.signal(signal.SIGCHLD, lambda *_: None)
             signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-            self._selector.register(reader, selectors.EVENT_READ, (None, lambda: reader.recv(4096)))
+            self.add_file(reader, lambda: reader.recv(4096))
             try:
-                yield
+                yield partial(_wake, writer)
             finally:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, before)
-                self._selector.close()
+                self._selector.unregister(reader)
+
+
+def _wake(writer: socket.socket) -> None:
+    with suppress(OSError):  # it is awake, or has ended
+        writer.send(b"\0")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 from ray import serve
 
 from serving.api.application import create_app
+from serving.api.http.middleware import RequestsInProgress
 from serving.api.http.services import Operators, Services
 from serving.deployments.console import log_to_console, writer_to
 from serving.deployments.forwarding import (
@@ -80,6 +81,8 @@ class Replica:
         self._applications = Applications(running_applications)
         self._catalog = ServerCatalog(self._models.served, self._application, self._applications)
         self._changes = self._own_changes()
+        self._in_progress = RequestsInProgress()
+        self._is_ending = False
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return the ASGI application. Ray Serve calls it after the constructor."""
@@ -99,6 +102,7 @@ class Replica:
                 document_limits=self._group.documents,
                 max_wait_seconds=self._group.max_wait_seconds,
                 recent_metrics=self._recent_metrics,
+                in_progress=self._in_progress,
             )
         )
         app.openapi()  # before the first request: it takes a second
@@ -113,7 +117,7 @@ class Replica:
 
     async def check_health(self) -> None:
         """Raise if an engine has died. Ray Serve calls this regularly, and replaces the replica."""
-        if not self._is_healthy():
+        if not self._is_healthy() and not self._is_ending:
             raise RuntimeError("an engine has died")
 
     async def __del__(self) -> None:
@@ -131,7 +135,9 @@ class Replica:
 
     async def end_requests(self) -> None:
         """End all requests in progress with an error, and take no more."""
+        self._is_ending = True  # Ray Serve must not kill it while it sends these errors
         await asyncio.gather(*(engine.shutdown() for engine in self._models.engines))
+        self._in_progress.end()
 
     async def cards(self) -> list[ModelCard]:
         return self._catalog.own_cards

@@ -1,5 +1,6 @@
 """Find what would keep a configuration from being served, before Ray starts."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,11 +20,15 @@ from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGrou
 from serving.storage import make_folder
 from serving.tracing import problems_of_tracing
 
+STOP_SECONDS = "ATTENDANT_STOP_SECONDS"
+ENDING_SECONDS = 30  # after the drain: to end requests, Ray and what is left of it
+
 
 def problems_of(config: ServerConfig) -> list[str]:
     """Return a line for each problem."""
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
     problems += [*_state_problems(config.state_dir), *problems_of_tracing(os.environ)]
+    problems += _stop_problems(config.drain_seconds, os.environ.get(STOP_SECONDS, ""))
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
@@ -66,6 +71,18 @@ def _state_problems(folder: Path | None) -> Iterator[str]:
             make_folder(folder)
         except StorageError as error:
             yield str(error)
+
+
+def _stop_problems(drain_seconds: float, stop_seconds: str) -> Iterator[str]:
+    """Compare with how long whoever stops the server waits before they kill it."""
+    needed = math.ceil(drain_seconds + ENDING_SECONDS)
+    if stop_seconds and not stop_seconds.isdecimal():
+        yield f"{STOP_SECONDS}: {stop_seconds} is no number of seconds"
+    elif stop_seconds and int(stop_seconds) < needed:
+        yield (
+            f"drain_seconds: {drain_seconds:g} needs {needed} s to stop, but who stops this server "
+            f"waits for {stop_seconds} s ({STOP_SECONDS})"
+        )
 
 
 def _default_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]:

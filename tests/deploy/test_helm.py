@@ -86,6 +86,7 @@ def rendered(text: str, **values: Any) -> dict[str, Any]:
     return documents(re.sub(r"\{\{ (.*?) \}\}", lambda m: str(results[m[1]]), kept))
 
 
+PROBES = ("startup", "liveness", "readiness")
 CASES = {
     "one group": (server(GROUP), {}),
     "two groups, one on GPUs": (server(GROUP, ON_GPUS), CLAIM),
@@ -152,8 +153,8 @@ def test_the_deployment_runs_the_configuration() -> None:
     mounted = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert mounted["/bundles"]["readOnly"] is True
     assert spec["automountServiceAccountToken"] is False
-    paths = [container[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness")]
-    assert paths == ["/ready", "/health"]
+    paths = [container[f"{probe}Probe"]["httpGet"]["path"] for probe in PROBES]
+    assert paths == ["/health", "/health", "/ready"]
     (text,) = objects["ConfigMap"]["data"].values()
     inside = parse_config("the pod", yaml.safe_load(text))
     assert (inside.host, inside.port) == ("0.0.0.0", 8123)

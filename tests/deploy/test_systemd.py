@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from serving.commands.serve import A_PART_ENDED
-from serving.server_config import ServerConfig
+from serving.deployments.stop_signals import STOP_SIGNALS
 from tests.docs.commands import parsed
 
 UNIT = Path(__file__).parents[2] / "deploy/systemd/attendant.service"
-ENDING_SECONDS = 25  # after the drain: requests, Ray and what is left of it
 
 
 @pytest.fixture
@@ -44,6 +43,6 @@ def test_a_part_that_ended_is_a_reason_to_start_again(service: configparser.Sect
     assert str(A_PART_ENDED) not in service["RestartPreventExitStatus"].split()
 
 
-def test_a_stop_has_time_to_drain(service: configparser.SectionProxy) -> None:
-    drain_seconds = ServerConfig.model_fields["drain_seconds"].default
-    assert int(service["TimeoutStopSec"]) >= drain_seconds + ENDING_SECONDS
+def test_a_stop_is_a_success_at_every_stage(service: configparser.SectionProxy) -> None:
+    statuses = {str(128 + number) for number in STOP_SIGNALS}
+    assert set(service["SuccessExitStatus"].split()) == statuses

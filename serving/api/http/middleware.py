@@ -4,6 +4,7 @@ The access log has one line of JSON for each finished request. It has no text of
 beginning of the path and the numbers of tokens.
 """
 
+import asyncio
 import json
 import re
 import time
@@ -25,6 +26,7 @@ from serving.api.http.protocol import (
     log_failure,
     path_of,
 )
+from serving.errors import EngineStopped
 from serving.tracing import Tracing
 from serving.usage import Account, accounted
 
@@ -80,6 +82,37 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 1)
 
 
+class RequestsInProgress:
+    """The requests without the beginning of an answer; at the end of a server they get one."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], _Answer] = {}
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Make what waits for anything raise EngineStopped: a client's body, a job in the queue."""
+        self._has_ended = True
+        for task, answer in self._tasks.items():
+            if answer.status is None:
+                task.cancel()
+
+    @contextmanager
+    def entered(self, answer: "_Answer") -> Iterator[None]:
+        """Note a request until the block ends. Raises EngineStopped."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = answer
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._has_ended or answer.status is not None:
+                raise
+            task.uncancel()
+            raise EngineStopped("the server is stopping; try again") from None
+        finally:
+            del self._tasks[task]
+
+
 _ID_HEADER = "x-request-id"
 _IS_ID = re.compile("[!-~]{1,128}")
 
@@ -100,11 +133,13 @@ class Guard:
         report: Report,
         access: AccessLog,
         endpoints: Mapping[str, ASGIApp],
+        in_progress: RequestsInProgress,
         tracing: Tracing | None = None,
     ) -> None:
         self._app, self._endpoints = app, endpoints
         self._report = report
         self._access = access
+        self._in_progress = in_progress
         self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,7 +156,8 @@ class Guard:
             self._traced(scope, answer),
         ):
             try:
-                await app(scope, receive, answer.send)
+                with self._in_progress.entered(answer):
+                    await app(scope, receive, answer.send)
             except ENDS:
                 raise
             except BaseException as error:

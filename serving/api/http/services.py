@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries import GlossaryStore
 from serving.jobs.documents import Documents
 from serving.jobs.memory_imports import MemoryImports
@@ -61,6 +62,7 @@ class Services:
     max_wait_seconds: longest time that a request may wait to be read; None is no limit.
     state_dir: the folder for jobs, glossaries and quotas.
     recent_metrics: returns readings of the last two minutes, oldest first, see `charted`.
+    in_progress: the requests that are ended with the server.
     """
 
     catalog: Catalog
@@ -78,6 +80,7 @@ class Services:
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
+    in_progress: RequestsInProgress = field(default_factory=RequestsInProgress)
 
     @cached_property
     def jobs(self) -> JobQueue:

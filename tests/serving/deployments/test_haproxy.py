@@ -108,9 +108,16 @@ def front() -> Front:
     )
 
 
+@contextmanager
+def admitting(front: Front, folder: Path) -> Iterator[HAProxy]:
+    with haproxy(front, folder) as proxy:
+        proxy.admit()
+        yield proxy
+
+
 @pytest.fixture
 def proxy(front: Front, tmp_path: Path) -> Iterator[HAProxy]:
-    with haproxy(front, tmp_path) as proxy:
+    with admitting(front, tmp_path) as proxy:
         yield proxy
 
 
@@ -136,7 +143,7 @@ def test_a_canary_gets_its_part_of_what_comes_to_the_root(front: Front, tmp_path
     canary = replace(front, groups=(NEAR, replace(FAR, canary_percent=25)))
     with (
         replica(front.ports[0], "near-1"),
-        haproxy(canary, tmp_path),
+        admitting(canary, tmp_path),
         httpx.Client(base_url=front.public.url, timeout=20) as client,
     ):
         # The canary is not there.
@@ -144,12 +151,12 @@ def test_a_canary_gets_its_part_of_what_comes_to_the_root(front: Front, tmp_path
     with (
         replica(front.ports[0], "near-1"),
         replica(front.ports[1], "far-1"),
-        haproxy(canary, tmp_path),
+        admitting(canary, tmp_path),
         httpx.Client(base_url=front.public.url, timeout=20) as client,
     ):
         assert eventually(lambda: is_served(client, "/groups/far/x"))
-        # The canary never answers for health: once the port it is at is known to be not near's.
-        assert eventually(lambda: {client.get("/health").text for _ in range(20)} == {"near-1"})
+        # The canary never answers for metrics: once the port it is at is known to be not near's.
+        assert eventually(lambda: {client.get("/metrics").text for _ in range(20)} == {"near-1"})
         answers = Counter(client.get("/x").text for _ in range(400))
         assert {client.get("/groups/far/x").text for _ in range(20)} == {"far-1"}
     assert set(answers) == {"near-1", "far-1"}
@@ -240,11 +247,65 @@ def test_once_it_stops_what_is_in_progress_ends_and_nothing_begins(
         assert proxy.num_in_progress() == 0
 
 
+PATHS = ("/ready", "/x", "/v1/models", "/v2/usage", "/groups/far/x")
+
+
+def test_before_it_admits_only_health_is_answered(front: Front, tmp_path: Path) -> None:
+    with (
+        haproxy(front, tmp_path) as proxy,
+        httpx.Client(base_url=front.public.url) as client,
+        httpx.Client(base_url=front.operations.url) as operations,
+    ):
+        assert not proxy.finds_all_groups()
+        with replica(front.ports[0], "near-1") as near, replica(front.ports[1], "far-1") as far:
+            assert eventually(proxy.finds_all_groups)
+            refused = [client.get(path) for path in PATHS] + [client.post("/v1/completions")]
+            assert {answer.status_code for answer in refused} == {503}
+            assert all(answer.headers["retry-after"] for answer in refused)
+            assert refused[-1].json()["error"]["message"] == "the server is starting; try again"
+            assert operations.get("/ready").json() == {"status": "not ready"}
+            changed = operations.post("/models")
+            assert changed.status_code == 503 and "is starting" in changed.json()["error"]
+            for each in (client, operations):
+                assert is_alive(each)
+
+            proxy.admit()
+
+            assert [client.get(path).status_code for path in PATHS] == [200] * len(PATHS)
+            near.is_ready = far.is_ready = False
+            assert eventually(lambda: client.get("/ready").status_code == 503)
+            assert eventually(lambda: not proxy.finds_all_groups())
+            assert is_alive(client)
+
+
+def is_alive(client: httpx.Client) -> bool:
+    got, head = client.get("/health"), client.head("/health")
+    assert (head.status_code, head.content) == (200, b"")
+    return (got.status_code, got.json()) == (200, {"status": "ok"})
+
+
+def test_a_body_on_its_way_is_in_progress(front: Front, proxy: HAProxy) -> None:
+    with (
+        replica(front.ports[0], "near-1") as near,
+        httpx.Client(base_url=front.public.url) as client,
+        socket.create_connection((front.public.address, front.public.port)) as slow,
+    ):
+        near.may_go_on.set()
+        assert eventually(lambda: is_served(client))
+        assert proxy.num_in_progress() == 0  # though both connections are open
+        slow.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+        assert eventually(lambda: proxy.num_in_progress() == 1)
+        proxy.refuse()
+        slow.sendall(b"cd")
+        assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert eventually(lambda: proxy.num_in_progress() == 0)
+
+
 def test_who_would_wait_behind_many_is_refused_at_once(front: Front, tmp_path: Path) -> None:
     front = replace(front, groups=(replace(NEAR, most_at_once=2), FAR))
     url = f"{front.public.url}/v1/chat/completions"
     with (
-        haproxy(front, tmp_path),
+        admitting(front, tmp_path),
         replica(front.ports[0], "near-1") as near,
         httpx.Client(timeout=20) as client,
         ThreadPoolExecutor(12) as pool,
@@ -276,7 +337,7 @@ def test_where_it_cannot_listen_the_server_does_not_start(front: Front, tmp_path
     with (
         socket.create_server((front.public.address, front.public.port)),
         pytest.raises(AttendantError, match="HAProxy does not start"),
-        haproxy(front, tmp_path),
+        admitting(front, tmp_path),
     ):
         pass
 

@@ -64,9 +64,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Replica, h
     replica = Replica(port)
     threading.Thread(target=replica.serve_forever, daemon=True).start()
     with (
-        haproxy(front, tmp_path_factory.mktemp("h")),
+        haproxy(front, tmp_path_factory.mktemp("h")) as proxy,
         httpx.Client(base_url=public.url, timeout=30) as client,
     ):
+        proxy.admit()
         assert eventually(lambda: client.get("/ready").status_code == 200)
         yield replica, client
     replica.shutdown()

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import Scope
 
 from serving.api.application import ENDPOINTS
-from serving.api.http.middleware import AccessLog, Guard
+from serving.api.http.middleware import AccessLog, Guard, RequestsInProgress
 from serving.api.http.protocol import Protocol, install_error_handlers, protocol_at
 from serving.errors import ModelNotFound, RequestError, TooLarge
 
@@ -43,7 +43,10 @@ def report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """Both protocols have routes, and each of them one where the other's paths are."""
     app = FastAPI(openapi_url=None)
-    app.add_middleware(Guard, report=report, access=AccessLog(None), endpoints={})
+    in_progress = RequestsInProgress()
+    app.add_middleware(
+        Guard, report=report, access=AccessLog(None), endpoints={}, in_progress=in_progress
+    )
     install_error_handlers(app, report)
     rooted, deep = ROOT.router("root"), DEEP.router("deep")
 
