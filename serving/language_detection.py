@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from html import unescape
 from operator import itemgetter
 from typing import Any, Protocol, TypeGuard
 
@@ -36,8 +37,16 @@ from serving.text.languages import (
 )
 
 _MAX_CHARACTERS = 2_000  # more of a text tell nothing new
-# Tags, addresses and numbers look alike in all languages, or like English.
-_NO_LANGUAGE = re.compile(r"<[^<>]*>|\w{1,20}://\S+|www\.\S+|[^\s@]{1,64}@\S+|[\d_]+")
+_MAX_RAW_CHARACTERS = 20_000  # with tags, scripts and styles
+# Tags, addresses and numbers look alike in all languages, or like English; so do scripts.
+_NO_LANGUAGE = re.compile(
+    r"<(?P<raw>script|style)\b.*?(?:</(?P=raw)\s*>|\Z)|<[^<>]*>"
+    r"|\w{1,20}://\S+|www\.\S+|[^\s@]{1,64}@\S+|[\d_]+",
+    re.DOTALL | re.IGNORECASE,
+)
+_TEXT_ATTRIBUTE = re.compile(
+    r"""\s(?:alt|aria-label|placeholder|title)=(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE
+)
 # The model's codes where they are not ours: of languages that it has under another name, and of
 # members of macrolanguages that it tells apart.
 _OTHER_CODES = {
@@ -107,7 +116,14 @@ def _load() -> Any:
 
 def _telling(text: str) -> str:
     """Return the beginning of a text without what says nothing of its language."""
-    return _NO_LANGUAGE.sub(" ", text[: 2 * _MAX_CHARACTERS])[:_MAX_CHARACTERS].strip()
+    words = _NO_LANGUAGE.sub(_attributes, text[:_MAX_RAW_CHARACTERS])
+    return unescape(words)[:_MAX_CHARACTERS].strip()
+
+
+def _attributes(match: re.Match[str]) -> str:
+    """Return the attributes of a tag that hold text, between blanks."""
+    values = (first or second for first, second in _TEXT_ATTRIBUTE.findall(match[0]))
+    return " ".join(("", *values, "")) if match[0][0] == "<" and not match["raw"] else " "
 
 
 def _weights(text: str, among: Sequence[str], ranked: Mapping[str, float]) -> dict[str, float]:

@@ -119,6 +119,10 @@ Bonjour|en|fr|fr
 Merci beaucoup|en|fr|fr
 Le chat est noir|en|fr|fr
 <p>Un <b>chien</b> court dans la neige.</p>|en|fr|fr
+<img src="a.png" alt="Un chien dans la neige" title='Il court'>|en|fr|fr
+<style>body{color:red}</style><p>Le chien court.</p><SCRIPT>var title = "the"</SCRIPT>|en|fr|fr
+<p>Le chien court.</p><script>function test(){return document.title}|en|fr|fr
+L&#39;&eacute;t&eacute; d&eacute;j&agrave;|en|fr|fr
 D&eacute;j&agrave; vu et <i>entendu</i> hier soir|en|fr|fr
 Voir https://the.example/page pour le reste|en|fr|fr
 The dog|en|fr|en
