@@ -43,6 +43,7 @@ from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.keys import hash_of
+from serving.language_detection import DocumentSources
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve
 from serving.pipelines.pivoting import PivotTranslator
@@ -64,6 +65,7 @@ class DocumentData:
     """What is asked of a document.
 
     name: of its file. source: language of the text, given or identified.
+    others: numbers of the fragments in other languages, by language.
     model: None is the first that translates between the languages.
     glossary: terms with their translations. memory: the id of the translation memory that is used
     from a threshold in percent.
@@ -86,6 +88,7 @@ class DocumentData:
     num_fragments: int = 0
     error: str = ""
     quality_threshold: float | None = None
+    others: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 DocumentJob = Job[DocumentData]
@@ -109,10 +112,6 @@ class ReceivedDocument:
         self.id, self.name = token_hex(16), name
         self.texts: Sequence[str] = ()
         self.is_queued = False
-
-    @property
-    def num_characters(self) -> int:
-        return sum(map(len, self.texts))
 
 
 class Documents:
@@ -151,7 +150,7 @@ class Documents:
         self,
         document: ReceivedDocument,
         owner: str,
-        source: str,
+        sources: DocumentSources,
         target: str,
         model: str | None = None,
         glossary: Mapping[str, str] | None = None,
@@ -165,15 +164,17 @@ class Documents:
             check_review(document.name, quality_threshold)
         handle = Handle(document.id, token_urlsafe(32))
         data = DocumentData(
-            *(document.name, source, target, model, glossary),
+            *(document.name, sources.source, target, model, glossary),
             memory=memory.id if memory else None,
             memory_threshold=memory.threshold if memory else 0,
             key_hash=hash_of(handle.key),
-            num_characters=document.num_characters,
+            num_characters=sources.num_billed,
             num_fragments=len(document.texts),
             quality_threshold=quality_threshold,
+            others=sources.others,
         )
-        await self._translation_job(data, owner)
+        for source in (data.source, *data.others):
+            await self._translation_job(data, source, owner)
         now = time.time()
         document.is_queued = True
         await self._queue.add(Job(handle.id, owner, data, now, now + self._limits.hours * 3600))
@@ -246,18 +247,19 @@ class Documents:
     async def _translate(self, job: DocumentJob, lease: Lease) -> None:
         """Translate the fragments that have no translation yet, and write the document."""
         data = job.data
-        translator, translation_job = await self._translation_job(data, job.owner)
-        source = self._source(job.id, data.name)
+        file = self._source(job.id, data.name)
         languages = data.source, data.target
-        document = await asyncio.to_thread(read_document, source, data.name, *languages)
+        document = await asyncio.to_thread(read_document, file, data.name, *languages)
         done = await self._database.run(table.results, job.id)
-        left = {n: text for n, text in enumerate(document.fragments) if n not in done}
-        work = translated(translator, translation_job, batches(left), f"document-{job.id}")
-        async with aclosing(work) as results:
-            async for found in results:
-                texts = {n: _stored(best, translation_job) for n, best in found.items()}
-                await lease.save(texts)
-                done.update(texts)
+        sources = {n: source for source, numbers in data.others.items() for n in numbers}
+        translator, _ = await self._translation_job(data, data.source, job.owner)
+        for source in (data.source, *data.others):
+            left = {
+                n: text
+                for n, text in enumerate(document.fragments)
+                if n not in done and sources.get(n, data.source) == source
+            }
+            await self._translate_fragments(job, lease, source, left, done)
         ordered = [done[number] for number in range(len(done))]
         if data.quality_threshold is not None:
             ordered, scores = map(list, zip(*map(json.loads, ordered), strict=True))
@@ -266,14 +268,32 @@ class Documents:
         with self.folder.replacing(self._result(job)) as target:
             await asyncio.to_thread(document.write, ordered, target, data.target)
 
+    async def _translate_fragments(
+        self,
+        job: DocumentJob,
+        lease: Lease,
+        source: str,
+        fragments: Mapping[int, str],
+        done: dict[int, str],
+    ) -> None:
+        """Translate fragments of one language, and store the results, also in `done`."""
+        translator, translation_job = await self._translation_job(job.data, source, job.owner)
+        work = translated(translator, translation_job, batches(fragments), f"document-{job.id}")
+        async with aclosing(work) as results:
+            async for found in results:
+                texts = {n: _stored(best, translation_job) for n, best in found.items()}
+                await lease.save(texts)
+                done.update(texts)
+
     async def _translation_job(
-        self, data: DocumentData, owner: str
+        self, data: DocumentData, source: str, owner: str
     ) -> tuple[Translator, TranslationJob]:
-        """Return the model and the job of all batches of a document, without their texts.
+        """Return the model and the job of all batches of the fragments of one language, without
+        their texts.
 
         Raises RequestError where no model translates it, and ModelNotFound.
         """
-        translator = await self._catalog.translator(data.model, data.source, data.target)
+        translator = await self._catalog.translator(data.model, source, data.target)
         decoding = resolve(
             {},
             translator.card.generation,
@@ -288,7 +308,7 @@ class Documents:
         if data.memory is not None:
             memory = MemoryUse(owner, data.memory, data.target, data.memory_threshold)
         job = TranslationJob(
-            *("", (), data.source, data.target, decoding),
+            *("", (), source, data.target, decoding),
             glossary=glossary,
             memory=memory,
             markup=MARKUP,

@@ -119,10 +119,14 @@ class ModelCard:
 
     def languages(self, source: str, target: str) -> tuple[str, str]:
         """Return a client's source and target as the model has them; see
-        `serving.text.languages`. Raises RequestError naming the languages to choose from.
+        `serving.text.languages`. Raises RequestError naming the languages to choose from, also for
+        a target that means the source.
         """
         own = self.source_language(source)
-        return own, self._language("target", target, self.targets_of(own))
+        targets = self.targets_of(own)
+        if own not in targets and matching(target, (own, *targets)) == (own,):
+            raise self._unknown("target", target, targets)
+        return own, self._language("target", target, targets)
 
     def source_language(self, code: str) -> str:
         return self._language("source", code, self.source_languages)
@@ -130,8 +134,11 @@ class ModelCard:
     def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
         found = matching(code, known)
         if not found:
-            raise RequestError(field, code, f"model {self.name} has {', '.join(known)}")
+            raise self._unknown(field, code, known)
         if len(found) > 1:
             message = f"model {self.name} has several of that language: {', '.join(found)}"
             raise RequestError(field, code, message)
         return found[0]
+
+    def _unknown(self, field: str, code: str, known: tuple[str, ...]) -> RequestError:
+        return RequestError(field, code, f"model {self.name} has {', '.join(known)}")

@@ -16,8 +16,9 @@ from serving.pipelines.jobs import (
     StreamedJob,
 )
 from serving.pipelines.pivoting import PivotTranslator, route_between
+from serving.pipelines.same_language import SameLanguageTranslator
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
-from serving.text.languages import matching
+from serving.text.languages import is_same_language, matching
 
 
 class Translator(Protocol):
@@ -128,9 +129,12 @@ class Catalog:
     async def translator(
         self, name: str | None, source: str, target: str, may_pivot: bool = True
     ) -> Translator:
-        """Return the result of `translation_model`. If no model translates between the languages
-        and `may_pivot`, return two models that do so together.
+        """Return the result of `translation_model`. If no model translates between the languages,
+        return what returns texts as they are where both are the same language; else, if
+        `may_pivot`, two models that translate together.
         """
+        if is_same_language(source, target):
+            return await self._translator_within(name, source, target)
         try:
             return await self.translation_model(name, source, target)
         except RequestError:
@@ -154,10 +158,35 @@ class Catalog:
         cards = [model.card for model in models if model.card.task is Task.TRANSLATE]
         raise _unsupported(cards, source, target)
 
+    async def _translator_within(self, name: str | None, source: str, target: str) -> Translator:
+        """Return a model that rewrites texts of one language, else what returns them as they are.
+
+        Raises RequestError for a language that no model here has, and ModelNotFound.
+        """
+        if name is None:
+            models = await self.models()
+        else:
+            models = [await self.get_model(name, Task.TRANSLATE)]
+        if (model := _model_for_pair(models, source, target)) is not None:
+            return model
+        cards = await self.translator_cards()
+        if code_of_language(cards, target) is None:
+            raise _unsupported(cards, source, target)
+        return SameLanguageTranslator(source, target, name)
+
     async def _pivot(self, source: str, target: str) -> PivotTranslator | None:
         models = [model for model in await self.models() if model.card.task is Task.TRANSLATE]
         route = route_between([model.card for model in models], source, target)
         return PivotTranslator(route, models) if route else None
+
+
+def code_of_language(cards: Iterable[ModelCard], code: str) -> str | None:
+    """Return a code of the same language in the spelling of the models; None if none has it."""
+    codes = dict.fromkeys(
+        own for card in cards for own in (*card.source_languages, *card.target_languages)
+    )
+    found = matching(code, tuple(codes)) or [own for own in codes if is_same_language(own, code)]
+    return next(iter(found), None)
 
 
 def _model_for_pair(models: Iterable[Model], source: str, target: str) -> Model | None:

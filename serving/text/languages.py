@@ -14,6 +14,8 @@ choose.
 """
 
 import re
+import unicodedata
+from collections import Counter
 from functools import cache, lru_cache
 
 from babel import Locale
@@ -24,6 +26,16 @@ _SHORT = {"hbs": "sh", "pbt": "ps", "quy": "qu", "tgl": "tl"}
 _SAME = {"fil": "tl", "nb": "no"}  # a standard form, and the language that it is the standard of
 _OF_LIBRETRANSLATE = {"pb": "pt-br", "zt": "zh-hant"}
 _LONGEST_CODE = 35  # characters; BCP 47 has none that are longer (RFC 5646, section 4.4.1)
+# Scripts of languages that are written in several, by the first word of their letters' names.
+_HAN = "hani"
+_SCRIPTS = {
+    "ARABIC": "arab",
+    "CJK": _HAN,
+    "CYRILLIC": "cyrl",
+    "DEVANAGARI": "deva",
+    "GURMUKHI": "guru",
+    "LATIN": "latn",
+}
 _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
@@ -48,6 +60,60 @@ def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
         if script:  # zh-Hant comes before zh, which leaves it open
             meant = [each for each in meant if _parts(each)[1] == script] or meant
     return tuple(meant)
+
+
+def is_same_language(code: str, other: str) -> bool:
+    """Check that two codes mean one language in one script, in whatever regions: en and en-GB do,
+    zh-Hans and zh-TW do not. A script that a code leaves open is the language's likeliest.
+    """
+    if max(len(code), len(other)) > _LONGEST_CODE:
+        return False
+    (language, script), (other_language, other_script) = map(_written_language, (code, other))
+    if language in ("", UNDETERMINED) or language != other_language:
+        return False
+    return script == other_script or None in (script, other_script)
+
+
+def _written_language(code: str) -> tuple[str, str | None]:
+    """Return the language and its script, the likeliest if the code leaves it open."""
+    language, script, region = _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))
+    return _SAME.get(language, language), script or _likely(language, region)[0]
+
+
+def script_of_code(code: str) -> str | None:
+    """Return the script that a code names, or that its region tells; None if it leaves it open."""
+    return _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))[1]
+
+
+def script_of_text(text: str) -> str | None:
+    """Return the script of most letters, if it is one of those in which a language is written
+    that has another, too. Han characters are simplified if more of them are missing in Big5,
+    traditional if more are missing in GB 2312.
+    """
+    counts = Counter(map(_script, filter(str.isalpha, text)))
+    [(script, _)] = counts.most_common(1) or [(None, 0)]
+    if script != _HAN:
+        return script
+    num_simplified, num_traditional = (
+        sum(_script(letter) == _HAN and not _can_write(letter, charset) for letter in text)
+        for charset in ("big5", "gb2312")
+    )
+    if num_simplified == num_traditional:
+        return None
+    return "hans" if num_simplified > num_traditional else "hant"
+
+
+@lru_cache(maxsize=4096)
+def _script(letter: str) -> str | None:
+    return _SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0])
+
+
+def _can_write(letter: str, charset: str) -> bool:
+    try:
+        letter.encode(charset)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def primary_language(code: str) -> str:

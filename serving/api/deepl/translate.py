@@ -67,7 +67,8 @@ Names = Annotated[list[str], BeforeValidator(_commas_parted)]
 class TextsBody(RequestBody):
     """DeepL's fields.
 
-    source_lang: by default the language of each text is identified. context: without effect.
+    source_lang: by default the language of each text is identified; what is in the target language
+    stays as it is, and is not billed. context: without effect.
     formality: not supported, so only default, prefer_more and prefer_less are accepted. model_type:
     latency_optimized decodes greedily, the others use beam search; by default the model's
     recommended values. preserve_formatting: translations begin with the same case and end with the
@@ -251,14 +252,16 @@ def _described(
         of_all["model_type_used"] = body.model_type_used
     if body.tag_handling is not None:
         of_all["tag_handling_version"] = body.tag_handling_version or _TAG_HANDLING_VERSION
-    sources = call.model.chosen.sources
-    for text, source, (best, *_) in zip(body.text, sources, translation.renderings, strict=True):
-        if call.model.chosen.memory is not None:
+    chosen = call.model.chosen
+    for text, source, billed, (best, *_) in zip(
+        body.text, chosen.sources, chosen.billed, translation.renderings, strict=True
+    ):
+        if chosen.memory is not None:
             of_all["segments"] = described_segments(best.origins)
         yield {
             "detected_source_language": source_name(source.language),
             "text": formatted_as(text, best.text) if body.preserve_formatting else best.text,
-            "billed_characters": len(text),
+            "billed_characters": billed,
             **of_all,
             **({"quality": quality_of(best)} if body.quality else {}),
         }
@@ -272,6 +275,7 @@ TRANSLATE = Endpoint(
     body=TextsBody,
     reader=reads_json_or_form(*LISTS),
     find_model=_prepared,
+    billed=lambda body, prepared: sum(prepared.chosen.billed),
     answer=_answer,
     answer_type=Translations,
     example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},

@@ -199,10 +199,12 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
     """An endpoint that runs a job of a model.
 
     find_model: raises RequestError if the body names no model. id_prefix: of the ids of jobs.
+    billed: returns how many characters count against the quota, by default all of the body's.
     """
 
     find_model: Callable[[Services, Body], Awaitable[Model]]
     answer: Callable[[Call[Body, Model]], Awaitable[Response]]
+    billed: Callable[[Body, Model], int] = lambda body, model: body.num_characters
     id_prefix: str = ""
 
     async def answered(
@@ -217,7 +219,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
         job = _accounted(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-        async with services.quota.held(current_account().key, body.num_characters):
+        async with services.quota.held(current_account().key, self.billed(body, model)):
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 

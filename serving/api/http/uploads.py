@@ -26,7 +26,7 @@ from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
-from serving.language_detection import is_told, source_of
+from serving.language_detection import document_sources, is_told
 from serving.pipelines.translation.job import MemoryUse
 from serving.usage import current_key
 
@@ -106,7 +106,8 @@ async def queued(
     memory: MemoryUse | None = None,
     quality_threshold: float | None = None,
 ) -> Handle:
-    """Queue a document for translation. Its characters are billed once it is queued.
+    """Queue a document for translation. The characters that models translate are billed once it is
+    queued.
 
     source: None or "auto" is identified. glossary_of: returns the terms that occur in texts.
     memory: the translation memory that it is translated with.
@@ -116,11 +117,11 @@ async def queued(
     name = Path(file.filename or "").name
     languages = source if is_told(source) else None, target
     async with services.documents.received(file.file, name, *languages) as document:
-        guess = await source_of(services, document.texts, source, target)
+        sources = await document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
-        async with services.quota.held(owner, document.num_characters):
+        async with services.quota.held(owner, sources.num_billed):
             return await services.documents.queue(
-                *(document, owner, guess.language, target, model, glossary),
+                *(document, owner, sources, target, model, glossary),
                 memory,
                 quality_threshold,
             )

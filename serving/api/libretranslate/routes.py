@@ -37,7 +37,7 @@ from serving.api.libretranslate.translate import TRANSLATE
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
-from serving.language_detection import AUTO, readable
+from serving.language_detection import AUTO, detectable
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.text.languages import language_name
@@ -83,7 +83,7 @@ class TranslatedFile(TypedDict):
 
 async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:
     check_text("q", body.q, services.limits.max_characters)
-    languages = await readable(services.catalog, None)
+    languages = await detectable(services.catalog)
     guesses = await asyncio.to_thread(services.identifier.identify, body.q, languages)
     first, *others = map(detected, guesses)
     others = [each for each in others if each["confidence"] >= _MIN_CONFIDENCE]
@@ -94,7 +94,7 @@ DETECT = SimpleEndpoint(
     protocol=PROTOCOL,
     path="/detect",
     name="detect",
-    description="Identify the language of a text, among those that are translated here.",
+    description="Identify the language of a text, among those that models here read or write.",
     body=DetectBody,
     reader=reads_all(repeated="q"),
     answer=_detect,

@@ -94,7 +94,8 @@ class TranslateBody(DecodingFields, RequestBody):
     """The text, or a list of texts."""
     source: str
     """Its language, by any of its codes: en finds a model's eng_Latn or en_XX. "auto" is identified
-    for each text, among the languages that can be translated into the target."""
+    for each text, among the target and the languages that can be translated into it. What is in the
+    target language stays as it is."""
     target: str
     """The language to translate into, by any of its codes."""
     format: Literal["text", "html"] = "text"
@@ -326,6 +327,7 @@ TRANSLATE = Endpoint(
     body=TranslateBody,
     reader=reads_all(repeated="q"),
     find_model=_translator,
+    billed=lambda body, chosen: sum(chosen.billed),
     answer=_answer,
     answer_type=Translated,
     example={"q": "A dog runs.", "source": "en", "target": "fr"},

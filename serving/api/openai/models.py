@@ -13,7 +13,7 @@ from typing import Any, Self
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
-from serving.api.http.bodies import READS_JSON, FieldsBody
+from serving.api.http.bodies import READS_JSON, FieldsBody, RequestBody
 from serving.api.http.endpoint import Routes, SimpleEndpoint
 from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL
 from serving.api.http.services import Services
@@ -69,6 +69,12 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
     [guess] = await sources_of(services, ["\n".join(texts)], source, target, card.name)
     translator = await services.catalog.translator(card.name, guess.language, target)
     return TranslatingGenerator(translator, texts, guess.language, target)
+
+
+def billed(body: RequestBody, generator: Generator) -> int:
+    """Return how many characters of a body count against the quota."""
+    is_kept = isinstance(generator, TranslatingGenerator) and not generator.runs_model
+    return 0 if is_kept else body.num_characters
 
 
 async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:

@@ -20,7 +20,7 @@ from serving.api.openai.encoders import (
     RERANK_V2,
     SCORE,
 )
-from serving.api.openai.models import DETOKENIZE, TOKENIZE, add_models, generator
+from serving.api.openai.models import DETOKENIZE, TOKENIZE, add_models, billed, generator
 from serving.api.openai.protocol import (
     AT_THE_ROOT,
     PROTOCOL,
@@ -42,6 +42,7 @@ COMPLETIONS = Endpoint(
     body=CompletionBody,
     reader=READS_JSON,
     find_model=generator,
+    billed=billed,
     answer=partial(answer, CompletionShape),
     answer_type=Completion,
     example={"model": "llama-en", "prompt": "It was"},
@@ -56,6 +57,7 @@ CHATS = Endpoint(
     body=ChatBody,
     reader=READS_JSON,
     find_model=generator,
+    billed=billed,
     answer=partial(answer, ChatShape),
     answer_type=ChatCompletion,
     example={
@@ -79,6 +81,7 @@ RESPONSES = Endpoint(
     body=ResponseBody,
     reader=READS_JSON,
     find_model=_generator,
+    billed=billed,
     answer=answer_response,
     answer_type=ResponseObject,
     example={"model": "smollm2-135m-instruct", "input": "Hello!"},

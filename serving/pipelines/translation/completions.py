@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from serving.errors import RequestError
 from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, collect
+from serving.pipelines.same_language import SameLanguageTranslator
 from serving.pipelines.translation.job import (
     Rendering,
     Translation,
@@ -27,6 +28,7 @@ class TranslatingGenerator:
     `Generator`.
 
     By default translations are greedy, and their length is not limited.
+    runs_model: whether a model translates the texts; else they are in the target language.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class TranslatingGenerator:
         self.card = replace(card, generation=defaults | card.generation)
         self._translator, self._texts = translator, tuple(texts)
         self._source, self._target = source, target
+        self.runs_model = not isinstance(translator, SameLanguageTranslator)
 
     async def run(self, job: CompletionJob) -> list[CompletionDelta]:
         return await collect(self.stream(job), job.num_completions)

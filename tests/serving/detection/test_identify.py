@@ -1,5 +1,6 @@
 """Languages are identified among those that may be answered, by a model that is loaded late."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 
 from serving import language_detection
 from serving.errors import RequestError
-from serving.language_detection import Identifier
-from tests.serving.detection.accuracy import Accuracy, sentences, three_words
+from serving.language_detection import DocumentSources, Identifier, SourceDetector
+from tests.serving.detection.accuracy import DATA, Accuracy, sentences, three_words
+
+EN_FR = DATA.with_name("en-fr-200.tsv")
 
 
 @pytest.fixture(scope="module")
@@ -101,31 +104,178 @@ def test_the_model_is_loaded_once_and_when_it_is_asked(monkeypatch: pytest.Monke
     assert len(loads) == 1
 
 
+def detector(identifier: Identifier, translated: str, target: str) -> SourceDetector:
+    return SourceDetector(identifier, tuple(translated.split()), target, target)
+
+
+# text, languages that can be translated into the target, the target, the language to be found
+ALONE = """
+A dog runs in the snow.|en|fr|en
+Un chien court dans la neige.|en|fr|fr
+UN CHIEN COURT DANS LA NEIGE|en|fr|fr
+Un chien court.|en|fr|fr
+Bonjour le monde|en|fr|fr
+Bonjour|en|fr|fr
+Merci beaucoup|en|fr|fr
+Le chat est noir|en|fr|fr
+<p>Un <b>chien</b> court dans la neige.</p>|en|fr|fr
+<img src="a.png" alt="Un chien dans la neige" title='Il court'>|en|fr|fr
+<style>body{color:red}</style><p>Le chien court.</p><SCRIPT>var title = "the"</SCRIPT>|en|fr|fr
+<p>Le chien court.</p><script>function test(){return document.title}|en|fr|fr
+L&#39;&eacute;t&eacute; d&eacute;j&agrave;|en|fr|fr
+D&eacute;j&agrave; vu et <i>entendu</i> hier soir|en|fr|fr
+Voir https://the.example/page pour le reste|en|fr|fr
+The dog|en|fr|en
+Good morning|en|fr|en
+Thanks!|en|fr|en
+OK|en|fr|en
+Taxi|en|fr|en
+Information|en|fr|en
+Restaurant|en|fr|en
+Table|en|fr|en
+Chat|en|fr|en
+Menu|en|fr|en
+Service client|en|fr|en
+Paris, London|en|fr|en
+x = 3;|en|fr|en
+12.5|en|fr|en
+|en|fr|en
+😀|en|fr|en
+https://the.example/|en|fr|en
+<img src="a.png">|en|fr|en
+aGVsbG8gd29ybGQ=|en|fr|en
+{"a": [1, 2], "b": null}|en|fr|en
+Hello world|fr|en|en
+Good morning|fr|en|en
+The dog runs.|fr|en|en
+How are you?|fr|en|en
+Hello|fr|en|fr
+Hello||en|en
+OK||en|en
+12||en|en
+||en|en
+Der Hund läuft in den Garten.|de pt|en|de
+Der Hund läuft in den Garten.|de pt|fr|de
+O cão corre no jardim.|de pt|en|pt
+The dog runs in the garden.|de pt|en|en
+The dog runs in the garden.|de pt|en-GB|en-GB
+O cão corre no jardim.|en|pt-BR|pt-BR
+你好世界，今天天气很好|en|zh|zh
+你好世界，今天天氣很好，我們去學校|en|zh-Hant|zh-Hant
+你好世界，今天天氣很好，我們去學校|en zh-Hans|zh-Hant|zh-Hant
+你好世界，今天天气很好，我们去学校|en zh-Hans|zh-Hant|zh-Hans
+你好世界，今天天气很好，我们去学校|en zho_Hant|zho_Hans|zho_Hans
+你好世界，今天天氣很好，我們去學校|en zho_Hant|zho_Hans|zho_Hant
+Пас трчи у башти и лаје на мачку.|en|sr-Cyrl|sr-Cyrl
+"""
+
+
+@pytest.mark.parametrize("case", ALONE.strip().splitlines())
+def test_a_text_alone_is_in_the_target_language_or_in_one_that_is_translated(
+    identifier: Identifier, case: str
+) -> None:
+    text, translated, target, language = case.split("|")
+
+    [guess] = detector(identifier, translated, target).sources_of([text])
+
+    assert guess.language == language
+
+
+FOREIGN = """
+Guten Morgen, wie geht es Ihnen heute?|en|fr|German
+Ich habe einen Hund und eine Katze.|en|fr|German
+こんにちは、元気ですか|en|fr|Japanese
+你好|en|fr|Chinese
+Спасибо|en|fr|
+¿Dónde está la biblioteca?|en|fr|Spanish
+Un chien court dans la neige.||en|French
+Un chien court dans la neige.|de|en|French
+The dog runs in the garden while the children are playing.|de|fr|English
+你好世界，今天天气很好，我们去学校|en|zh-Hant|Chinese
+你好世界，今天天氣很好，我們去學校|en|zh_CN|Chinese
+Пас трчи у башти и лаје на мачку.|en|sr-Latn|Serbian
+"""
+
+
+@pytest.mark.parametrize("case", FOREIGN.strip().splitlines())
+@pytest.mark.parametrize("before", [[], ["12"], ["The dog runs in the garden.", "OK"]])
+def test_what_no_model_translates_is_refused_by_its_name_alone_and_among_others(
+    identifier: Identifier, case: str, before: list[str]
+) -> None:
+    text, translated, target, name = case.split("|")
+    if before and "en" not in (*translated.split(), target):
+        before = ["12"]
+
+    with pytest.raises(RequestError) as caught:
+        detector(identifier, translated, target).sources_of([*before, text])
+
+    place = f"the text at index {len(before)}" if before else "the text"
+    assert f"{place} seems to be {name}" in str(caught.value)
+    assert f"which no model here translates into {target}" in str(caught.value)
+
+
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("texts", "languages"),
     [
-        ("Guten Morgen, wie geht es Ihnen heute?", "German"),
-        ("こんにちは、元気ですか", "Japanese"),
-        ("你好", "Chinese"),
+        (["The dog runs in the snow.", "Le chien court dans la neige."], "en fr"),
+        (["Le chien court dans la neige.", "The dog runs in the snow."], "fr en"),
+        (["Le chien court dans la neige.", "OK", "12", ""], "fr fr fr fr"),
+        (["The dog runs in the snow.", "OK", "12", ""], "en en en en"),
+        (["Bonjour tout le monde", "Hello"], "fr en"),
+        (["Ouvrir le fichier", "Fermer la fenêtre", "Enregistrer"], "fr fr fr"),
+        (["Open the file", "Close the window", "Table", "Adresse"], "en en en en"),
     ],
 )
-def test_what_no_model_reads_is_refused_by_its_name(
-    identifier: Identifier, text: str, name: str
+def test_a_text_that_says_little_goes_with_the_others(
+    identifier: Identifier, texts: list[str], languages: str
 ) -> None:
-    for texts in ([text], [text, "12"]):
-        with pytest.raises(RequestError, match=f"seems to be {name}, which no model here"):
-            language_detection._of_each(identifier, texts, ["en", "fr"], "it")
+    guesses = detector(identifier, "en", "fr").sources_of(texts)
+
+    assert [guess.language for guess in guesses] == languages.split()
 
 
-@pytest.mark.parametrize("text", ["", "123", "😀", "— «»", "Hi", "OK", "A dog runs.", "x = 3;"])
-def test_what_says_little_is_not_refused(identifier: Identifier, text: str) -> None:
-    [guess] = language_detection._of_each(identifier, [text], ["en"], None)
-    assert guess.language == "en"
+def test_small_words_that_are_foreign_together_are_refused(identifier: Identifier) -> None:
+    texts = ["Gute Nacht", "vielen Dank", "bitte sehr", "mein Herr"]
+    for text in texts:
+        assert detector(identifier, "en", "fr").sources_of([text])
+    with pytest.raises(RequestError, match="the whole seems to be German"):
+        detector(identifier, "en", "fr").sources_of(texts)
 
 
-def test_a_sentence_in_another_language_among_others_goes_with_them(
-    identifier: Identifier,
-) -> None:
-    texts = ["The dog runs in the snow.", "Guten Morgen, wie geht es Ihnen?", "They were old men."]
-    found = language_detection._of_each(identifier, texts, ["en", "fr"], "it")
-    assert {guess.language for guess in found} == {"en"}
+def test_a_thousand_short_texts_take_no_time_to_speak_of(identifier: Identifier) -> None:
+    texts = [f"Open the file number {number}" for number in range(1_000)]
+    begun = time.perf_counter()
+
+    guesses = detector(identifier, "en", "fr").sources_of(texts)
+
+    assert {guess.language for guess in guesses} == {"en"}
+    assert time.perf_counter() - begun < 5
+
+
+def test_labels_and_phrases_are_seldom_taken_for_another_language(identifier: Identifier) -> None:
+    """Every row of both columns, which nobody has chosen for this, in one array each."""
+    rows = [line.split("\t") for line in EN_FR.read_text(encoding="utf-8").splitlines()]
+    english, french = [row[1] for row in rows], [row[2] for row in rows]
+
+    to_french, to_english = (detector(identifier, *pair) for pair in (("en", "fr"), ("fr", "en")))
+
+    assert {guess.language for guess in to_french.sources_of(english)} == {"en"}
+    assert {guess.language for guess in to_french.sources_of(french)} == {"fr"}
+    assert {guess.language for guess in to_english.sources_of(english)} == {"en"}
+    assert {guess.language for guess in to_english.sources_of(french)} == {"fr"}
+
+
+def test_a_document_has_paragraphs_in_other_languages(identifier: Identifier) -> None:
+    english, french = "The dog runs in the garden.", "Le chien court dans le jardin."
+    german, word = "Der Hund läuft in den Garten und bellt.", "Bonjour"
+
+    mostly_english = [english, french, german, word, "12", english, english]
+    found = detector(identifier, "en", "fr").document_sources(mostly_english)
+    to_each = detector(identifier, "en de", "fr").document_sources(mostly_english)
+    alone = detector(identifier, "en", "fr").document_sources([french, word])
+
+    assert found == DocumentSources("en", {"fr": [1, 2]})
+    assert to_each == DocumentSources("en", {"fr": [1], "de": [2]})
+    assert alone == DocumentSources("fr")
+    with pytest.raises(RequestError, match="the text seems to be German"):
+        detector(identifier, "en", "fr").document_sources([german, german])

@@ -22,6 +22,7 @@ from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, State
 from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.language_detection import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import Segment, Unit, written
@@ -152,7 +153,7 @@ async def _work(folder: Path, num_documents: int) -> None:
     handles = []
     for number in range(num_documents):
         async with documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
-            handle = await documents.queue(document, "ann", "en", "fr")
+            handle = await documents.queue(document, "ann", DocumentSources("en"), "fr")
         journal.write("accepted", number=number, id=handle.id, key=handle.key)
         handles.append((number, handle))
     file = await batches.add_file("ann", "in.jsonl", requests())

@@ -29,6 +29,7 @@ from serving.jobs import queue
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import State
+from serving.language_detection import DocumentSources
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 
@@ -48,7 +49,7 @@ def documents_of(folder: Path, translator: ShoutingTranslator, **limits: Any) ->
 
 async def sent(documents: Documents, text: bytes = TEXT, name: str = "a.txt") -> Handle:
     async with documents.received(io.BytesIO(text), name) as document:
-        return await documents.queue(document, "ann", "en", "fr")
+        return await documents.queue(document, "ann", DocumentSources("en"), "fr")
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -265,7 +266,7 @@ async def test_no_model_for_the_languages(tmp_path: Path) -> None:
 
     with pytest.raises(RequestError, match="no such source language"):
         async with documents.received(io.BytesIO(TEXT), "a.txt") as document:
-            await documents.queue(document, "", "de", "fr")
+            await documents.queue(document, "", DocumentSources("de"), "fr")
 
     assert [*tmp_path.glob("documents/*")] == []
 
@@ -273,7 +274,9 @@ async def test_no_model_for_the_languages(tmp_path: Path) -> None:
 async def marked(documents: Documents, name: str) -> Handle:
     text = b'msgid ""\nmsgstr ""\n\nmsgid "a dog"\nmsgstr ""\n\nmsgid "a cat"\nmsgstr ""\n'
     async with documents.received(io.BytesIO(text), name) as document:
-        return await documents.queue(document, "ann", "en", "fr", quality_threshold=0.5)
+        return await documents.queue(
+            document, "ann", DocumentSources("en"), "fr", quality_threshold=0.5
+        )
 
 
 async def test_worse_translations_are_marked_also_by_another_replica(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from serving.jobs.batches import Batches
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN
+from serving.language_detection import DocumentSources
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 from tests.serving.jobs.killed import URL, answer, requests, text_of
@@ -47,7 +48,9 @@ class Server:
         """Send a document and a batch, as far as the disk lets them in."""
         try:
             async with self.documents.received(io.BytesIO(text_of(number)), "a.txt") as document:
-                self.accepted[number] = await self.documents.queue(document, "ann", "en", "fr")
+                self.accepted[number] = await self.documents.queue(
+                    document, "ann", DocumentSources("en"), "fr"
+                )
             file = await self.batches.add_file("ann", "in.jsonl", requests())
             self.accepted_batches.append((await self.batches.create("ann", URL, file.id, {})).id)
         except StorageError:

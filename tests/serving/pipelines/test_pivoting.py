@@ -60,6 +60,17 @@ async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None
     assert translation.num_generated_tokens == 2 * alone.num_generated_tokens
 
 
+async def test_a_language_is_not_brought_into_itself_through_another(tokenizer: Tokenizer) -> None:
+    catalog, engines = made(tokenizer, ["pt-en", "en-pt_BR"])
+
+    for source, target in (("en", "en"), ("pt", "pt-BR"), ("pt_PT", "por")):
+        found = await catalog.translator(None, source, target)
+        translation = await found.run(TranslationJob("job", ("um. ",), source, target))
+        assert translation.texts == ("um. ",)
+
+    assert [engine.requests for engine in engines.values()] == [[], []]
+
+
 async def test_one_model_is_better_than_two(tokenizer: Tokenizer) -> None:
     catalog, _ = made(tokenizer, ["pt-en", "en-fr", "pt-fr"])
 
@@ -96,7 +107,7 @@ async def test_codes_may_be_written_in_several_ways(tokenizer: Tokenizer) -> Non
     ("pairs", "source", "target"),
     [
         (["pt-en", "en-fr"], "fr", "pt"),
-        (["en-fr", "fr-en"], "en", "en"),
+        (["en-fr", "fr-en"], "de", "de"),
         (["en-fr", "fr-en"], "de", "fr"),
         (["pt-en", "en-de", "de-fr"], "pt", "fr"),
     ],

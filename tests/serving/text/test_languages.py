@@ -2,7 +2,14 @@
 
 import pytest
 
-from serving.text.languages import full_language_name, language_name, matching, primary_language
+from serving.text.languages import (
+    full_language_name,
+    is_same_language,
+    language_name,
+    matching,
+    primary_language,
+    script_of_text,
+)
 
 NLLB = ("eng_Latn", "fra_Latn", "arb_Arab", "zho_Hans", "zho_Hant", "lvs_Latn", "ace_Latn")
 MBART = ("en_XX", "fr_XX", "pt_BR", "zh_CN")
@@ -87,3 +94,83 @@ def test_full_names_say_the_script_and_the_region() -> None:
         "Cantonese",
         "xx",
     ]
+
+
+SAME = """
+en en
+en EN-GB
+en_US en-gb
+eng_Latn en
+eng en_XX
+pt pt-BR
+pt-PT pt_BR
+pb pt
+zh zh-Hans
+zh zh_CN
+zh-SG zh-Hans
+zt zh-TW
+zh-Hant zh-HK
+cmn zh
+sr sr-Cyrl
+srp_Latn sr-ME
+nb no
+fil tl
+iw he
+lvs_Latn lv
+"""
+DIFFERENT = """
+en fr
+zh zh-Hant
+zh-CN zh-TW
+zho_Hans zho_Hant
+sr-Latn sr-Cyrl
+sr sr-Latn
+uz uz-Cyrl
+pa-PK pa
+nb nn
+nb da
+zh yue
+hr sr
+xx yy
+und und
+"""
+
+
+@pytest.mark.parametrize("pair", SAME.strip().splitlines())
+def test_codes_of_one_language(pair: str) -> None:
+    code, other = pair.split()
+
+    assert is_same_language(code, other)
+    assert is_same_language(other, code)
+
+
+@pytest.mark.parametrize("pair", DIFFERENT.strip().splitlines())
+def test_codes_of_two_languages_or_scripts(pair: str) -> None:
+    code, other = pair.split()
+
+    assert not is_same_language(code, other)
+    assert not is_same_language(other, code)
+
+
+def test_codes_of_nothing_are_of_no_language() -> None:
+    long = "en-" + "x" * 100
+
+    assert not any(is_same_language(code, code) for code in ("", "-", "und", long))
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("The dog runs, собака 1.", "latn"),
+        ("Собака бежит: dog", "cyrl"),
+        ("مرحبا بالعالم", "arab"),
+        ("我们去学校", "hans"),
+        ("我們去學校 abc", "hant"),
+        ("你好", None),
+        ("ไทย", None),
+        ("12 !?", None),
+        ("", None),
+    ],
+)
+def test_scripts_of_texts(text: str, script: str | None) -> None:
+    assert script_of_text(text) == script

@@ -164,6 +164,17 @@ async def test_pairs_that_are_refused(
     assert caught.value.field == field
 
 
+async def test_a_script_is_not_taken_for_another_because_it_is_the_only_one_left(
+    tokenizer: Tokenizer,
+) -> None:
+    codes = ("zho_Hans", "zho_Hant", "eng_Latn")
+    pipeline = shouting_translator(tokenizer, source_languages=codes, target_languages=codes)[0]
+
+    assert pipeline.card.languages("zh", "zh-TW") == ("zho_Hans", "zho_Hant")
+    for source, target in (("zh", "zh"), ("zh-CN", "zh"), ("zt", "zh-Hant"), ("en", "EN-GB")):
+        assert not pipeline.card.translates(source, target)
+
+
 async def test_an_ambiguous_language_names_the_choices(tokenizer: Tokenizer) -> None:
     pipeline, _ = many(tokenizer, target_languages=("pt", "pt_BR"))
 
