@@ -48,7 +48,7 @@ from serving.pipelines.decoding import resolve
 from serving.pipelines.pivoting import PivotTranslator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
-from serving.request import MAX_TIMEOUT_SECONDS
+from serving.request import MAX_TIMEOUT_SECONDS, FinishReason
 from serving.server_config import DocumentLimits
 
 logger = logging.getLogger(__name__)
@@ -253,11 +253,16 @@ class Documents:
         done = await self._database.run(table.results, job.id)
         left = {n: text for n, text in enumerate(document.fragments) if n not in done}
         work = translated(translator, translation_job, batches(left), f"document-{job.id}")
+        num_cut = 0
         async with aclosing(work) as results:
             async for found in results:
+                num_cut += sum(best.reason is FinishReason.LENGTH for best in found.values())
                 texts = {n: _stored(best, translation_job) for n, best in found.items()}
                 await lease.save(texts)
                 done.update(texts)
+        if num_cut:
+            message = "document %s: %d of its texts ended by their limit of tokens"
+            logger.warning(message, job.id, num_cut)
         ordered = [done[number] for number in range(len(done))]
         if data.quality_threshold is not None:
             ordered, scores = map(list, zip(*map(json.loads, ordered), strict=True))
@@ -327,8 +332,13 @@ class Documents:
 
 
 def _stored(best: Rendering, job: TranslationJob) -> str:
-    """Return a fragment's translation as it is stored."""
-    return json.dumps([best.text, text_score(best.quality)]) if job.returns_quality else best.text
+    """Return a fragment's translation as it is stored: with its quality, if that is asked for,
+    which is 0 for one that ended by its limit of tokens.
+    """
+    if not job.returns_quality:
+        return best.text
+    score = 0.0 if best.reason is FinishReason.LENGTH else text_score(best.quality)
+    return json.dumps([best.text, score])
 
 
 @dataclass(frozen=True)
