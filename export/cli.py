@@ -43,6 +43,12 @@ MOST_PROBLEMS = 200
     help="Most tokens of a language model's prompt and output, where its own are too many.",
 )
 @click.option(
+    "--split-tokens",
+    type=click.IntRange(min=2),
+    help="Longest sentence of a translator in tokens; longer ones are cut at clauses.  [default:"
+    " what SOURCE says; else 100]",
+)
+@click.option(
     "--adapter",
     "adapters",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -106,6 +112,7 @@ def export(
     precision: str | None,
     name: str | None,
     context_length: int | None,
+    split_tokens: int | None,
     adapters: tuple[Path, ...],
     source_language: str | None,
     target_language: str | None,
@@ -141,6 +148,8 @@ def export(
     def read() -> "Checkpoint":
         found = read_model(source, context_length, adapters)
         found = found.with_languages(source_language, target_language)
+        if split_tokens is not None:
+            found = found.with_split_tokens(split_tokens)
         if translation_prompt is not None or languages is not None:
             codes = (languages or "").replace(",", " ").split()
             found = translating(found, translation_prompt or "", codes)

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
+from models.configs.base import TranslationModelConfig
 from models.conventions import Conventions, own_conventions
 from models.files import MOST_BYTES, read_file, read_json
 from models.safetensors import Array, Quantised, Storage, read_weights, write_weights
@@ -81,6 +82,15 @@ class Checkpoint:
         if problems:
             raise CheckpointError(self.folder, problems)
         return replace(self, config=self.config.model_copy(update=wanted))
+
+    def with_split_tokens(self, split_tokens: int) -> "Checkpoint":
+        """Return the checkpoint with this limit of sentences. Raises CheckpointError if it is no
+        translator with an encoder.
+        """
+        if not isinstance(self.config, TranslationModelConfig):
+            message = "split_tokens is of translators with an encoder alone"
+            raise CheckpointError(self.folder, [message])
+        return replace(self, config=self.config.model_copy(update={"split_tokens": split_tokens}))
 
     @property
     def name(self) -> str:

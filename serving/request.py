@@ -276,6 +276,12 @@ class Hypothesis:
     reason: FinishReason
     stop_logprob: float | None = None
 
+    @property
+    def logprobs(self) -> list[float]:
+        """Return the log-probabilities of its tokens, and of its stop token if it has one."""
+        logprobs = self.tokens.logprobs
+        return logprobs if self.stop_logprob is None else [*logprobs, self.stop_logprob]
+
 
 @dataclass(slots=True)
 class FinishedEvent:

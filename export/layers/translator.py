@@ -65,7 +65,7 @@ class TranslatorGraph(ABC, Generic[Config]):
         return ExportedModel(
             tuple(each.graph for each in parts),
             step.states,
-            Limits(config.max_source_tokens, config.max_target_tokens),
+            Limits(config.max_source_tokens, config.max_target_tokens, config.split_tokens),
             step.alignment_heads,
             dict(chain.from_iterable(each.attention_outputs.shapes.items() for each in parts)),
         )

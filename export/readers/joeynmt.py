@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from export.readers.common.options import Options, read_yaml
-from export.readers.common.toolkits import TorchModel, token_values
+from export.readers.common.toolkits import TorchModel, short_limit, token_values
 from export.readers.common.torch_files import looks_like_torch, read_torch
 from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
@@ -58,6 +58,7 @@ def read(source: Path) -> Checkpoint:
     words = Words(model, config.section("data"), embeddings)
     reader = _reader(model, embeddings)
     values = reader.values() | words.values
+    values["split_tokens"] = short_limit(config.section("data").values.get("max_sent_length"))
     model.check()
     found = model.configured(values)
     conventions = Conventions(

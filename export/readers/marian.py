@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from export.readers.common.options import Options, read_options
-from export.readers.common.toolkits import card_of, checkpoint_files
+from export.readers.common.toolkits import card_of, checkpoint_files, short_limit
 from export.readers.marian_files import (
     Item,
     is_binary,
@@ -238,6 +238,7 @@ def _checkpoint(
         "target_languages": [languages[1]],
         "shortlist": folder.shortlist is not None,
         "eos_id": vocabularies.target.eos if vocabularies else 0,
+        "split_tokens": _split_tokens(folder.options),
     }
     shortlist = _shortlist(folder, sizes, problems)
     config = config_of(options, sizes, common)
@@ -262,6 +263,15 @@ def _checkpoint(
         weights.quantised,
         bits=8 if weights.quantised else None,
     )
+
+
+def _split_tokens(options: Options) -> int | None:
+    """Return the length at which bergamot-translator cuts sentences, or that of the longest that
+    Marian reads, where that is short.
+    """
+    if "max-length-break" in options:
+        return options.integer("max-length-break") or None
+    return short_limit(options.get("max-length"))
 
 
 def _num_rows(items: dict[str, Item], name: str) -> int:

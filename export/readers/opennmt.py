@@ -14,7 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.toolkits import TorchModel, token_values
+from export.readers.common.toolkits import TorchModel, short_limit, token_values
 from export.readers.common.unpickling import Record
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
@@ -46,6 +46,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     vocabulary = Words(model, embeddings, tree.get("vocab", tree.get("fields")))
     reader = READERS[kind](model, embeddings)
     values = reader.values() | vocabulary.values
+    values["split_tokens"] = short_limit(model.options.values.get("src_seq_length"))
     model.check()
     config = model.configured(values)
     weights = reader.weights(config)

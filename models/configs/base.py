@@ -80,13 +80,18 @@ class ArchitectureConfig(SpecialTokens):
 
 
 class TranslationModelConfig(ArchitectureConfig):
-    """The base of all sequence-to-sequence configurations."""
+    """The base of all sequence-to-sequence configurations.
+
+    split_tokens: as many source tokens had most sentences that the model was trained on; servers
+        cut longer ones at clauses.
+    """
 
     task: Literal["translate"] = "translate"
     source_languages: Languages = ("en",)
     target_languages: Languages = ("fr",)
     max_source_tokens: Length = 256
     max_target_tokens: Length = 256
+    split_tokens: Length | None = None
     shortlist: bool = False  # bundles score only the tokens of each row's shortlist
     dropout: Fraction = 0.1
 

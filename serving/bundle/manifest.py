@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 FORMAT_VERSION = 3
+SPLIT_TOKENS = 100  # of translators that do not say: loadtest/LOG.md has chrF by this number
 MANIFEST_FILE = "bundle.json"
 TOKENIZER_FILE = "tokenizer.json"
 TARGET_TOKENIZER_FILE = "target_tokenizer.json"  # if it is not that of the source
@@ -222,10 +223,14 @@ class PictureSpec:
 class Limits:
     """max_target_tokens: prompt and output together, the capacity of append states; 0 for a model
     that only encodes.
+    split_tokens: of a translator, the most source tokens of a segment: longer sentences are cut at
+    clauses, because a model repeats itself above the lengths that it was trained on. None where
+    they are not known: then `SPLIT_TOKENS`.
     """
 
     max_source_tokens: int | None
     max_target_tokens: int
+    split_tokens: int | None = None
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,13 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
     paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST_FILE)
     sealed = dataclasses.replace(manifest, files={path.name: sha256_of(path) for path in paths})
     document = dataclasses.asdict(sealed)
-    for name in ("encoder", "picture"):  # unknown to older servers
-        if document[name] is None:
-            del document[name]
+    for part, name in (  # unknown to older servers
+        (document, "encoder"),
+        (document, "picture"),
+        (document["limits"], "split_tokens"),
+    ):
+        if part[name] is None:
+            del part[name]
     text = json.dumps(document, indent=1, ensure_ascii=False)
     (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
     return sealed

@@ -99,6 +99,7 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
     )
     for path, value in (
         ("limits.max_source_tokens", manifest.limits.max_source_tokens),
+        ("limits.split_tokens", manifest.limits.split_tokens),
         ("vocab_size", manifest.vocab_size),
         *(() if manifest.task.only_encodes else decoding),
     ):

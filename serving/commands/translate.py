@@ -168,7 +168,7 @@ async def _translate(
 
     from serving.pipelines.loading import opened
     from serving.pipelines.streams import in_order
-    from serving.request import MAX_PRIORITY
+    from serving.request import MAX_PRIORITY, FinishReason
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
@@ -187,17 +187,30 @@ async def _translate(
             bar.update()  # lines end in any order
             return number, translation.renderings[0]
 
+        cut: list[int] = []
         with progress_bar(file) as bar:
             window = WINDOWS * config.slots
             async for number, ranked in in_order(work, enumerate(lines_of(file)), window):
+                if ranked[0].reason is FinishReason.LENGTH:
+                    cut.append(number + 1)
                 sys.stdout.write(format_line(number, ranked))
                 sys.stdout.flush()
                 if alignments is not None:
                     best = ranked[0].alignment
                     alignments.write((best.pharaoh if best else "") + "\n")
+        _note_cut("line", cut)
+
+
+def _note_cut(name: str, numbers: Sequence[int]) -> None:
+    """Say on standard error which translations may lack their end."""
+    if numbers:
+        shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + ", ..." * (len(numbers) > _MOST_SHOWN)
+        message = f"note: translations that ended by their limit of tokens: {name} {shown}"
+        click.echo(message, err=True)
 
 
 _BAR_DELAY_SECONDS = 2.0
+_MOST_SHOWN = 20  # lines in a note
 
 
 async def translate_documents(
@@ -246,13 +259,17 @@ async def _translate_files(
     bar: Any,
 ) -> None:
     from serving.documents.translating import batches, translated
+    from serving.request import FinishReason
 
     work = batches(dict(enumerate(document.fragments)))
     texts: list[str] = []
+    cut: list[int] = []
     async with aclosing(translated(translator, job, work, target.name)) as results:
         async for batch in results:
             texts += (best.text for best in batch.values())
+            cut += (n + 1 for n, best in batch.items() if best.reason is FinishReason.LENGTH)
             bar.update(len(batch))
+    _note_cut(f"{target.name}, text", cut)
     with replacing(target) as begun:
         document.write(texts, begun, job.target)
 

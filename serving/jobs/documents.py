@@ -49,7 +49,7 @@ from serving.pipelines.decoding import resolve
 from serving.pipelines.pivoting import PivotTranslator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
-from serving.request import MAX_TIMEOUT_SECONDS
+from serving.request import MAX_TIMEOUT_SECONDS, FinishReason
 from serving.server_config import DocumentLimits
 
 logger = logging.getLogger(__name__)
@@ -253,13 +253,17 @@ class Documents:
         done = await self._database.run(table.results, job.id)
         sources = {n: source for source, numbers in data.others.items() for n in numbers}
         translator, _ = await self._translation_job(data, data.source, job.owner)
+        num_cut = 0
         for source in (data.source, *data.others):
             left = {
                 n: text
                 for n, text in enumerate(document.fragments)
                 if n not in done and sources.get(n, data.source) == source
             }
-            await self._translate_fragments(job, lease, source, left, done)
+            num_cut += await self._translate_fragments(job, lease, source, left, done)
+        if num_cut:
+            message = "document %s: %d of its texts ended by their limit of tokens"
+            logger.warning(message, job.id, num_cut)
         ordered = [done[number] for number in range(len(done))]
         if data.quality_threshold is not None:
             ordered, scores = map(list, zip(*map(json.loads, ordered), strict=True))
@@ -275,15 +279,20 @@ class Documents:
         source: str,
         fragments: Mapping[int, str],
         done: dict[int, str],
-    ) -> None:
-        """Translate fragments of one language, and store the results, also in `done`."""
+    ) -> int:
+        """Translate fragments of one language, and store the results, also in `done`. Return how
+        many ended by their limit of tokens.
+        """
         translator, translation_job = await self._translation_job(job.data, source, job.owner)
         work = translated(translator, translation_job, batches(fragments), f"document-{job.id}")
+        num_cut = 0
         async with aclosing(work) as results:
             async for found in results:
+                num_cut += sum(best.reason is FinishReason.LENGTH for best in found.values())
                 texts = {n: _stored(best, translation_job) for n, best in found.items()}
                 await lease.save(texts)
                 done.update(texts)
+        return num_cut
 
     async def _translation_job(
         self, data: DocumentData, source: str, owner: str
@@ -347,8 +356,13 @@ class Documents:
 
 
 def _stored(best: Rendering, job: TranslationJob) -> str:
-    """Return a fragment's translation as it is stored."""
-    return json.dumps([best.text, text_score(best.quality)]) if job.returns_quality else best.text
+    """Return a fragment's translation as it is stored: with its quality, if that is asked for,
+    which is 0 for one that ended by its limit of tokens.
+    """
+    if not job.returns_quality:
+        return best.text
+    score = 0.0 if best.reason is FinishReason.LENGTH else text_score(best.quality)
+    return json.dumps([best.text, score])
 
 
 @dataclass(frozen=True)

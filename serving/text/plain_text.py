@@ -105,6 +105,49 @@ def with_end(source: str, translation: str) -> str:
     return translation
 
 
+_ENDS_SENTENCE = re.compile(r"[.!?…。！？｡।॥؟۔።։။][\"'”»)\]]*\Z")
+_LAST_CLAUSE_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？,;:，；：、]*)")
+_SENTENCE_MARKS = frozenset(".!?…。！？")
+_KEEPS_CAPITAL = re.compile(rf"{_TAGS}(?:I\b|[^\W\d_]\w*[A-Z])")  # I, NATO, McDonald
+WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
+
+
+def is_cut_sentence(segment: str, gap: str) -> bool:
+    """Return whether a segment is a part of a sentence that goes on after it.
+
+    gap: what stands between it and the next segment of the text.
+    """
+    is_within_line = not gap.strip(" \t\u00a0\u202f\u3000")
+    return is_within_line and _ENDS_SENTENCE.search(segment) is None
+
+
+def as_beginning_of_sentence(source: str, translation: str, language: str) -> str:
+    """Return the translation of a part of a sentence that goes on, with the mark of its source at
+    its end where the model has ended a sentence.
+    """
+    wanted = _LAST_CLAUSE_MARKS.match(source[::-1])
+    own = _LAST_CLAUSE_MARKS.match(translation[::-1])
+    assert wanted is not None and own is not None  # they match nothing at least
+    if not set(own[2]) <= _SENTENCE_MARKS:
+        return translation
+    mark = wanted[2][::-1]
+    if language == "fr" and mark in (";", ":"):
+        mark = " " + mark
+    return translation[: len(translation) - own.end()] + mark + own[1][::-1]
+
+
+def as_rest_of_sentence(source: str, translation: str, language: str) -> str:
+    """Return the translation of a part of a sentence that others come before, with a small first
+    letter if its source has one, but of nouns in languages that write them with capitals.
+    """
+    first = _FIRST_LETTER.match(source)
+    is_small = first is not None and first[2].islower()
+    is_name = _KEEPS_CAPITAL.match(translation) is not None or translation.isupper()
+    if not is_small or is_name or language in WITH_CAPITAL_NOUNS:
+        return translation
+    return _with_beginning(source, translation)
+
+
 _BEGINNING = re.compile(
     r"\{\s*[\w.-]+\s*,\s*(plural|select|selectordinal)\s*,\s*(?:offset:\d+\s*)?"
 )

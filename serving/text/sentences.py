@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import sentencex
 
@@ -17,8 +18,25 @@ from serving.text.abbreviations import goes_on
 
 Fits = Callable[[str], bool]
 _LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-# Where a long sentence may be cut, safest first: after a clause, after a comma, between words.
-_CUTS = tuple(re.compile(p) for p in (r"(?<=[;:!?.…—。；：])\s*", r"(?<=[,)\]»”、，])\s*", r"\s+"))
+# Where a long sentence may be cut, safest first: after a clause, and after a comma. Marks with a
+# space after them, or of scripts that write none: "3,000" and "10:30" stay whole.
+_AFTER_CLAUSE = re.compile(r"(?<=[;:!?.…—–])\s+|(?<=\s-)\s+|(?<=[。；：！？])\s*")
+_AFTER_COMMA = re.compile(r"(?<=[,)\]»”])\s+|(?<=[、，])\s*")
+_BETWEEN_WORDS = re.compile(r"\s+")
+# Words that mostly begin a clause; languages without an entry are cut at their commas.
+_CONJUNCTIONS = {
+    "de": "aber als bevor bis damit dass denn nachdem ob obwohl oder sobald sondern und weil wenn",
+    "en": "after although and because before but if or since so than that though unless until when"
+    " where whereas which while who whose",
+    "es": "aunque como cuando donde e mientras ni o pero porque que si sino u y",
+    "fr": "car comme dont et lorsque mais ni or ou où parce puisque quand que qui quoique si",
+    "it": "che come dove e ed ma mentre né o perché poiché quando se",
+    "nl": "als dat doordat en maar nadat of omdat terwijl toen want zodat",
+    "pl": "a aby albo ale bo czy gdy i jeśli lub oraz ponieważ że",
+    "pt": "como e embora mas nem onde ou pois porque quando que se",
+    "ru": "а если и или когда который но однако поскольку потому что чтобы",
+}
+_OPENING, _CLOSING = frozenset("([{«“„"), frozenset(")]}»”")
 _LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a line's
 _BLANK = re.compile(r"\s")  # sentencex panics at "A\u00a0.": it takes any blank for one byte
 _ZERO_WIDTH_JOINER = "\u200d"
@@ -77,7 +95,7 @@ def _segments(
         start = line.start()
         whole = line.group()
         for sentence in _sentences(whole, language) if finds_sentences else [whole]:
-            for piece in _pieces(sentence, fits):
+            for piece in _pieces(sentence, fits, language):
                 stripped = piece.strip()
                 if stripped:
                     yield start + piece.index(stripped), stripped
@@ -114,25 +132,52 @@ def _segmented(line: str, language: str) -> list[str]:
         return [line]
 
 
-def _pieces(text: str, fits: Fits) -> Iterator[str]:
+def _pieces(text: str, fits: Fits, language: str = "") -> Iterator[str]:
     """Yield `text` in parts that fit, cut in two as often as needed."""
     if len(text) < 2 or fits(text.strip()):
         yield text
         return
-    cut = _safest_cut(text)
-    yield from _pieces(text[:cut], fits)
-    yield from _pieces(text[cut:], fits)
+    cut = _safest_cut(text, language)
+    yield from _pieces(text[:cut], fits, language)
+    yield from _pieces(text[cut:], fits, language)
 
 
-def _safest_cut(text: str) -> int:
-    """Return the cut of the safest kind in the middle half of the text, else the nearest to it."""
+def _safest_cut(text: str, language: str) -> int:
+    """Return the cut of the safest kind in the middle half of the text, the nearest to its middle;
+    where there are any, one outside brackets and quotes.
+    """
     middle, quarter = len(text) // 2, len(text) // 4
-    for pattern in _CUTS:
+    outside = _outside_brackets(text)
+    clauses: list[list[int]] = []
+    for pattern in (_AFTER_CLAUSE, _AFTER_COMMA, _before_conjunction(language)):
         ends = (match.end() for match in pattern.finditer(text, quarter, len(text) - quarter))
-        cuts = [end for end in ends if 0 < end < len(text)]
+        clauses.append([end for end in ends if 0 < end < len(text)])
+    words = _BETWEEN_WORDS.finditer(text, quarter, len(text) - quarter)
+    for cuts in (
+        *([cut for cut in kind if outside[cut]] for kind in clauses),
+        *clauses,
+        [match.end() for match in words],
+    ):
         if cuts:
             return min(cuts, key=lambda cut: abs(cut - middle))
     return _between_characters(text, middle)
+
+
+@cache
+def _before_conjunction(language: str) -> re.Pattern[str]:
+    """Match the spaces before a conjunction; nothing in languages whose are not listed."""
+    words = _CONJUNCTIONS.get(language, "").split()
+    return re.compile(rf"\s+(?=(?:{'|'.join(words)})\s)") if words else re.compile(r"(?!)")
+
+
+def _outside_brackets(text: str) -> list[bool]:
+    """Return of each character whether no bracket or quote is open before it."""
+    outside, depth = [], 0
+    for character in text:
+        outside.append(depth == 0)
+        depth += character in _OPENING
+        depth -= character in _CLOSING and depth > 0
+    return outside
 
 
 def _between_characters(text: str, position: int) -> int:

@@ -24,7 +24,7 @@ _MIN_LINES_OF_PARAGRAPH = 3  # from which its width can be known
 
 
 # Articles, prepositions, conjunctions, auxiliaries: after these a sentence goes on.
-_FUNCTION_WORDS = {
+FUNCTION_WORDS = {
     "en": words(
         "a an the this these my your his its our their and or but nor of to in on at by for from"
         " with without into onto about over under between behind beside near through during before"
@@ -70,7 +70,7 @@ _FUNCTION_WORDS = {
         " worden kan niet zeer heel mijn jouw uw haar ons onze hun deze dit geen"
     ),
 }
-_FUNCTION_WORDS_OF_ALL = frozenset().union(*_FUNCTION_WORDS.values())
+FUNCTION_WORDS_OF_ALL = frozenset().union(*FUNCTION_WORDS.values())
 # Function words that a short text may end with, as in "Log in".
 _MAY_END = words(
     "in on at by for to of with over under up out about is are was were be do does did has have"
@@ -135,7 +135,7 @@ class _Stretch:
     def __init__(self, lines: Sequence[str], paragraph_width: int | None, language: str) -> None:
         self._lines, self._language = lines, language
         self._paragraph_width = paragraph_width
-        known = _FUNCTION_WORDS.get(language, frozenset()) if language else _FUNCTION_WORDS_OF_ALL
+        known = FUNCTION_WORDS.get(language, frozenset()) if language else FUNCTION_WORDS_OF_ALL
         self._function_words = known
         self._has_end = ends_sentence(lines[-1], language)
         self._has_capital = not _begins_small(lines[0])

@@ -23,6 +23,7 @@ from models.checkpoint import (
 )
 from models.conventions import Conventions
 from models.safetensors import Array, Arrays, Stored
+from serving.bundle.manifest import SPLIT_TOKENS
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, for models without a limit: the engine's buffers need one
@@ -213,6 +214,14 @@ class TorchModel:
         origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
         facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
         return card_of(path.stem, f"{origin} about its licence.", *facts)
+
+
+def short_limit(longest: Any) -> int | None:
+    """Return the length of the longest sentence that a model was trained on as `split_tokens`;
+    None where it says little, because few sentences come near it.
+    """
+    is_length = type(longest) is int and 2 <= longest < SPLIT_TOKENS
+    return longest if is_length else None
 
 
 def token_values(languages: Sequence[str], pad: int, bos: int, eos: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossary_entries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
+from serving.request import FinishReason
 from serving.text.languages import UNDETERMINED, language_name, matching, primary_language
 
 # The fields of the engine and the pipelines, and their names in this protocol.
@@ -167,6 +168,7 @@ def _whole(code: str) -> str:
 class TranslatedText(TypedDict):
     """model_type_used: if a type was asked for. tag_handling_version: if tags are handled.
     segments, quality: extensions, with a translation memory and if it was asked for.
+    finish_reason: an extension: "length", of a translation that ended by its limit of tokens.
     """
 
     detected_source_language: str
@@ -176,6 +178,7 @@ class TranslatedText(TypedDict):
     tag_handling_version: NotRequired[str]
     segments: NotRequired[list[TranslatedSegment]]
     quality: NotRequired[TextQuality]
+    finish_reason: NotRequired[FinishReason]
 
 
 class Translations(TypedDict):

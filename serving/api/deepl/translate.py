@@ -28,6 +28,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
+from serving.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
@@ -264,6 +265,7 @@ def _described(
             "billed_characters": billed,
             **of_all,
             **({"quality": quality_of(best)} if body.quality else {}),
+            **({"finish_reason": best.reason} if best.reason is FinishReason.LENGTH else {}),
         }
 
 

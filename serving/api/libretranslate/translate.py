@@ -42,6 +42,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
+from serving.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts
 
@@ -85,7 +86,8 @@ class TranslateBody(DecodingFields, RequestBody):
     """LibreTranslate's own fields are q, source, target, format, alternatives, api_key and secret.
     secret is not used, nor is api_key if the server needs no keys. All other fields are
     optional; without them decoding uses the model's recommended values, or is greedy.
-    finish_reasons are returned with scores, with a glossary and with max_new_tokens.
+    finish_reasons are returned with scores, with a glossary, with max_new_tokens, and where a
+    translation ended by its limit of tokens.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -366,8 +368,10 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
         answer["alternatives"] = [[other.text for other in others] for _, *others in renderings]
     if body.return_scores:
         answer["scores"] = [[each.score for each in ranked] for ranked in renderings]
-    if body.return_scores or body.glossary or body.max_new_tokens is not None:
-        answer["finish_reasons"] = [best.reason for best, *_ in renderings]
+    reasons = [best.reason for best, *_ in renderings]
+    is_asked = body.return_scores or body.glossary or body.max_new_tokens is not None
+    if is_asked or FinishReason.LENGTH in reasons:
+        answer["finish_reasons"] = reasons
     if body.quality:
         answer["quality"] = [quality_of(best) for best, *_ in renderings]
     if body.alignments:

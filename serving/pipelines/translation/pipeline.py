@@ -14,7 +14,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolved_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import EnginePort, successful
+from serving.pipelines.decoding import EnginePort
 from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
@@ -26,6 +26,7 @@ from serving.pipelines.jobs import (
     unsupported,
 )
 from serving.pipelines.translation.alternatives import with_alternative_prefixes
+from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import (
     PairScore,
     ScoreJob,
@@ -44,7 +45,7 @@ from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import FinalEvent, GenerationRequest
+from serving.request import FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat import Chat
 from serving.text.markup.protection import KnownWords
 from serving.text.plain_text import tokenizing
@@ -123,8 +124,9 @@ class TranslationPipeline:
         job = self._checked(job)
         plan = await self._planned(job)
         requests = await _run(self._requests.translations, job, plan)
-        outcomes = await self._terms.run(plan, requests)
-        return await _run(self._translation, job, plan, outcomes)
+        fallback = self._fallback(job, plan, requests)
+        ends = await fallback.run()
+        return await _run(self._translation, job, fallback.plan, ends)
 
     def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
         """Yield the translations piece by piece, and at the end what `run` returns.
@@ -158,18 +160,19 @@ class TranslationPipeline:
         plan = await self._planned(job)
         made = await _run(self._requests.translations, job, plan)
         requests = [replace(request, streams=True) for request in made]
+        fallback = self._fallback(job, plan, requests)
         renderer = self._renderer(job, plan)
-        growing = GrowingTexts(plan, requests, renderer, self._tokenizers.target)
+        growing = GrowingTexts(fallback, requests, renderer, self._tokenizers.target)
         for delta in growing.given():
             yield delta
         if requests:
-            async with aclosing(self._terms.stream(plan, requests)) as batches:
+            async with aclosing(fallback.stream()) as batches:
                 async for events in batches:
                     for delta in growing.push(events):
                         yield delta
         for delta in growing.blanks():
             yield delta
-        yield await _run(self._translation, job, plan, growing.outcomes)
+        yield await _run(self._translation, job, fallback.plan, growing.outcomes)
 
     async def _score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Return the score of each pair, which is one segment, whatever its length."""
@@ -230,15 +233,20 @@ class TranslationPipeline:
         return await self._engine.run(requests) if requests else []
 
     def _translation(
-        self, job: TranslationJob, plan: TranslationPlan, outcomes: Sequence[FinalEvent]
+        self, job: TranslationJob, plan: TranslationPlan, ends: Sequence[FinishedEvent]
     ) -> Translation:
-        ends = [*map(successful, outcomes)]
         segments = self._renderer(job, plan).renderings(ends)
         return Translation(
             tuple(text_renderings(plan.layouts, segments, job.num_alternatives + 1)),
             sum(end.num_source_tokens or end.num_prompt_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )
+
+    def _fallback(
+        self, job: TranslationJob, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+    ) -> Fallback:
+        renderer = self._renderer(job, plan)
+        return Fallback(self._terms, self._tokenizers, job, plan, requests, renderer)
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
         shapes, unknown_id = self._manifest.attention_shapes, self._manifest.tokens.unk

@@ -44,8 +44,14 @@ from serving.text.alignment import (
     word_attention,
     words_of,
 )
+from serving.text.languages import primary_language
 from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import spelt, with_end
+from serving.text.plain_text import (
+    as_beginning_of_sentence,
+    as_rest_of_sentence,
+    spelt,
+    with_end,
+)
 from serving.text.sentences import TextLayout
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
@@ -122,6 +128,26 @@ class SegmentRenderer:
         yield from (self.rendering(segment, other) for other in others)
 
     def rendering(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
+        if segment.given is not None:
+            return Rendering(segment.given)
+        rendering = self._as_model_wrote(segment, hypothesis)
+        text = self._as_part_of_sentence(segment, rendering.text)
+        return rendering if text == rendering.text else replace(rendering, text=text)
+
+    def _as_part_of_sentence(self, segment: Segment, text: str) -> str:
+        """Return the translation of a part of a sentence as it stands within it. Where words are
+        shown with their attention they stay as the model wrote them.
+        """
+        if self._job.needs_attention or (segment.marks and segment.marks.is_in_capitals):
+            return text
+        language = primary_language(self._job.target)
+        if segment.is_cut:
+            text = as_beginning_of_sentence(segment.text, text, language)
+        if segment.is_rest:
+            text = as_rest_of_sentence(segment.text, text, language)
+        return text
+
+    def _as_model_wrote(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = hypothesis.tokens.ids
         marks = segment.marks
         needs_pieces = self._job.needs_attention or self._job.returns_quality
@@ -132,9 +158,7 @@ class SegmentRenderer:
                 text = text.translate(marks.references)
             return Rendering(text, hypothesis.score, hypothesis.reason)
         source_ids = segment.source_ids
-        source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
-        attention = attention_matrix(hypothesis.tokens, len(source_ids))
-        target = TokenizedText.from_pieces(self._pieces(ids, attention, source))
+        target, source, attention = self._sides(segment, hypothesis)
         marked = _marked(segment, target, source, attention)
         text = marked.text() if marked else self._text(segment, target, source, attention)
         quality = tuple(self._quality(hypothesis.tokens, target, marked))
@@ -150,6 +174,21 @@ class SegmentRenderer:
             tuple(self._sentence_attention(source_ids, ids, attention)),
             quality=quality,
         )
+
+    def marked(self, segment: Segment, hypothesis: Hypothesis) -> MarkedTranslation | None:
+        """Return the translation of a segment with tags or protected text; None for others."""
+        if segment.marks is None or segment.marks.is_one_text:
+            return None
+        return _marked(segment, *self._sides(segment, hypothesis))
+
+    def _sides(
+        self, segment: Segment, hypothesis: Hypothesis
+    ) -> tuple[TokenizedText, TokenizedText, Array | None]:
+        """Return the target, the source and the attention between their tokens."""
+        ids, source_ids = hypothesis.tokens.ids, segment.source_ids
+        source = TokenizedText.from_pieces(self._tokenizers.source_pieces(source_ids, self._frame))
+        attention = attention_matrix(hypothesis.tokens, len(source_ids))
+        return TokenizedText.from_pieces(self._pieces(ids, attention, source)), source, attention
 
     def _pieces(
         self, ids: list[int], attention: Array | None, source: TokenizedText

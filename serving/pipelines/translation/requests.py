@@ -20,7 +20,7 @@ from serving.pipelines.decoding import (
 from serving.pipelines.translation.glossary import FoundTerm
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import MAX_LOGPROBS, Constraint, GenerationRequest
+from serving.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
 from serving.text.markup.segments import MarkedSegment
 from serving.text.plain_text import tokenizing
 from serving.text.sentences import TextLayout
@@ -41,6 +41,8 @@ class Segment:
     beginning: a constraint on the next tokens, if the next word is partly given.
     marks: tags and protected text among its words; None if there can be none.
     memory_score: how much it is like the unit of a translation memory that it is translated by.
+    is_cut: whether it is a part of a sentence that goes on with the next segment.
+    is_rest: whether it is a part of a sentence that the segment before begins.
     given: that translation as it is written, if nothing is left to be done; it then has no prefixes
         and makes no request. Otherwise the only prefix is the whole translation, with its end.
     """
@@ -53,6 +55,8 @@ class Segment:
     beginning: Constraint | None = None
     marks: MarkedSegment | None = None
     memory_score: int | None = None
+    is_cut: bool = False
+    is_rest: bool = False
     given: str | None = None
 
     @property
@@ -242,3 +246,14 @@ class TranslationRequests:
             return limit
         by_source = ceil(factor * len(source_ids))
         return by_source if limit is None else min(limit, by_source)
+
+
+def rescored(request: GenerationRequest, hypothesis: Hypothesis) -> Hypothesis:
+    """Return a hypothesis of another request with the score that this request would give it."""
+    beam = request.beam
+    if beam is None and not request.returns_logprobs:
+        return replace(hypothesis, score=0.0)
+    logprobs = hypothesis.logprobs[len(request.forced_ids) :]
+    length = max(len(logprobs) + (beam.num_counted if beam else 0), 1)
+    penalty = beam.length_penalty if beam else 1.0
+    return replace(hypothesis, score=sum(logprobs) / length**penalty)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from serving.bundle.manifest import Limits, Tokens
+from serving.bundle.manifest import SPLIT_TOKENS, Limits, Tokens
 from serving.errors import RequestError, TooLarge
 from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
 from serving.pipelines.translation.job import TranslationJob
@@ -16,6 +16,7 @@ from serving.request import Constraint
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.segments import MarkedReader, MarkedSegment
+from serving.text.plain_text import is_cut_sentence
 from serving.text.sentences import TextLayout, split_text
 from serving.text.terms import Beginnings
 from serving.text.wrapped_lines import has_wrapped_lines
@@ -124,10 +125,16 @@ class TextSegmenter:
         texts = [text for layout in layouts for text in layout.segments]
         places = [place for layout in layouts for place in range(len(layout.segments))]
         sources = self._tokenizers.encode_sources(texts, frame)
+        cuts = [is_cut for layout in layouts for is_cut in _cuts(layout)]
         return tuple(
-            Segment(text, source_ids, place, glossary.found(text), marks=own_marks)
-            for text, source_ids, place, own_marks in zip(
-                texts, sources, places, marks, strict=True
+            Segment(
+                *(text, source_ids, place, glossary.found(text)),
+                marks=own_marks,
+                is_cut=is_cut,
+                is_rest=place > 0 and was_cut,
+            )
+            for text, source_ids, place, own_marks, is_cut, was_cut in zip(
+                texts, sources, places, marks, cuts, [False, *cuts], strict=False
             )
         )
 
@@ -178,7 +185,17 @@ class TextSegmenter:
         longest = int((self._limits.max_target_tokens - frame.num_given) / growth)
         if self._limits.max_source_tokens is not None:
             longest = min(longest, self._limits.max_source_tokens - frame.num_around)
+        if not frame.is_prompt:
+            longest = min(longest, self._limits.split_tokens or SPLIT_TOKENS)
         return max(1, longest)
+
+
+def _cuts(layout: TextLayout) -> list[bool]:
+    """Return of each segment whether its sentence goes on after it."""
+    if len(layout.segments) < 2:
+        return [False] * len(layout.segments)
+    inner = zip(layout.segments, layout.gaps[1:-1], strict=False)
+    return [*(is_cut_sentence(segment, gap) for segment, gap in inner), False]
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:

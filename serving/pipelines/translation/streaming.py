@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.pipelines.decoding import successful
+from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.pipelines.translation.requests import Segment, TranslationPlan
@@ -78,16 +79,20 @@ class GrowingText:
 
 
 class GrowingTexts:
-    """Reads the events of a plan's requests as they come, and keeps the final ones."""
+    """Reads the events of a plan's requests as they come, and keeps the final ones.
+
+    fallback: where the events come from; its plan may change with each final event.
+    """
 
     def __init__(
         self,
-        plan: TranslationPlan,
+        fallback: Fallback,
         requests: Sequence[GenerationRequest],
         renderer: SegmentRenderer,
         tokenizer: Tokenizer,
     ) -> None:
-        self._plan, self._renderer = plan, renderer
+        plan = fallback.plan
+        self._fallback, self._renderer = fallback, renderer
         self._ends: dict[int, FinishedEvent] = {}
         self._numbers = {request.request_id: n for n, request in enumerate(requests)}
         self._segments = dict(_first_requests(plan))
@@ -139,7 +144,7 @@ class GrowingTexts:
             return
         self._ends[number] = end = successful(event)
         if sentence is not None:
-            segment = self._plan.segments[self._segments[number]]
+            segment = self._fallback.plan.segments[self._segments[number]]
             rendering = self._renderer.rendering(segment, end.best)
             sentence.finish(rendering.text, rendering.reason)
 
@@ -151,7 +156,7 @@ def _given(text: str, tokenizer: Tokenizer) -> GrowingSentence:
 
 
 def _references(request: GenerationRequest, segment: Segment) -> References | None:
-    if request.alignment_heads is not None:
+    if request.alignment_heads is not None or segment.is_cut or segment.is_rest:
         return None
     if segment.marks is None:
         return {}

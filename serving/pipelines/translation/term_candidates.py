@@ -77,7 +77,7 @@ class AlignedTranslation:
         """Return whether the word that attends to the term most is in one of these spans."""
         if self._attention is None or not self.words:
             return False
-        best = self.words[self._attention_to(term.span).argmax()]
+        best = self.words[self._attention_to(self._words_of_term(term)).argmax()]
         return any(overlap(best, span) for span in spans)
 
     def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
@@ -88,7 +88,7 @@ class AlignedTranslation:
         free = [number for number, each in enumerate(is_free) if each]
         if self._attention is None or not free:
             return [self._place(number, number, is_free) for number in free]
-        weights = self._attention_to(term.span)
+        weights = self._attention_to(self._words_of_term(term))
         if self.words[weights.argmax()].start < self._fixed_end:
             return []
         best = max(free, key=lambda number: weights[number])
@@ -98,7 +98,11 @@ class AlignedTranslation:
             return []
         first, last = _grown(best, belongs, is_free)
         ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
-        return [self._place(*each, is_free) for each in ranges]
+        plain = [self._place(*each, is_free) for each in ranges]
+        places = [self._with_signs(place, term) for place in plain]
+        # One without a sign beside it would leave it there.
+        longer = [place for place in places if place not in plain]
+        return longer or places
 
     def _end_of_fixed(self, request: GenerationRequest) -> int:
         """Return how many characters at the beginning must not change."""
@@ -115,6 +119,28 @@ class AlignedTranslation:
         span = Span(self.words[first].start, self.words[last].end)
         previous = [self.words[first - 1].start] if first > 0 and is_free[first - 1] else []
         return Place(span, (*previous, span.start) if last > first else tuple(previous))
+
+    def _words_of_term(self, term: FoundTerm) -> Span:
+        """Return where the words of a term lie: signs around them are mostly copied, and attention
+        to them says nothing of the words.
+        """
+        words = [word for word in self._source_words if overlap(word, term.span)]
+        return Span(words[0].start, words[-1].end) if words else term.span
+
+    def _with_signs(self, place: Place, term: FoundTerm) -> Place:
+        """Return a place with the signs that begin and end the term, if they are beside it: they
+        are a part of what the term replaces.
+        """
+        words, (start, end) = self._words_of_term(term), place.span
+        before = self._source.text[term.span.start : words.start].strip()
+        after = self._source.text[words.end : term.span.end].strip()
+        if before and self.text[self._fixed_end : start].rstrip().endswith(before):
+            start = self.text.rindex(before, self._fixed_end, start)
+        if after and self.text[end:].lstrip().startswith(after):
+            end = self.text.index(after, end) + len(after)
+        free_starts = tuple(each for each in place.free_starts if each < start)
+        is_longer = (start, end) != place.span
+        return Place(Span(start, end), free_starts) if is_longer else place
 
     def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
         """Return the hypothesis in which the tokens of these terms attend only to their sources."""
@@ -138,7 +164,7 @@ class AlignedTranslation:
 
     def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
         """Return whether a word attends to no other source word more than to the term."""
-        own = self._attention_to(term.span)[number]
+        own = self._attention_to(self._words_of_term(term))[number]
         others = [word for word in self._source_words if not overlap(word, term.span)]
         return bool(own > 0 and own >= self._over(others)[number].max(initial=0.0))
 
@@ -176,6 +202,12 @@ class Replacement:
     @property
     def replaced(self) -> str:
         return self.draft.text[self.place.span.start : self.place.span.end]
+
+    @property
+    def replaced_words(self) -> str:
+        """Return what is replaced from its first word on."""
+        first = HYPHENATED_WORD.search(self.replaced)
+        return self.replaced[first.start() :] if first else self.replaced
 
 
 class CandidateRequests:
@@ -272,7 +304,7 @@ class CandidateRequests:
         """Return the replaced words, so that the model does not write them after the term. Empty if
         they are a part of the term or occur elsewhere in the translation.
         """
-        replaced = replacement.replaced
+        replaced = replacement.replaced_words
         if term_pattern(replaced).search(replacement.result):
             return []
         return self._spellings(replaced)

@@ -20,7 +20,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import DeadlineExceeded
 from serving.pipelines.decoding import EnginePort, successful
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
-from serving.pipelines.translation.requests import Segment, TranslationPlan
+from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
 from serving.pipelines.translation.term_candidates import (
     AlignedTranslation,
     CandidateRequests,
@@ -75,7 +75,7 @@ class TermPlacing:
         await asyncio.to_thread(self._candidates.read_vocabulary)
         segments = (segment for segment, _ in plan.prefixed_segments())
         work = zip(segments, requests, outcomes, strict=True)
-        return await _gathered(self._placed(plan.frame, *each, started) for each in work)
+        return await gathered(self._placed(plan.frame, *each, started) for each in work)
 
     async def stream(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
@@ -126,7 +126,7 @@ class TermPlacing:
             _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
             for n, each in enumerate(end.hypotheses)
         ]
-        await _gathered(each.put_all_terms() for each in revisions)
+        await gathered(each.put_all_terms() for each in revisions)
         return _revised(request, end, revisions)
 
 
@@ -149,7 +149,7 @@ def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
     return hypothesis.reason is FinishReason.CONSTRAINT, -hypothesis.score
 
 
-async def _gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Return all results; if one fails or the caller is cancelled, cancel the others."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
@@ -159,22 +159,26 @@ async def _gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]
             task.cancel()
 
 
+def seconds_left(request: GenerationRequest, started: float) -> float | None:
+    """Return what is left of the timeout of a request that was made at `started`, a monotonic time.
+
+    Raises DeadlineExceeded if nothing is.
+    """
+    timeout = request.timeout_seconds
+    if timeout is None:
+        return None
+    left = timeout - (time.monotonic() - started)
+    if left < _SHORTEST_SECONDS:
+        raise DeadlineExceeded(timeout)
+    return left
+
+
 @dataclass(frozen=True, slots=True)
 class _Sentence:
     source: TokenizedText
     wanted: WantedTerms
     request: GenerationRequest
     started: float
-
-    @property
-    def seconds_left(self) -> float | None:
-        timeout = self.request.timeout_seconds
-        if timeout is None:
-            return None
-        left = timeout - (time.monotonic() - self.started)
-        if left < _SHORTEST_SECONDS:
-            raise DeadlineExceeded(timeout)
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +255,7 @@ class _Revision:
 
     async def _run(self, work: Sequence[tuple[GenerationRequest, Replacement]]) -> list[_Candidate]:
         """Return the results in which fewer terms are missing than now."""
-        seconds = self._sentence.seconds_left
+        seconds = seconds_left(self._sentence.request, self._sentence.started)
         requests = []
         for request, _ in work:
             name = f"{self._name}-{self._num_requests}"
@@ -268,34 +272,18 @@ class _Revision:
                 text = self._aligned(each).text
                 is_whole = each.reason is not FinishReason.CONSTRAINT
                 if is_whole and wanted.num_missing(text) < num_missing:
-                    score = sum(_logprobs(each)) - _cost(replacement, text)
-                    rated, pieces = self._rated(each), end.attention_pieces
-                    found.append(_Candidate(replacement, rated, pieces, score))
+                    score = sum(each.logprobs) - _cost(replacement, text)
+                    rated = rescored(self._sentence.request, each)
+                    found.append(_Candidate(replacement, rated, end.attention_pieces, score))
         return found
 
     def _aligned(self, hypothesis: Hypothesis) -> AlignedTranslation:
         sentence = self._sentence
         return AlignedTranslation(hypothesis, sentence.source, self._tokenizer, sentence.request)
 
-    def _rated(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Return a hypothesis with the score that the original request would give it."""
-        request = self._sentence.request
-        beam = request.beam
-        logprobs = _logprobs(hypothesis)[len(request.forced_ids) :]
-        length = max(len(logprobs) + (beam.num_counted if beam else 0), 1)
-        return replace(
-            hypothesis, score=sum(logprobs) / length ** (beam.length_penalty if beam else 1.0)
-        )
-
 
 def _best(candidates: Sequence[_Candidate]) -> _Candidate:
     return max(candidates, key=lambda each: each.score)
-
-
-def _logprobs(hypothesis: Hypothesis) -> list[float]:
-    logprobs = hypothesis.tokens.logprobs
-    stop = hypothesis.stop_logprob
-    return logprobs if stop is None else [*logprobs, stop]
 
 
 def _cost(replacement: Replacement, text: str) -> float:

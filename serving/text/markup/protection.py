@@ -56,6 +56,7 @@ from serving.text.markup.tokens import (
     translations,
     written,
 )
+from serving.text.plain_text import WITH_CAPITAL_NOUNS
 
 _BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
 
@@ -429,9 +430,6 @@ _REFERENCE = re.compile(
 
 
 _NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
-
-
-WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 
 
 def _follows_title(text: str, start: int) -> bool:

@@ -28,6 +28,7 @@ from serving.text.markup.tokens import (
 from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
 
 _STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
+_LEAST_ORIGIN = 0.1  # of a word of the source that something came of
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
@@ -50,6 +51,7 @@ class MarkedTranslation:
         if paired.lost or has_lost_runs:
             segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
         self._segment, self._target, self._has_lost_runs = segment, target, has_lost_runs
+        self._has_attention = attention is not None
         self._source_words = source_words(segment.tokens)
         over = over_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
@@ -77,6 +79,23 @@ class MarkedTranslation:
         place(root, self._translated.origins(), _line_starts(words))
         text = write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
         return _STOP_AFTER_LOST_RUN.sub(r"\1", text) if self._has_lost_runs else text
+
+    def translated_text(self) -> str:
+        """Return the words that are not copied from the source, with spaces between."""
+        return " ".join(word.text for word in self._translated.words if word.raw is None)
+
+    def lacks_most_words(self) -> bool:
+        """Return whether nothing came of half of the source's words or more, apart from what is
+        kept, as far as the model has attention.
+        """
+        if not self._has_attention:
+            return False
+        source, origins = self._source_words, self._translated.origins()
+        copied = source.kept.keys() | source.numbers.keys()
+        words = [n for n, is_word in enumerate(source.is_word) if is_word and n not in copied]
+        rows = [word.raw is None and is_wordy(word.text) for word in self._translated.words]
+        best = origins.matrix[rows][:, words].max(axis=0, initial=0.0)
+        return len(words) > 0 and (best < _LEAST_ORIGIN).sum() * 2 >= len(words)
 
     def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
         """Return both sides without tags, in the words that they are written with, and how much of

@@ -90,6 +90,48 @@ def test_a_long_sentence_is_cut_after_a_clause() -> None:
     assert len(layout.segments) == 2
 
 
+CUTS = [
+    # text, language, what ends the first segment
+    ("the dog ran in the park, the cat slept on the sofa", "en", "park,"),
+    ("the dog ran in the park; the cat, who slept, was big", "en", "park;"),
+    ("the dog ran in the park: the cat, who slept, was big", "en", "park:"),
+    ("the dog ran in the park \u2013 the cat slept on a sofa", "en", "park \u2013"),
+    ("the dog ran in the park - the cat slept on the sofa", "en", "park -"),
+    ("the dog ran in the park and the cat slept on a sofa", "en", "park"),
+    ("the dog ran in the park because a cat was on a sofa", "en", "park"),
+    ("the dog ran in a park while the cat slept on a sofa", "en", "park"),
+    ("le chien court dans un parc et le chat dort par ici", "fr", "parc"),
+    ("le chien court dans un parc mais le chat dort ici !", "fr", "parc"),
+    ("der Hund rennt im Park und die Katze schläft im Haus", "de", "Park"),
+    ("el perro corre en el parque pero el gato duerme ahí", "es", "parque"),
+    ("o cão corre no parque grande e o gato dorme na cama", "pt", "grande"),
+    ("il cane corre nel parco e il gatto dorme sul divano", "it", "parco"),
+    ("de hond rent in het park en de kat slaapt op de bank", "nl", "park"),
+    ("собака бежит по парку и кошка спит на диване у окна", "ru", "парку"),
+    ("it costs 3,000 or 12:30:45 in all, and the cat sleeps", "en", "all,"),
+    ("the dog (a big, red, loud one) ran and the cat slept on", "en", "ran"),
+    ("he said \u201cthe dog, the cat\u201d and went home; that is all", "en", "home;"),
+    ("the dogs of the park of my town run in it all day long", "en", ""),
+    ("狗在公园里跑来跑去，猫在沙发上睡觉，鸟在树上唱歌跳舞。", "zh", "，"),
+    ("狗在公园里跑来跑去叫着；猫在沙发上睡觉，鸟在树上唱歌。", "zh", "；"),
+]
+
+
+@pytest.mark.parametrize(("text", "language", "end"), CUTS)
+def test_a_long_sentence_is_cut_where_a_clause_ends(text: str, language: str, end: str) -> None:
+    layout = split_text(text, language, lambda segment: len(segment) < len(text) * 3 // 4)
+
+    assert layout.fill(layout.segments) == text
+    assert len(layout.segments) == 2
+    assert layout.segments[0].endswith(end)
+
+
+def test_numbers_and_times_are_not_cut() -> None:
+    text = "x 1,000,000,000 y 12:30:45 z " * 20
+    layout = split_text(text, "en", lambda segment: len(segment) < 60)
+    assert {word for part in layout.segments for word in part.split()} == {*text.split()}
+
+
 def test_a_long_word_is_cut_between_characters() -> None:
     layout = split_text("e\u0301" * 81, "en", fits_80_characters)
 

@@ -220,7 +220,7 @@ async def test_a_deadline_holds_for_all_requests_of_a_term(tokenizer: Tokenizer)
 
 
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
-    pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000))
+    pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000, 1000))
     with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
         await pipeline.run(job("% " * (MAX_TERMS + 1)))
     assert engine.requests == []

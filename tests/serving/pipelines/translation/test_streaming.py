@@ -81,7 +81,7 @@ async def test_marks_are_told_with_their_sentences(tokenizer: Tokenizer) -> None
     deltas, last = await streamed(pipeline, asked)
 
     assert joined(deltas, 0) == last.texts[0]
-    assert deltas[0].piece == "<p>O"
+    assert deltas[0].piece == "<p>ON"  # "O" may begin a word that was copied
     assert len({delta.sentence for delta in deltas}) == max(d.sentence for d in deltas) + 1
 
 
@@ -126,7 +126,7 @@ async def test_what_is_refused_is_refused_before_anything_is_told(tokenizer: Tok
 async def test_a_failure_ends_the_stream(tokenizer: Tokenizer) -> None:
     pipeline, engine = shouting_translator(tokenizer)
     engine.fails_after = 2
-    stream = pipeline.stream(job("Long enough."))
+    stream = pipeline.stream(job("long enough."))
 
     told = [await anext(stream), await anext(stream)]
     with pytest.raises(EngineError):

@@ -1,0 +1,211 @@
+"""Translations that cannot be right are asked for once more, alike in a stream and whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from serving.bundle.manifest import Limits, Task
+from serving.errors import DeadlineExceeded
+from serving.parameters import BeamParams, SamplingParams
+from serving.pipelines.decoding import Decoding
+from serving.pipelines.translation.job import (
+    GlossaryEntry,
+    Translation,
+    TranslationDelta,
+    TranslationJob,
+)
+from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.request import FinishReason, GenerationRequest
+from serving.text.markup.tokens import Markup, MarkupKind
+from serving.text.tokenizer import Tokenizer
+from tests.serving.pipelines.fakes import FakeEngine, manifest
+
+XML = Markup(MarkupKind.XML, ignore_tags=frozenset({"x"}))
+LOOP = "un chien et un chien et un chien et un chien et un chien"
+Answer = Callable[[GenerationRequest, str], str]
+
+
+def translator(tokenizer: Tokenizer, answer: Answer) -> tuple[TranslationPipeline, FakeEngine]:
+    """Answer each request, of a source text, after what it has forced."""
+
+    def script(request: GenerationRequest) -> list[int]:
+        assert request.source_ids is not None
+        whole = tokenizer.encode(answer(request, tokenizer.decode(request.source_ids)))
+        return whole[len(request.forced_ids) :]
+
+    engine = FakeEngine(script)
+    card = manifest(Task.TRANSLATE, limits=Limits(400, 400, 200))
+    tokenizers = TokenizerPair(tokenizer, tokenizer)
+    return TranslationPipeline(card, tokenizers, engine), engine
+
+
+def looping(request: GenerationRequest, source: str) -> str:
+    """Loop, unless n-grams may not be repeated."""
+    is_second = request.processors.no_repeat_ngram_size > 0
+    return "un chien et un chat dorment." if is_second else LOOP
+
+
+async def both_ways(pipeline: TranslationPipeline, *texts: str, **asked: Any) -> Translation:
+    """Return the translation, after checking that a stream says the same."""
+    job = TranslationJob("job", texts, "en", "fr", **asked)
+    whole = await pipeline.run(job)
+    assert isinstance(whole, Translation)
+    *deltas, last = [item async for item in pipeline.stream(job)]
+    assert last == whole
+    for number, text in enumerate(whole.texts):
+        pieces = [d.piece for d in deltas if isinstance(d, TranslationDelta) and d.text == number]
+        assert "".join(pieces) == text
+    return whole
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(),
+        Decoding(beam=BeamParams(2)),
+        Decoding(sampling=SamplingParams(temperature=1.0, seed=1)),
+    ],
+)
+async def test_a_loop_goes_on_without_repetition(tokenizer: Tokenizer, decoding: Decoding) -> None:
+    pipeline, engine = translator(tokenizer, looping)
+
+    found = await both_ways(pipeline, "a dog and a cat sleep.", decoding=decoding)
+
+    assert found.texts == ("un chien et un chat dorment.",)
+    first, second = engine.requests[:2]
+    assert second.processors.no_repeat_ngram_size == 4
+    assert tokenizer.decode(second.forced_ids) == "un chien et un c"[: len(second.forced_ids)]
+    assert (second.source_ids, second.beam) == (first.source_ids, first.beam)
+
+
+async def test_only_what_loops_is_asked_again(tokenizer: Tokenizer) -> None:
+    def answer(request: GenerationRequest, source: str) -> str:
+        return looping(request, source) if source == "a dog." else "une souris."
+
+    pipeline, engine = translator(tokenizer, answer)
+    found = await pipeline.run(
+        TranslationJob("job", ("a mouse.", "a dog.", "some mouse."), "en", "fr")
+    )
+
+    assert [text[:6] for text in found.texts] == ["une so", "un chi", "une so"]
+    assert len(engine.requests) == 4
+
+
+async def test_what_the_source_repeats_is_no_loop(tokenizer: Tokenizer) -> None:
+    pipeline, engine = translator(tokenizer, lambda request, source: source.upper())
+    text = "a dog and a dog and a dog and a dog and a dog."
+
+    assert (await both_ways(pipeline, text)).texts == (text.upper(),)
+    assert len(engine.requests) == 2
+
+
+async def test_a_second_loop_ends_by_length(tokenizer: Tokenizer) -> None:
+    def answer(request: GenerationRequest, source: str) -> str:
+        is_second = request.processors.no_repeat_ngram_size > 0
+        return "un chien " + "".join(map(chr, range(97, 123))) * 9 if is_second else LOOP
+
+    pipeline, _ = translator(tokenizer, answer)
+    found = await both_ways(pipeline, "a dog.")
+
+    assert found.renderings[0][0].reason is FinishReason.LENGTH
+    assert len(found.texts[0]) < 40
+
+
+async def test_hypotheses_of_a_beam_search_are_replaced_together(tokenizer: Tokenizer) -> None:
+    pipeline, _ = translator(tokenizer, looping)
+    decoding = Decoding(beam=BeamParams(2, num_hypotheses=2))
+
+    found = await both_ways(pipeline, "a dog and a cat.", decoding=decoding, num_alternatives=1)
+
+    texts = [rendering.text for rendering in found.renderings[0]]
+    assert texts == ["un chien et un chat dorment.", "un chien et un chat dorment.!"]
+
+
+async def test_what_a_client_began_with_stays(tokenizer: Tokenizer) -> None:
+    pipeline, engine = translator(tokenizer, looping)
+    prefix = "un chien et un chien "
+    await pipeline.run(TranslationJob("job", ("a dog.",), "en", "fr", target_prefix=prefix))
+
+    assert len(engine.requests) == 2
+    assert tokenizer.decode(engine.requests[1].forced_ids).startswith(prefix.strip())
+
+
+async def test_a_loop_is_asked_again_before_its_timeout(tokenizer: Tokenizer) -> None:
+    pipeline, engine = translator(tokenizer, looping)
+    decoding = Decoding(timeout_seconds=30.0)
+    await pipeline.run(TranslationJob("job", ("a dog.",), "en", "fr", decoding))
+    assert 0 < (engine.requests[1].timeout_seconds or 0) < 30
+
+    with pytest.raises(DeadlineExceeded):
+        decoding = Decoding(timeout_seconds=0.001)
+        await pipeline.run(TranslationJob("job", ("a dog.",) * 20, "en", "fr", decoding))
+
+
+def omitting(request: GenerationRequest, source: str) -> str:
+    """Leave words out, unless it is a beam search."""
+    return "rue Verte" if request.beam else "Street"
+
+
+@pytest.mark.parametrize("asked", [{}, {"protection": True}])
+async def test_another_hypothesis_has_the_words(
+    tokenizer: Tokenizer, asked: dict[str, Any]
+) -> None:
+    pipeline, engine = translator(tokenizer, omitting)
+
+    assert (await both_ways(pipeline, "Green Street", **asked)).texts == ("rue Verte",)
+    assert [request.beam is not None for request in engine.requests] == [False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "asked", "expected"),
+    [
+        ("Green Street", "Street", {}, "Green Street"),
+        ("Green Street", "", {}, "Green Street"),
+        ("  Green Street \n", "Street", {}, "  Green Street \n"),
+        ("Green a@b.com", "%1", {"protection": True}, "Green a@b.com"),
+        ("Green Street 12", "Street 12", {"protection": True}, "Green Street 12"),
+        ("<p><x>1</x> Old <b>Town</b></p>", "%1", {"markup": XML}, None),
+        ("<p>Old &amp; big <x>1</x></p>", "%1", {"markup": XML}, None),
+    ],
+)
+async def test_what_fails_twice_stays_in_its_language(
+    tokenizer: Tokenizer, text: str, answer: str, asked: dict[str, Any], expected: str | None
+) -> None:
+    pipeline, _ = translator(tokenizer, lambda request, source: answer)
+    found = await both_ways(pipeline, text, **asked)
+
+    assert found.texts == (text if expected is None else expected,)
+    assert found.renderings[0][0].reason is FinishReason.STOP
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"target_prefix": "St"},
+        {"decoding": Decoding(max_new_tokens=3)},
+    ],
+)
+async def test_what_was_begun_or_cut_is_taken_as_it_is(
+    tokenizer: Tokenizer, asked: dict[str, Any]
+) -> None:
+    pipeline, engine = translator(tokenizer, omitting)
+    await pipeline.run(TranslationJob("job", ("Green Street",), "en", "fr", **asked))
+    assert len(engine.requests) == 1
+
+
+async def test_where_words_are_aligned_the_first_translation_stays(tokenizer: Tokenizer) -> None:
+    pipeline, engine = translator(tokenizer, lambda request, source: "Street")
+    found = await both_ways(pipeline, "Green Street", returns_alignments=True)
+    assert found.texts == ("Street",)
+    assert len(engine.requests) == 4
+
+
+async def test_terms_are_put_into_second_translations(tokenizer: Tokenizer) -> None:
+    pipeline, _ = translator(tokenizer, looping)
+    found = await both_ways(
+        pipeline, "a dog and a cat.", glossary=(GlossaryEntry("cat", ("matou",)),)
+    )
+    assert "matou" in found.texts[0]
+    assert found.texts[0].count("un chien") == 1
