@@ -259,7 +259,8 @@ def stopped(bundles: list[Path], folder: Path, stop: Stop, program: str = "servi
     if status not in expected:
         outcome.faults.append(f"exit status {status}")
     console = "".join(server.lines)
-    if "Traceback" in console or "rror" in console:
+    # Without a first line it is Python's own, of an interrupt while it imported the program.
+    if server.says("Starting") and ("Traceback" in console or "rror" in console):
         outcome.faults.append(console)
     outcome.faults += [f"process {pid} is left" for pid in left_of(server.family)]
     for port in server.ports:
