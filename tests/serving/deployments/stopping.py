@@ -218,8 +218,9 @@ class Server:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
+        with self.process.stderr as console:
+            for line in console:
+                self.lines.append(line)
 
 
 STAGES: dict[str, Callable[[Server], bool]] = {
