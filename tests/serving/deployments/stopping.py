@@ -218,8 +218,9 @@ class Server:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
+        with self.process.stderr as console:
+            for line in console:
+                self.lines.append(line)
 
 
 STAGES: dict[str, Callable[[Server], bool]] = {
@@ -259,7 +260,8 @@ def stopped(bundles: list[Path], folder: Path, stop: Stop, program: str = "servi
     if status not in expected:
         outcome.faults.append(f"exit status {status}")
     console = "".join(server.lines)
-    if "Traceback" in console or "rror" in console:
+    # Without a first line it is Python's own, of an interrupt while it imported the program.
+    if server.says("Starting") and ("Traceback" in console or "rror" in console):
         outcome.faults.append(console)
     outcome.faults += [f"process {pid} is left" for pid in left_of(server.family)]
     for port in server.ports:
