@@ -323,7 +323,7 @@ class SourceDetector:
         """Rank the candidates; the target language is none of a text in another script."""
         ranked = self.identifier.identify(text, [*self.translated, self.same])
         script = script_of_code(self.target) or script_of_code(self.same)
-        if script is None or script_of_text(text) in (None, script):
+        if script is None or script_of_text(_telling(text)) in (None, script):
             return ranked
         return [guess for guess in ranked if guess.language != self.same]
 

@@ -172,8 +172,8 @@ async def _translate(
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
         job = _job(card, options, returns_alignments=alignments is not None)
+        translator = await catalog.translator(card.name, job.source, job.target)
         format_line = _format(options)
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
@@ -236,7 +236,7 @@ async def translate_documents(
     reading = tqdm(files, desc="reading", unit=" files", leave=False, disable=None)
     documents = [read_document(path, path.name, source, target) for path in reading]
     async with opened(model, config) as catalog:
-        translator = await catalog.translator(card.name, "", "")
+        translator = await catalog.translator(card.name, source, target)
         total = sum(len(document.fragments) for document in documents)
         job = _document_job(source, target, translation_decoding(card, options))
         with tqdm(total=total, unit=" texts", disable=None, delay=_BAR_DELAY_SECONDS) as bar:

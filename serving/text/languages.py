@@ -28,6 +28,7 @@ _OF_LIBRETRANSLATE = {"pb": "pt-br", "zt": "zh-hant"}
 _LONGEST_CODE = 35  # characters; BCP 47 has none that are longer (RFC 5646, section 4.4.1)
 # Scripts of languages that are written in several, by the first word of their letters' names.
 _HAN = "hani"
+_LETTERS_OF_HAN = 4  # a Han character says as much as so many letters
 _SCRIPTS = {
     "ARABIC": "arab",
     "CJK": _HAN,
@@ -86,11 +87,13 @@ def script_of_code(code: str) -> str | None:
 
 
 def script_of_text(text: str) -> str | None:
-    """Return the script of most letters, if it is one of those in which a language is written
+    """Return the script of most of a text, if it is one of those in which a language is written
     that has another, too. Han characters are simplified if more of them are missing in Big5,
     traditional if more are missing in GB 2312.
     """
     counts = Counter(map(_script, filter(str.isalpha, text)))
+    if _HAN in counts:
+        counts[_HAN] *= _LETTERS_OF_HAN
     [(script, _)] = counts.most_common(1) or [(None, 0)]
     if script != _HAN:
         return script

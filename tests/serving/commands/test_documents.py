@@ -49,6 +49,19 @@ def test_one_document_and_several(translator: str, tmp_path: Path) -> None:
     assert (tmp_path / "out/b.txt").read_text().count("\n") == 3
 
 
+def test_a_target_that_is_the_source_language_changes_nothing(
+    translator: str, tmp_path: Path
+) -> None:
+    text = "A  dog runs.\n\nOK\n"
+    (tmp_path / "a.txt").write_text(text)
+
+    lines = translate(translator, tmp_path / "a.txt", "--target", "en-GB")
+    document = translate(translator, tmp_path / "a.txt", "-o", tmp_path / "b.txt", "--target", "en")
+
+    assert (lines.stdout, document.exit_code) == (text, 0)
+    assert (tmp_path / "b.txt").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -166,6 +166,10 @@ O cão corre no jardim.|en|pt-BR|pt-BR
 你好世界，今天天气很好，我们去学校|en zh-Hans|zh-Hant|zh-Hans
 你好世界，今天天气很好，我们去学校|en zho_Hant|zho_Hans|zho_Hans
 你好世界，今天天氣很好，我們去學校|en zho_Hant|zho_Hans|zho_Hant
+<p class="some long name of a class">我们去学校。</p>|en|zh-Hans|zh-Hans
+使用 Python 和 NumPy 编程是一件很有意思的事情|en|zh-Hans|zh-Hans
+The word 学校 means school, and 国 means country.|de|en-US|en-US
+The word 学校 means school, and 国 means country.|en|zh-Hans|en
 Пас трчи у башти и лаје на мачку.|en|sr-Cyrl|sr-Cyrl
 """
 

@@ -166,6 +166,8 @@ def test_codes_of_nothing_are_of_no_language() -> None:
         ("مرحبا بالعالم", "arab"),
         ("我们去学校", "hans"),
         ("我們去學校 abc", "hant"),
+        ("使用 Python 编程", "hans"),
+        ("The word 学校 means school.", "latn"),
         ("你好", None),
         ("ไทย", None),
         ("12 !?", None),
