@@ -24,6 +24,7 @@ WINDOWS_PATH = (
     r"|(?<![\w\\.-])[A-Za-z_][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
     r"\\{1,2}(?![ntrabfvuxUN])[A-Za-z][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
 )
+_HEX = r"[\da-fA-F]"
 _ARGUMENTS = r"(?:\[[^\[\]\n]{0,40}\]|\{[^{}\n]{0,80}\})"
 # Those that begin as an escape does.
 _COMMANDS = (
@@ -35,14 +36,13 @@ _COMMANDS = (
 )
 LATEX = (
     rf"(?<![\\\w])\\[A-Za-z]{{2,30}}\*?{_ARGUMENTS}{{1,4}}"
-    rf"|(?<![\\\w])\\(?:(?![ntru])[A-Za-z]{{2,30}}|{_COMMANDS})(?![A-Za-z])"
+    rf"|(?<![\\\w])\\(?:(?![ntru]|x{_HEX}{{2}})[A-Za-z]{{2,30}}|{_COMMANDS})(?![A-Za-z])"
 )
 MATHEMATICS = (
     r"\$(?=[^$\n]{0,200}[\\^_{=])[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\w)"
     r"|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
 )
 
-_HEX = r"[\da-fA-F]"
 _BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|u000[\daAdD])"
 _ESCAPE = re.compile(
     rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX})"
@@ -95,7 +95,7 @@ def unescaped(raw: str) -> str:
         if raw[1] in "uU":
             units = [int(unit, 16) for unit in re.split(r"\\[uU]", raw)[1:]]
             pair = b"".join(unit.to_bytes(2) for unit in units) if len(units) == 2 else b""
-            return pair.decode("utf-16-be") if pair else chr(units[0])
+            return (pair or units[0].to_bytes(4)).decode("utf-16-be" if pair else "utf-32-be")
         values = [int(found[1] or found[2], 16 if found[1] else 8) for found in _BYTE.finditer(raw)]
         return _decoded(bytes(values))
     except (ValueError, KeyError, OverflowError):
