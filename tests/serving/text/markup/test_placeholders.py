@@ -19,6 +19,7 @@ from serving.text.markup.placeholders import (
 )
 from serving.text.markup.protection import Protection
 from serving.text.markup.tokens import Role, text_tokens
+from tests.served import ROOT
 
 EXAMPLES = [(syntax.name, example) for syntax in SYNTAXES for example in syntax.examples]
 OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in row.examples]
@@ -138,3 +139,9 @@ def test_msgfmt_accepts_the_translations(name: str, tmp_path: Path) -> None:
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert all("eau" in entry.msgstr for entry in polib.pofile(str(target)))
+
+
+def test_the_page_has_all_syntaxes_and_formats() -> None:
+    page = (ROOT / "docs/text.md").read_text(encoding="utf-8").replace("\\|", "|")
+    examples = [example for syntax in SYNTAXES for example in syntax.examples]
+    assert [text for text in [*examples, *FORMATS, *dict(EXAMPLES)] if text not in page] == []
