@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from serving.text.markup.tokens import Role, Token
+from serving.text.markup.tokens import Role, Token, text_tokens
 
 _NAME = r"[\w.$~()@{}%-]{1,100}"
 _WORDS = r"(?: (?:[A-Z(\d][\w.()-]{0,40}|and|y|et|und)){0,3}"  # of a name, as Program Files (x86)
@@ -43,14 +43,16 @@ MATHEMATICS = (
     r"|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
 )
 
+REGULAR_EXPRESSION = r"(?<!\S)[^\s\\]{0,40}\\[dswDSW](?![A-Za-z])\S{0,80}(?<![.,;:])"
 _BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|u000[\daAdD])"
 _ESCAPE = re.compile(
-    rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX})"
-    rf"|(?P<break>{_BREAK}(?:[ ]*{_BREAK})*)"
+    rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX}|{REGULAR_EXPRESSION})"
+    rf"|(?P<break>[ ]?(?!{LATEX}){_BREAK}(?:[ ]?(?!{LATEX}){_BREAK})*[ ]?)"
     rf"|(?P<character>(?:\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}"
     rf"|\\U{_HEX}{{8}}|\\U{_HEX}{{4}}|\\u\{{{_HEX}{{1,6}}\}}|\\N\{{[A-Z][A-Z\d -]{{1,80}}\}}"
     rf"|(?:\\x{_HEX}{{2}})+|(?:\\[0-3][0-7]{{2}})+)|\\{{1,3}}[\"'/])"
 )
+_QUOTES, _CLOSING = frozenset("\"'`“”‘’()"), frozenset(",.;:!?)")
 _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 
@@ -74,11 +76,24 @@ def _without_escapes(text: str) -> Iterator[Token]:
             yield Token(Role.TEXT, text[start : match.start()], text[start : match.start()])
         if character:
             yield Token(Role.TEXT, raw, character)
+        elif _is_mentioned(text, match):
+            yield from text_tokens(raw[: len(raw) - len(raw.lstrip())], False, False)
+            yield Token(Role.KEPT, raw.strip(), raw.strip())
+            yield from text_tokens(raw[len(raw.rstrip()) :], False, False)
         else:
             yield Token(Role.BREAK, raw) if "t" in raw else Token(Role.LINE_BREAK, raw, " ")
         start = match.end()
     if start < len(text):
         yield Token(Role.TEXT, text[start:], text[start:])
+
+
+def _is_mentioned(text: str, escape: re.Match[str]) -> bool:
+    r"""Return whether an escape is a word of its sentence: use \n for a new line, press "\t"."""
+    raw, before, after = escape.group(), text[: escape.start()], text[escape.end() :]
+    is_quoted = before[-1:] in _QUOTES and after[:1] in _QUOTES and bool(before and after)
+    is_apart = raw != raw.lstrip() and (raw != raw.rstrip() or after[:1] in _CLOSING)
+    is_within = before[-1:].isalnum() and not (after[:1].isupper() or not after)
+    return raw.count("\\") == 1 and (is_quoted or (is_apart and is_within))
 
 
 def unescaped(raw: str) -> str:

@@ -18,7 +18,9 @@ def escaped(text: str) -> list[Token]:
     [
         (r"A dog.\nA cat", Role.LINE_BREAK, r"\n"),
         (r"A dog.\r\nA cat", Role.LINE_BREAK, r"\r\n"),
-        (r"A dog.\n\n A cat", Role.LINE_BREAK, r"\n\n"),
+        (r"A dog.\n\n A cat", Role.LINE_BREAK, r"\n\n "),
+        (r"A dog. \n A cat", Role.LINE_BREAK, r" \n "),
+        (r"a dog \n\n and", Role.LINE_BREAK, r" \n\n "),
         (r"A dog.\\nA cat", Role.LINE_BREAK, r"\\n"),
         (r"a dog\rand", Role.LINE_BREAK, r"\r"),
         (r"dog\tcat", Role.BREAK, r"\t"),
@@ -43,6 +45,12 @@ def test_escapes_of_lines_and_columns(text: str, role: Role, raw: str) -> None:
 def test_escapes_are_letters(text: str, read_as: str) -> None:
     tokens = with_escapes(text_tokens(text, False, True))
     assert "".join(token.text for token in tokens) == read_as
+
+
+@pytest.mark.parametrize("text", [r"use \n for it", r"press \t.", r"a (\n)", r'or "\t" here'])
+def test_an_escape_that_a_sentence_speaks_of_is_kept(text: str) -> None:
+    tokens = with_escapes(text_tokens(text, False, True))
+    assert [token.raw[:1] for token in tokens if token.role is not Role.TEXT] == ["\\"]
 
 
 @pytest.mark.parametrize(
