@@ -58,11 +58,21 @@ _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 def with_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens of a text, its escapes apart as what they stand for."""
+    backslash = ""  # before a quote that is written as a reference
     for token in tokens:
+        if backslash and token.role is Role.TEXT and token.text in _QUOTES:
+            token, backslash = Token(Role.TEXT, backslash + token.raw, token.text), ""
+        if backslash:
+            yield Token(Role.TEXT, backslash, backslash)
+            backslash = ""
         if token.is_divisible and "\\" in token.text:
-            yield from _without_escapes(token.text)
+            text = token.text.removesuffix("\\")
+            backslash = token.text[len(text) :]
+            yield from _without_escapes(text)
         else:
             yield token
+    if backslash:
+        yield Token(Role.TEXT, backslash, backslash)
 
 
 def _without_escapes(text: str) -> Iterator[Token]:
@@ -98,8 +108,8 @@ def _is_mentioned(text: str, escape: re.Match[str]) -> bool:
 
 def unescaped(raw: str) -> str:
     """Return the characters that a reference of HTML or an escape stands for; else what it is."""
-    if not raw.startswith("\\"):
-        return html.unescape(raw)
+    if not raw.startswith("\\") or raw[1:2] == "&":
+        return html.unescape(raw.removeprefix("\\"))
     if raw[-1] in "\"'/":
         return raw[-1]
     try:

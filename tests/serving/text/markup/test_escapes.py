@@ -4,7 +4,7 @@ import pytest
 
 from serving.text.markup.escapes import with_escapes
 from serving.text.markup.tokens import Role, Token, text_tokens, written
-from tests.serving.text.markup.fake_model import by_table, layout, translate
+from tests.serving.text.markup.fake_model import HTML, by_table, layout, translate
 
 
 def escaped(text: str) -> list[Token]:
@@ -91,3 +91,9 @@ def test_escapes_come_back(text: str, translation: str) -> None:
     words = {"dog": "chien", "dog.": "chien.", "Cat.": "chat.", "Cat": "chat", '"dog"': '"chien"'}
     words |= {"in": "dans", "snow": "neige", "café": "thé"}
     assert translate(layout(text, protection=True), by_table(words)) == translation
+
+
+def test_quotes_that_are_references_are_escaped_too() -> None:
+    text = r"<p>a \&quot;dog\&quot; \</p>"
+    written_as = r"<p>a \&quot;chien\&quot; \</p>"
+    assert translate(layout(text, HTML, True), by_table({'"dog"': '"chien"'})) == written_as

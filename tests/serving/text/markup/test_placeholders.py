@@ -10,6 +10,7 @@ import polib
 import pytest
 
 from serving.documents.formats.registry import read_document
+from serving.text.alignment import placeholder_pattern
 from serving.text.markup.placeholders import (
     FORMATS,
     IN_TEXT,
@@ -18,8 +19,10 @@ from serving.text.markup.placeholders import (
     message_pattern,
 )
 from serving.text.markup.protection import Protection
+from serving.text.markup.readers import read_html, read_plain
 from serving.text.markup.tokens import Role, text_tokens
 from tests.served import ROOT
+from tests.serving.text.markup.fake_model import HTML
 
 EXAMPLES = [(syntax.name, example) for syntax in SYNTAXES for example in syntax.examples]
 OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in row.examples]
@@ -76,6 +79,20 @@ def test_what_belongs_to_a_placeholder(text: str, units: list[str]) -> None:
 )
 def test_prose_has_no_placeholder(text: str) -> None:
     assert re.findall(IN_TEXT, text) == []
+
+
+@pytest.mark.parametrize("text", ["%<count>d dogs", "%<PRIu64> dogs", "%-5<n>s and %<PRId32> dogs"])
+def test_angle_brackets_of_placeholders_are_no_tags(text: str) -> None:
+    tokens = [*read_html(f"<p>{text}, 50%<b>d</b></p>", HTML)]
+    assert text in "".join(token.text for token in tokens)
+    assert [token.raw for token in tokens if token.role is Role.OPEN] == ["<b>"]
+
+
+def test_exact_texts_are_no_marks_of_markdown() -> None:
+    text = "__count__ dogs in [count] __houses__"
+    tokens = [*read_plain(text, True, True, placeholder_pattern(["__count__", "[count]"]))]
+    assert [token.raw for token in tokens if token.role is Role.OPEN] == ["__"]
+    assert "".join(token.text for token in tokens) == "__count__ dogs in [count] houses"
 
 
 def test_tags_of_templates_are_marks_and_alternatives_part_a_text() -> None:
