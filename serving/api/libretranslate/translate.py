@@ -131,7 +131,8 @@ class TranslateBody(DecodingFields, RequestBody):
     memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
     """How much a segment must be like that of the memory, in percent."""
     placeholders: Annotated[bool | list[str], BeforeValidator(_from_json)] = False
-    """Texts that stay as they are, or true for all that look like {name}, %s or <b>."""
+    """Exact texts that stay as they are, such as __count__, or true for all that look like {name},
+    %s or <b>."""
     replace_unknown: bool = False
     """Uses the source's word for unknown words."""
     alignments: bool = False

@@ -12,6 +12,8 @@ from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
+from serving.text.markup.placeholders import IN_TEXT
+
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
 # Lines of MkDocs, Docusaurus, Pandoc, MyST, Liquid, Hugo and MDX. Groups match their titles.
@@ -42,7 +44,8 @@ _MOST_LINES_OF_FORMULA = 200
 
 _KEPT = re.compile(
     r"""
-    (?P<shown> \{\{.*?\}\} | \$\$.+?\$\$ | \$(?=[^\s$])[^$\n]*?(?<=[^\s\\])\$(?!\d) | \\\(.+?\\\)
+    (?P<shown> \{\{.*?\}\} | \$\$.+?\$\$ | (?<![\w$%])\$(?=[^\s$])[^$\n]*?(?<=[^\s\\])\$(?!\w)
+    | \\\(.+?\\\)
     | \[\[[^\[\]\n]+\]\] )
     | \{%.*?%\} | <%.*?%> | \{/\*.*?\*/\} | \{[\#.:][^{}\n]*\} | \{[\w-]+\}(?=`) | \[\^[^\]\s]+\]
     | ==(?=[^\s=]) | (?<=[^\s=])==
@@ -50,6 +53,8 @@ _KEPT = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# Dollars begin formulas, and braces of one sign attributes and comments; `x` has a role before it.
+_PLACEHOLDER = re.compile(rf"(?=%|[$#]\{{|\$\(|\{{(?![#.:/%]))(?P<shown>{IN_TEXT})(?!`)")
 _LONGEST_KEPT = 2_000  # characters
 _ALERT = re.compile(r"\[![\w-]+\][+-]?[ \t]*\n?")
 _TASK = re.compile(r"\[[ xX]\][ \t]+")
@@ -205,7 +210,8 @@ def _protected(state: StateInline, silent: bool) -> bool:
     if found is None and (shifted := _SHIFTED.match(src, place, state.posMax)):
         kind, found = "shifted", shifted
     else:
-        found = found or _KEPT.match(src, place, min(state.posMax, place + _LONGEST_KEPT))
+        end = min(state.posMax, place + _LONGEST_KEPT)
+        found = found or _PLACEHOLDER.match(src, place, end) or _KEPT.match(src, place, end)
         kind = "kept"
     if found is None:
         return False

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from serving.text.markup.tokens import Role, Token
+from serving.text.markup.tokens import Role, Token, text_tokens
 
 _NAME = r"[\w.$~()@{}%-]{1,100}"
 _WORDS = r"(?: (?:[A-Z(\d][\w.()-]{0,40}|and|y|et|und)){0,3}"  # of a name, as Program Files (x86)
@@ -24,6 +24,7 @@ WINDOWS_PATH = (
     r"|(?<![\w\\.-])[A-Za-z_][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
     r"\\{1,2}(?![ntrabfvuxUN])[A-Za-z][\w-]{0,60}(?:\\{1,2}[A-Za-z_][\w-]{0,60}){0,9}"
 )
+_HEX = r"[\da-fA-F]"
 _ARGUMENTS = r"(?:\[[^\[\]\n]{0,40}\]|\{[^{}\n]{0,80}\})"
 # Those that begin as an escape does.
 _COMMANDS = (
@@ -35,32 +36,43 @@ _COMMANDS = (
 )
 LATEX = (
     rf"(?<![\\\w])\\[A-Za-z]{{2,30}}\*?{_ARGUMENTS}{{1,4}}"
-    rf"|(?<![\\\w])\\(?:(?![ntru])[A-Za-z]{{2,30}}|{_COMMANDS})(?![A-Za-z])"
+    rf"|(?<![\\\w])\\(?:(?![ntru]|x{_HEX}{{2}})[A-Za-z]{{2,30}}|{_COMMANDS})(?![A-Za-z])"
 )
 MATHEMATICS = (
     r"\$(?=[^$\n]{0,200}[\\^_{=])[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\w)"
     r"|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
 )
 
-_HEX = r"[\da-fA-F]"
+REGULAR_EXPRESSION = r"(?<!\S)[^\s\\]{0,40}\\[dswDSW](?![A-Za-z])\S{0,80}(?<![.,;:])"
 _BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|u000[\daAdD])"
 _ESCAPE = re.compile(
-    rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX})"
-    rf"|(?P<break>{_BREAK}(?:[ ]*{_BREAK})*)"
+    rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX}|{REGULAR_EXPRESSION})"
+    rf"|(?P<break>[ ]?(?!{LATEX}){_BREAK}(?:[ ]?(?!{LATEX}){_BREAK})*[ ]?)"
     rf"|(?P<character>(?:\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}"
     rf"|\\U{_HEX}{{8}}|\\U{_HEX}{{4}}|\\u\{{{_HEX}{{1,6}}\}}|\\N\{{[A-Z][A-Z\d -]{{1,80}}\}}"
     rf"|(?:\\x{_HEX}{{2}})+|(?:\\[0-3][0-7]{{2}})+)|\\{{1,3}}[\"'/])"
 )
+_QUOTES, _CLOSING = frozenset("\"'`“”‘’()"), frozenset(",.;:!?)")
 _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 
 def with_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens of a text, its escapes apart as what they stand for."""
+    backslash = ""  # before a quote that is written as a reference
     for token in tokens:
+        if backslash and token.role is Role.TEXT and token.text in _QUOTES:
+            token, backslash = Token(Role.TEXT, backslash + token.raw, token.text), ""
+        if backslash:
+            yield Token(Role.TEXT, backslash, backslash)
+            backslash = ""
         if token.is_divisible and "\\" in token.text:
-            yield from _without_escapes(token.text)
+            text = token.text.removesuffix("\\")
+            backslash = token.text[len(text) :]
+            yield from _without_escapes(text)
         else:
             yield token
+    if backslash:
+        yield Token(Role.TEXT, backslash, backslash)
 
 
 def _without_escapes(text: str) -> Iterator[Token]:
@@ -74,6 +86,10 @@ def _without_escapes(text: str) -> Iterator[Token]:
             yield Token(Role.TEXT, text[start : match.start()], text[start : match.start()])
         if character:
             yield Token(Role.TEXT, raw, character)
+        elif _is_mentioned(text, match):
+            yield from text_tokens(raw[: len(raw) - len(raw.lstrip())], False, False)
+            yield Token(Role.KEPT, raw.strip(), raw.strip())
+            yield from text_tokens(raw[len(raw.rstrip()) :], False, False)
         else:
             yield Token(Role.BREAK, raw) if "t" in raw else Token(Role.LINE_BREAK, raw, " ")
         start = match.end()
@@ -81,10 +97,19 @@ def _without_escapes(text: str) -> Iterator[Token]:
         yield Token(Role.TEXT, text[start:], text[start:])
 
 
+def _is_mentioned(text: str, escape: re.Match[str]) -> bool:
+    r"""Return whether an escape is a word of its sentence: use \n for a new line, press "\t"."""
+    raw, before, after = escape.group(), text[: escape.start()], text[escape.end() :]
+    is_quoted = before[-1:] in _QUOTES and after[:1] in _QUOTES and bool(before and after)
+    is_apart = raw != raw.lstrip() and (raw != raw.rstrip() or after[:1] in _CLOSING)
+    is_within = before[-1:].isalnum() and not (after[:1].isupper() or not after)
+    return raw.count("\\") == 1 and (is_quoted or (is_apart and is_within))
+
+
 def unescaped(raw: str) -> str:
     """Return the characters that a reference of HTML or an escape stands for; else what it is."""
-    if not raw.startswith("\\"):
-        return html.unescape(raw)
+    if not raw.startswith("\\") or raw[1:2] == "&":
+        return html.unescape(raw.removeprefix("\\"))
     if raw[-1] in "\"'/":
         return raw[-1]
     try:
@@ -95,7 +120,7 @@ def unescaped(raw: str) -> str:
         if raw[1] in "uU":
             units = [int(unit, 16) for unit in re.split(r"\\[uU]", raw)[1:]]
             pair = b"".join(unit.to_bytes(2) for unit in units) if len(units) == 2 else b""
-            return pair.decode("utf-16-be") if pair else chr(units[0])
+            return (pair or units[0].to_bytes(4)).decode("utf-16-be" if pair else "utf-32-be")
         values = [int(found[1] or found[2], 16 if found[1] else 8) for found in _BYTE.finditer(raw)]
         return _decoded(bytes(values))
     except (ValueError, KeyError, OverflowError):

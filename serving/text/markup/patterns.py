@@ -9,7 +9,7 @@ from functools import lru_cache
 from babel.core import get_global
 
 from serving.text.alignment import Span
-from serving.text.markup.escapes import LATEX, MATHEMATICS, WINDOWS_PATH
+from serving.text.markup.escapes import LATEX, MATHEMATICS, REGULAR_EXPRESSION, WINDOWS_PATH
 from serving.text.markup.placeholders import (
     DIRECTIVE,
     IN_TEXT,
@@ -47,7 +47,7 @@ BORDER, TAG = "border", "template_tag"
 _PATTERNS = {
     BORDER: f"{TEMPLATE_BORDER}|{DIRECTIVE}",
     TAG: TEMPLATE_TAG,
-    "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}",
+    "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}|{REGULAR_EXPRESSION}",
     "placeholder": IN_TEXT,
     "code": r"`{1,3}[^`\n]+`{1,3}",
     "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"

@@ -48,6 +48,10 @@ _MARK = re.compile(
     r"(?P<attributes>(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+)>",
     re.DOTALL,
 )
+# In angle brackets: %<count>d of Ruby, %<PRIu64> of C.
+_BEFORE_PLACEHOLDER = re.compile(r"(?<!\d)%[-+#0]*\d{0,9}\Z")
+_PLACEHOLDER = re.compile(r"<(PRI[A-Za-z]\w+|[A-Za-z_]\w*(?=>[-+#0\d.]*[A-Za-z](?!\w)))>")
+_LONGEST_PAIR = 1_000  # characters, of tags that could be such placeholders
 _ATTRIBUTE = re.compile(
     r"(?P<name>[^\s\"'>/=]++)(?:\s*+=\s*+(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'"
     r"|(?P<bare>[^\s\"'>][^\s>]*)))?"
@@ -84,6 +88,9 @@ class _HtmlReader:
     def _next_mark(self, start: int) -> re.Match[str] | None:
         """Return the next tag or comment; None too where one begins that never ends."""
         while (start := self._text.find("<", start)) >= 0:
+            if end := self._end_of_placeholder(start):
+                start = end
+                continue
             follows = self._text[start + 1 : start + 2]
             if match := _MARK.match(self._text, start):
                 return match
@@ -91,6 +98,15 @@ class _HtmlReader:
                 return None
             start += 1
         return None
+
+    def _end_of_placeholder(self, start: int) -> int | None:
+        """Return where a placeholder in angle brackets ends, as %<count>d; None for a tag."""
+        if not _BEFORE_PLACEHOLDER.search(self._text[max(start - 12, 0) : start]):
+            return None
+        match = _PLACEHOLDER.match(self._text, start)
+        if match is None or self._text.find(f"</{match[1]}", start, start + _LONGEST_PAIR) >= 0:
+            return None
+        return match.end()
 
     def _end_of(self, name: str, start: int) -> int:
         match = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._text, start)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.serving.text.protection.lines import signs, units
-from tests.serving.text.protection.units import lost
+from tests.serving.text.protection.lines import placeholder_lines, signs, units
+from tests.serving.text.protection.units import lost, lost_placeholders
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,26 @@ def test_lines_are_all_different_and_survive_as_they_are() -> None:
     assert len(set(units())) == 300
     for line in [*units(), *signs()]:
         assert lost(line, line) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "losses"),
+    [
+        ("{n} dogs", "{n} chiens", []),
+        ("{n}px wide", "large de {n}px", []),
+        ("{n} dogs", "n chiens", ["placeholder {n}"]),
+        ("{n} dogs", "{n} {n} chiens", ["placeholder {n}"]),
+        ("{n} dogs", "des{n} chiens", ["placeholder {n}"]),
+        ("{n} dogs", "{n}chiens", ["placeholder {n}"]),
+        ("{n} dogs", "{n} % chiens", ["placeholder %"]),
+    ],
+)
+def test_what_placeholders_are_lost(source: str, answer: str, losses: list[str]) -> None:
+    assert lost_placeholders(["{n}"], source, answer) == losses
+
+
+def test_lines_with_placeholders_survive_as_they_are() -> None:
+    lines = placeholder_lines()
+    assert len(lines) == 300 and all(lines.values())
+    for line, placeholders in lines.items():
+        assert lost_placeholders(placeholders, line, line) == []
