@@ -115,7 +115,7 @@ def kept_end(match: re.Match[str]) -> int:
 
 # A run of marks: !!!, ?!, ..., ?.. and !!1. What is joined to a word or a path is none.
 RUN = re.compile(
-    r"(?:[!?]+[.…]*[!?.…]|(?<![./\\])(?:\.{2,}|…))[.!?…]*"
+    r"(?:[!?]+[.…]*[!?.…]|(?<![./\\])(?<!\.\w)(?:\.{2,}|…))[.!?…]*"
     r"(?:(?<=[!?][!?])1{1,5}(?!\w)|(?<=\.\.\.)(?![/\\.])|(?<=…)|(?![\w/\\]))"
 )
 # Round brackets around nothing but signs: (!), (*), (...).

@@ -214,11 +214,15 @@ def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
         del words[group]
     elif mark.run is not None:
         words[group] = [_run(mark.run, words[group.start] if has_mark else blank)]
-    elif group.stop > group.start + 1:
+    elif has_mark and (group.stop > group.start + 1 or mark.text in _OTHER_MARKS):
         words[group] = [replace(words[group.start], text=mark.text)]
-    elif not has_mark and words[group.start - 1].text not in _OTHER_MARKS:
-        place = len(words) if read(tokens).endswith(mark.text) else group.start
-        words.insert(place, replace(blank, text=mark.text))
+    elif not has_mark:
+        last = words[group.start - 1]
+        if last.raw is None and last.text in _OTHER_MARKS:
+            last.text = mark.text
+        else:
+            place = len(words) if read(tokens).endswith(mark.text) else group.start
+            words.insert(place, replace(blank, text=mark.text))
 
 
 def _written_runs(tokens: Sequence[Token]) -> set[str]:

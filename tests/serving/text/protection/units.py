@@ -77,13 +77,14 @@ _QUOTES = '"“”„«»‹›'
 _APOSTROPHES = re.compile(r"(?<!\w)['‘](?=\w)[^'‘’\n]{1,200}?(?<=[\w.!?,])['’](?!\w)")
 # The first stop of "p.m.!" is the abbreviation's.
 _RUNS = re.compile(r"[!?]+1{1,3}(?!\w)|(?<!\.\w)[.!?…]{2,}|…")
-_END = re.compile(r"[.!?…:;,。！？][\s\"'”’»)\]\u200e\u200f\u202a-\u202e]*$")
+_END = re.compile(r"[.!?…。！？][\s\"'”’»)\]\u200e\u200f\u202a-\u202e]*$")
 _LOOSE_BRACKET = re.compile(r"[(\[] | [)\]]")
-FACES = (
-    r"¯\_(ツ)_/¯ ʕ•ᴥ•ʔ (╯°□°)╯︵ (^_^) (｡◕‿◕｡) (ಥ﹏ಥ) ಠ_ಠ (=^･ω･^=) (-_-) ^_^ ^^ \o/ T_T o_O xD XD :-) :)"
-    r" ;-) :'( :( <3 (づ｡◕‿‿◕｡)づ ヽ(´▽`)/ (ノಠ益ಠ)ノ彡┻━┻ ┬─┬ノ( (⌐■_■) (*≧▽≦) >:( (>_<) ♪~ ᕕ(ᐛ)ᕗ =^.^="
-    r" :D :-D (-_-)zzz (=^.^=) >_> (♥_♥) ┻━┻"
-).split() + ["( ͡° ͜ʖ ͡°)", "┬─┬ノ( º _ ºノ)", "ᕕ( ᐛ )ᕗ", "m(_ _)m"]
+FACES = r"""
+¯\_(ツ)_/¯  ʕ•ᴥ•ʔ  (╯°□°)╯︵  ┻━┻  (^_^)  (｡◕‿◕｡)  (ಥ﹏ಥ)  ಠ_ಠ  (=^･ω･^=)  (-_-)  ^_^  ^^  \o/  T_T  o_O
+xD  XD  :-)  :)  ;-)  :'(  :(  <3  (づ｡◕‿‿◕｡)づ  ヽ(´▽`)/  (ノಠ益ಠ)ノ彡┻━┻  ┬─┬ノ( º _ ºノ)  (⌐■_■)
+(*≧▽≦)  >:(  (>_<)  ♪~  ᕕ(ᐛ)ᕗ  ᕕ( ᐛ )ᕗ  =^.^=  :D  :-D  (-_-)zzz  (=^.^=)  >_>  (♥_♥)
+( ͡° ͜ʖ ͡°)  m(_ _)m
+"""
 
 CURRENCY = "€$£¥₹₩₽₺₪฿₫¢"
 LEGAL = "©®™§¶"
@@ -254,7 +255,7 @@ def _loose_brackets(source: str, answer: str) -> Iterator[str]:
 
 
 def _faces(source: str, answer: str) -> Iterator[str]:
-    for face in FACES:
+    for face in re.split(r"\s{2,}|\n", FACES.strip()):
         alone = re.compile(rf"(?<!\S){re.escape(face)}(?![\w)])")
         if len(alone.findall(source)) != len(alone.findall(answer)):
             yield face
