@@ -52,6 +52,7 @@ class Protected:
 
 Item = str | Open | Close | Single | Protected
 _WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
+_LONGEST_WORD = 100  # characters
 _WORD_START = re.compile(r"[^\W_]*")
 _SHIFTED = re.compile(r"\S{1,12}")
 _MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
@@ -98,7 +99,9 @@ def _protected(found: list[Item], shifted: list[Item], ahead: "deque[Item]") -> 
 
 def _last_word(found: Sequence[Item]) -> str:
     last = found[-1] if found else ""
-    match = _WORD_END.search(last) if isinstance(last, str) else None
+    # From near the end: from the start it would try each character of a long word.
+    start = max(len(last) - _LONGEST_WORD, 0) if isinstance(last, str) else 0
+    match = _WORD_END.search(last, start) if isinstance(last, str) else None
     return match.group() if match else ""
 
 

@@ -7,7 +7,7 @@ only the numbers of codes; the format knows what they mean.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
@@ -89,19 +89,24 @@ def fragment_of(items: Sequence[Item]) -> Fragment:
     """Return the fragment of items, without codes at its ends and pairs that enclose all of it."""
     core = _with_lines_joined(_with_protected_joined(with_protected_words(_joined(items))))
     core = [*_with_line_marks(core)]
+    start, end = 0, len(core)
     before: list[Item] = []
     after: list[Item] = []
-    while core:
-        first, last = core[0], core[-1]
+    while start < end:
+        first, last = core[start], core[end - 1]
         if _is_outside_text(first):
-            before.append(core.pop(0))
+            before.append(first)
+            start += 1
         elif _is_outside_text(last):
-            after.append(core.pop())
+            after.append(last)
+            end -= 1
         elif isinstance(first, Open) and last == Close(first.number):
-            before.append(core.pop(0))
-            after.append(core.pop())
+            before.append(first)
+            after.append(last)
+            start, end = start + 1, end - 1
         else:
             break
+    core = core[start:end]
     before += _take_blank(core, 0)
     after += _take_blank(core, -1)
     return Fragment(tuple(_expanded(before)), tuple(core), tuple(_expanded(reversed(after))))
@@ -123,24 +128,30 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
 def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
     """Join protected words with only signs between them, as in Ctrl+C and %d/%d."""
     joined: list[Item] = []
+    run: list[Item] = []  # protected words, the signs between them and after the last
     for item in items:
-        if isinstance(item, Protected) and item.text:
-            parts: list[Item] = [item]
-            if joined and isinstance(joined[-1], str) and _SIGNS.fullmatch(joined[-1]):
-                parts = [joined[-1], item]
-            place = len(joined) - len(parts)
-            first = joined[place] if place >= 0 else None
-            if isinstance(first, Protected) and first.text:
-                item = _as_one([first, *parts])
-                del joined[place:]
+        is_protected = isinstance(item, Protected) and item.text != ""
+        is_between = isinstance(run[-1], Protected) if run else False
+        if is_protected or (is_between and isinstance(item, str) and _SIGNS.fullmatch(item)):
+            run.append(item)
+            continue
+        joined += _as_one(run)
         joined.append(item)
-    return joined
+        run = []
+    return joined + _as_one(run)
 
 
-def _as_one(items: Sequence[Item]) -> Protected:
-    """Return several protected words as one, with the number of the first."""
-    numbers = [item.number for item in items if isinstance(item, Protected)]
-    return Protected(numbers[0], tuple(_expanded(items)), "".join(map(_plain, items)))
+def _as_one(items: Sequence[Item]) -> list[Item]:
+    """Return several protected words as one, with the number of the first, and what follows the
+    last.
+    """
+    words = [*items]
+    rest = [words.pop()] if words and isinstance(words[-1], str) else []
+    numbers = [item.number for item in words if isinstance(item, Protected)]
+    if len(words) < 2:
+        return [*words, *rest]
+    whole = Protected(numbers[0], tuple(_expanded(words)), "".join(map(_plain, words)))
+    return [whole, *rest]
 
 
 def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
@@ -195,11 +206,11 @@ def _take_blank(core: list[Item], place: int) -> list[Item]:
 def _joined(items: Iterable[Item]) -> list[Item]:
     """Join neighbouring texts."""
     joined: list[Item] = []
-    for item in items:
-        if isinstance(item, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += item
-        elif item != "":
-            joined.append(item)
+    for is_text, group in groupby(items, key=lambda item: isinstance(item, str)):
+        if not is_text:
+            joined += group
+        elif text := "".join(map(str, group)):
+            joined.append(text)
     return joined
 
 

@@ -5,6 +5,7 @@ are written back unchanged.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -103,15 +104,18 @@ def _single(number: int, mark: Mark) -> Single:
 def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Open | Close]:
     """Return opening and closing marks by their places. Marks without a partner are in no pair."""
     opened: list[tuple[str, int]] = []
+    num_open: Counter[str] = Counter()
     pairs: dict[int, Open | Close] = {}
     for place, piece in enumerate(pieces):
         if not isinstance(piece, Mark):
             continue
         if piece.role is Role.OPENS and len(opened) < _DEEPEST_PAIR:
             opened.append((piece.name, place))
-        elif piece.role is Role.CLOSES and piece.name in [name for name, _ in opened]:
+            num_open[piece.name] += 1
+        elif piece.role is Role.CLOSES and num_open[piece.name]:
             while opened:
                 name, begun = opened.pop()
+                num_open[name] -= 1
                 if name == piece.name:
                     pairs[begun] = Open(begun + 1, _shift_of(pieces[begun]))
                     pairs[place] = Close(begun + 1)

@@ -1,15 +1,20 @@
 """ICU messages: their branches are translated as texts of their own."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice, zip_longest
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import Translation, TranslationJob
 from serving.text.markup.segments import read_tokens
 from serving.text.markup.tokens import Role
 from serving.text.plain_text import Argument, arguments, formatted_as
+
+_PLACEHOLDER = re.compile(r"\{message\d+\}")
+_NUMBER = re.compile(r"(?<!\d)\d+(?!\d)")
+_DIGITS = re.compile(r"\d+")
+_MOST_DIGITS = 7  # of a number that stands for a "#"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,9 @@ class _Message:
 
         translations: of `branch_texts`, in the same order.
         """
-        for number in self.numbers:
-            translated = re.sub(rf"(?<!\d){number}(?!\d)", "#", translated, count=1)
-        for argument in self.arguments:
-            filled = argument.filled(translations)
-            translated = translated.replace(argument.placeholder, filled, 1)
-        return translated
+        translated = _replaced_once(_NUMBER, dict.fromkeys(self.numbers, "#"), translated)
+        filled = {each.placeholder: each.filled(translations) for each in self.arguments}
+        return _replaced_once(_PLACEHOLDER, filled, translated)
 
 
 class MessageJob:
@@ -121,15 +123,22 @@ def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Me
 
     selector: of a branch in which "#" stands for a number.
     """
+    found = [each for each in arguments(text) if _has_valid_branches(text, each, job)]
+    taken = {*_PLACEHOLDER.findall(text)}
     names = (f"{{message{number}}}" for number in count())
-    placeholders = (name for name in names if name not in text)
-    outer, start, found = "", 0, []
-    for argument in arguments(text):
-        if _is_translated(text, argument, job):
-            found.append(_argument(text, argument, next(placeholders), job))
-            outer += text[start : argument.span.start] + found[-1].placeholder
-            start = argument.span.end
-    return _Message(*_with_numbers(outer + text[start:], selector), tuple(found))
+    placeholders = [*islice((name for name in names if name not in taken), len(found))]
+    translated = _placeholders_in_text(_with_placeholders(text, found, placeholders), job)
+    pairs = [pair for pair in zip(found, placeholders, strict=True) if pair[1] in translated]
+    outer = _with_placeholders(text, *zip(*pairs, strict=True)) if pairs else text
+    own = tuple(_argument(text, argument, name, job) for argument, name in pairs)
+    return _Message(*_with_numbers(outer, selector), own)
+
+
+def _with_placeholders(text: str, found: Sequence[Argument], names: Sequence[str]) -> str:
+    ends = [0, *(argument.span.end for argument in found)]
+    starts = [*(argument.span.start for argument in found), len(text)]
+    between = (text[end:start] for end, start in zip(ends, starts, strict=True))
+    return "".join(part + name for part, name in zip_longest(between, names, fillvalue=""))
 
 
 def _argument(text: str, argument: Argument, placeholder: str, job: TranslationJob) -> _Argument:
@@ -151,7 +160,13 @@ def _with_numbers(text: str, selector: str | None) -> tuple[str, tuple[str, ...]
         return text, ()
     named = {"zero": 0, "one": 1, "two": 2}.get(selector, 3)
     first = int(selector[1:]) if selector.startswith("=") else named
-    unused = (str(number) for number in count(first) if str(number) not in text)
+    taken = {
+        digits[start:end]
+        for digits in _DIGITS.findall(text)
+        for start in range(len(digits))
+        for end in range(start + 1, min(start + _MOST_DIGITS, len(digits)) + 1)
+    }
+    unused = (str(number) for number in count(first) if str(number) not in taken)
     # "#" in quotes or in a placeholder stands for no number.
     parts = re.split(r"('[{}#|][^']*'|\{[^{}]*\}|#)", text)
     numbers = tuple(next(unused) for part in parts if part == "#")
@@ -159,16 +174,33 @@ def _with_numbers(text: str, selector: str | None) -> tuple[str, tuple[str, ...]
     return "".join(next(waiting) if part == "#" else part for part in parts), numbers
 
 
-def _is_translated(text: str, argument: Argument, job: TranslationJob) -> bool:
-    """Return whether the argument is in text that is translated, and each branch is valid alone."""
+def _has_valid_branches(text: str, argument: Argument, job: TranslationJob) -> bool:
+    """Return whether each branch is valid alone."""
     if job.markup is None:
         return True
-    name = "{message}"
-    whole = text[: argument.span.start] + name + text[argument.span.end :]
     try:
         for branch in argument.branches:
             [*read_tokens(text[slice(*branch)], job.markup, is_protected=True)]
-        tokens = [*read_tokens(whole, job.markup, is_protected=True)]
     except RequestError:
         return False
-    return any(token.role is Role.TEXT and name in token.text for token in tokens)
+    return True
+
+
+def _placeholders_in_text(text: str, job: TranslationJob) -> frozenset[str]:
+    """Return the placeholders of a text that stand in what is translated. All are found at once:
+    to read the text for each would take the square of its length.
+    """
+    if job.markup is None:
+        return frozenset(_PLACEHOLDER.findall(text))
+    try:
+        tokens = [*read_tokens(text, job.markup, is_protected=True)]
+    except RequestError:
+        return frozenset()
+    texts = (token.text for token in tokens if token.role is Role.TEXT)
+    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
+
+
+def _replaced_once(pattern: re.Pattern[str], texts: Mapping[str, str], text: str) -> str:
+    """Return a text with the first of each of what the pattern finds replaced."""
+    waiting = {**texts}
+    return pattern.sub(lambda found: waiting.pop(found.group(), found.group()), text)

@@ -116,7 +116,7 @@ class TranslationPipeline:
 
     async def _translate_texts(self, job: TranslationJob) -> Translation:
         """Translate texts, which may be ICU messages."""
-        if messages := MessageJob.of(job):
+        if messages := await _run(MessageJob.of, job):
             return messages.put_together(await self._translate(messages.job))
         return await self._translate(job)
 
@@ -150,7 +150,7 @@ class TranslationPipeline:
                     yield known.numbered(item)
 
     async def _streamed(self, job: TranslationJob) -> TranslationStream:
-        if messages := MessageJob.of(job):
+        if messages := await _run(MessageJob.of, job):
             translation = messages.put_together(await self._translate(messages.job))
             for number, text in enumerate(translation.texts):
                 yield TranslationDelta(number, 0, text, translation.renderings[number][0].reason)

@@ -99,7 +99,8 @@ def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
 def _check_prolog(prolog: re.Match[str], text: str) -> None:
     declarations = prolog["declarations"] or ""
     if "<!ENTITY" in declarations or "%" in declarations:
-        message = "must not declare entities in its document type: they are refused"
+        message = "is not well-formed XML by itself: its document type declares entities, which"
+        message += " are refused"
         raise RequestError("text", text, message)
     _events(f"{prolog.group()}<fragment/>".encode("utf-8", "surrogatepass"), text)
 
