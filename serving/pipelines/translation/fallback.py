@@ -75,7 +75,6 @@ class Fallback:
         self.plan = plan
         self._terms, self._tokenizers, self._job = terms, tokenizers, job
         self._requests, self._renderer = requests, renderer
-        self._language, self._target = map(primary_language, (job.source, job.target))
         self._started = time.monotonic()
         self._places = [
             place for place, segment in enumerate(plan.segments) for _ in segment.prefixes
@@ -158,7 +157,7 @@ class Fallback:
         """
         if not _is_whole(segment) or hypothesis.reason is not FinishReason.STOP:
             return False
-        words = SourceWords(_text_to_translate(segment), self._language)
+        words = self._words(segment)
         if not words.are_checked:
             return False
         marked = self._renderer.marked(segment, hypothesis)
@@ -168,11 +167,15 @@ class Fallback:
 
     def _has_all_words(self, segment: Segment, hypothesis: Hypothesis) -> bool:
         """Return whether a second translation of such a segment may be taken."""
-        words = SourceWords(_text_to_translate(segment), self._language)
+        words = self._words(segment)
         marked = self._renderer.marked(segment, hypothesis)
         if marked is not None and marked.lacks_most_words():
             return False
-        return words.are_all_in(self._translated_text(marked, hypothesis), self._target)
+        text = self._translated_text(marked, hypothesis)
+        return words.are_all_in(text, primary_language(self._job.target))
+
+    def _words(self, segment: Segment) -> SourceWords:
+        return SourceWords(_text_to_translate(segment), primary_language(self._job.source))
 
     def _translated_text(self, marked: MarkedTranslation | None, hypothesis: Hypothesis) -> str:
         if marked is not None:
@@ -217,7 +220,7 @@ class Fallback:
         repetition = Repetition(source_ids, len(request.forced_ids))
         words = None
         if segment.marks is None or segment.marks.is_one_text:
-            words = SourceWords(_text_to_translate(segment), self._language)
+            words = self._words(segment)
             if not (words.are_checked and _is_whole(segment)):
                 words = None
         return _HeldTokens(repetition, words, self._tokenizers.target)

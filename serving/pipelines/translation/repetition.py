@@ -61,6 +61,9 @@ def loop_start(ids: Sequence[int], source_ids: Sequence[int], num_forced: int = 
     """Return the number of tokens before the loop of a translation; None of one without."""
     if len(ids) - len(set(ids)) < NGRAM_SIZE + MOST_REPEATS - 1:  # as most: too few come again
         return None
+    ngrams = Counter(zip(*(ids[start:] for start in range(NGRAM_SIZE)), strict=False))
+    if max(ngrams.values()) <= MOST_REPEATS:
+        return None
     repetition = Repetition(source_ids, num_forced)
     for token_id in ids:
         repetition.push(token_id)

@@ -49,6 +49,25 @@ def test_a_bundle_holds_everything_it_needs(tmp_path: Path, precision: str) -> N
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize(("asked", "split_tokens"), [([], 20), (["--split-tokens", "30"], 30)])
+def test_a_bundle_says_where_sentences_are_cut(
+    tmp_path: Path, asked: list[str], split_tokens: int
+) -> None:
+    checkpoint = tiny_checkpoint("transformer", tmp_path / "mine")
+    config = json.loads((checkpoint.folder / "config.json").read_text())
+    (checkpoint.folder / "config.json").write_text(json.dumps(config | {"split_tokens": 20}))
+    result = run(checkpoint.folder, "-o", tmp_path / "out", *asked, "--no-verify")
+    assert result.exit_code == 0, result.output
+    assert open_bundle(tmp_path / "out").manifest.limits.split_tokens == split_tokens
+
+
+def test_a_language_model_cuts_no_sentences(tmp_path: Path) -> None:
+    checkpoint = tiny_checkpoint("llama", tmp_path / "mine")
+    result = run(checkpoint.folder, "-o", tmp_path / "out", "--split-tokens", "30", "--no-verify")
+    assert result.exit_code == 2
+    assert "split_tokens is of translators with an encoder alone" in result.output
+
+
 WITHOUT_ONNX_RUNTIME = """
 import sys
 sys.modules["onnxruntime"] = None

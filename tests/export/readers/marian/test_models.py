@@ -201,6 +201,26 @@ def test_what_a_folder_says_becomes_conventions(tmp_path: Path) -> None:
     assert b"model.enpt.intgemm.alphas.bin" in checkpoint.files["README.md"]
 
 
+@pytest.mark.parametrize(
+    ("line", "split_tokens"),
+    [
+        ("", None),
+        ("max-length-break: 128\n", 128),
+        ("max-length: 1000\n", None),  # the longest that is read: few were so long
+        ("max-length: 60\n", 60),
+        ("max-length: 60\nmax-length-break: 40\n", 40),
+    ],
+)
+def test_the_longest_sentence_is_the_configuration_s(
+    tmp_path: Path, line: str, split_tokens: int | None
+) -> None:
+    bergamot_folder(tmp_path / "model")
+    [path] = (tmp_path / "model").glob("config.*.yml")
+    path.write_text(path.read_text() + line)
+    config = read_model(tmp_path / "model").config
+    assert config.split_tokens == split_tokens  # type: ignore[union-attr]
+
+
 def test_opus_models_have_their_ids_in_yaml(tmp_path: Path) -> None:
     """As in the archives of OPUS-MT: pieces of both sides, numbered together."""
     names = ["</s>", "<unk>", ">>fra<<", ">>pt_BR<<", "▁the", "▁dog", "s", "1", "no", "'", '"']

@@ -10,6 +10,7 @@ from serving.errors import Overloaded
 from serving.parameters import SamplingParams
 from serving.pipelines.translation.job import Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 from serving.text.tokenizer import Tokenizer
@@ -39,6 +40,12 @@ async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["translations"]
     return found
+
+
+async def test_an_end_by_length_is_told(world: World) -> None:
+    world.translator_engine.end = FinishReason.LENGTH
+    response = await world.client.post("/v2/translate", json=ASKED)
+    assert [each["finish_reason"] for each in response.json()["translations"]] == ["length"] * 2
 
 
 async def test_both_kinds_of_bodies(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from serving.errors import DeadlineExceeded
 from serving.parameters import BeamParams
+from serving.request import FinishReason
 from tests.serving.api.world import World
 
 
@@ -108,6 +109,17 @@ async def test_alternatives(world: World) -> None:
         "scores": [[-0.5, -1.0], [0.0]],
         "finish_reasons": ["stop", "stop"],
     }
+
+
+async def test_an_end_by_length_is_told_without_asking(world: World) -> None:
+    assert "finish_reasons" not in (await translate(world)).json()
+    world.translator_engine.end = FinishReason.LENGTH
+
+    one = (await translate(world)).json()
+    many = (await translate(world, q=["a", ""])).json()
+
+    assert one == {"translatedText": "A DOG", "finish_reasons": "length"}
+    assert many["finish_reasons"] == ["length", "stop"]
 
 
 async def test_alternatives_at_a_prefix(world: World) -> None:

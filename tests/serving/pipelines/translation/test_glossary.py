@@ -219,6 +219,26 @@ async def test_a_deadline_holds_for_all_requests_of_a_term(tokenizer: Tokenizer)
         await pipeline.run(job("a dog", decoding=Decoding(timeout_seconds=0.001)))
 
 
+@pytest.mark.parametrize(
+    ("text", "term", "expected"),
+    [
+        ("we see % of dogs here", "% of dogs", "WE SEE clebs HERE"),
+        ("we see % dogs here", "% dogs", "WE SEE clebs HERE"),
+        ("% dogs", "% dogs", "clebs"),
+        ("a #dog here", "#dog", "A clebs HERE"),
+        ("a dog % here", "dog %", "A clebs HERE"),
+        ("a (dog) here", "(dog)", "A clebs HERE"),
+        ("5 % here", "%", "5 % HERE"),  # no words, nothing to align
+    ],
+)
+async def test_signs_of_a_term_go_with_its_words(
+    tokenizer: Tokenizer, text: str, term: str, expected: str
+) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    [found] = (await pipeline.run(job(text, glossary=entries({term: "clebs"})))).texts
+    assert found == expected
+
+
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
     pipeline, engine = aligning_translator(tokenizer, limits=Limits(1000, 1000, 1000))
     with pytest.raises(RequestError, match=f"glossary: at most {MAX_TERMS} terms"):
