@@ -237,7 +237,7 @@ async def test_the_official_client_sends_back_items_of_responses(
         streamed = await stream.get_final_response()
     prompts = set()
     for answer in (whole, streamed):
-        [_, call] = answer.output
+        call: Any = answer.output[1]
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "sun"}
         for dump in (lambda item: item, lambda item: item.model_dump(), lambda i: i.to_dict()):
             said: Any = [*ASKED, *map(dump, answer.output), {**result, "id": None, "status": None}]
