@@ -11,6 +11,7 @@ from serving.api.http.attention import queries_of
 from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
+from serving.api.openai.fields_without_effect import NO_OP_VALUES
 from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
@@ -286,7 +287,7 @@ def calls_structure(
 
 
 # Fields that have an effect only on other servers, with the values that change nothing.
-_NO_OP_VALUES: NoOpValues = {
+_NO_OP_VALUES: NoOpValues = NO_OP_VALUES | {
     "add_special_tokens": (False,),
     "documents": ([],),
     "echo": (False,),
@@ -356,6 +357,8 @@ class ChatBody(ChatFields, GenerationBody):
             decoding=self.decoding(self._max_new_tokens(), self._logprobs()),
             num_samples=self.n,
             stop=self.stops,
+            includes_stop=self.include_stop_str_in_output,
+            returns_token_ids=self.return_token_ids,
             streams=self.stream,
             attention_queries=queries_of(self.return_attention),
         )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validated
 from serving.api.openai.chat import PICTURE, ChatBody, without_notes
-from serving.api.openai.fields_without_effect import FieldsWithoutEffect
+from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.pipelines.jobs import CompletionJob
 
@@ -40,7 +40,7 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
     # `text` is also the pipelines' name of an input, so its errors have the name of the attribute.
     model_config = ConfigDict(extra="forbid", strict=True, loc_by_alias=False)
-    no_op_values: ClassVar[NoOpValues] = {
+    no_op_values: ClassVar[NoOpValues] = NO_OP_VALUES | {
         "background": (False,),
         "reasoning": ({}, {"effort": None}, {"effort": None, "summary": None}),
         "top_logprobs": (0,),

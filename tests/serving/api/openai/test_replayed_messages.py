@@ -45,26 +45,24 @@ CALLED = {"name": "weather", "arguments": '{"city": "Paris"}'}
 CALLS = [{"id": "call_1", "type": "function", "function": CALLED}]
 RESULT = {"role": "tool", "content": "sun", "tool_call_id": "call_1"}
 TEXT_PART = {"type": "text", "text": "Paris?"}
-# Members that say nothing, by the message that they are added to.
+# Members that say nothing, and messages that they are added to.
+OF_ANSWERS: list[dict[str, Any]] = [
+    {"refusal": None, "audio": None, "annotations": [], "function_call": None},
+    {"annotations": [{"type": "url_citation", "url_citation": {"url": "https://x.y"}}]},
+    {"tool_calls": []},
+    {"tool_calls": None},
+    {"id": "msg_1", "created_at": 7, "status": "completed"},
+    {"parsed": None},
+    {"parsed": {"city": "Rome"}},
+    {"provider_specific_fields": {"refusal": None}, "thinking_blocks": None},
+    {"reasoning": None, "reasoning_content": None, "reasoning_details": []},
+    {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
+    {"weight": 0, "index": 0, "finish_reason": "stop"},
+    {"refusal": "", "images": [], "prefix": False, "partial": False},
+    {"cache_control": {"type": "ephemeral"}},
+]
 NOTES: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    *[
-        (SAID, notes)
-        for notes in (
-            {"refusal": None, "audio": None, "annotations": [], "function_call": None},
-            {"annotations": [{"type": "url_citation", "url_citation": {"url": "https://x.y"}}]},
-            {"tool_calls": []},
-            {"tool_calls": None},
-            {"id": "msg_1", "created_at": 7, "status": "completed"},
-            {"parsed": None},
-            {"parsed": {"city": "Rome"}},
-            {"provider_specific_fields": {"refusal": None}, "thinking_blocks": None},
-            {"reasoning": None, "reasoning_content": None, "reasoning_details": []},
-            {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
-            {"weight": 0, "index": 0, "finish_reason": "stop"},
-            {"refusal": "", "images": [], "prefix": False, "partial": False},
-            {"cache_control": {"type": "ephemeral"}},
-        )
-    ],
+    *[(SAID, notes) for notes in OF_ANSWERS],
     (ASKED[0], {"id": "u1", "cache_control": {"type": "ephemeral"}, "name": None}),
     (ASKED[0], {"metadata": {"a": 1}, "timestamp": "2026-01-01", "tool_call_id": None}),
     (RESULT, {"id": "t1", "status": "success", "artifact": None, "is_error": False}),
@@ -259,7 +257,10 @@ ITEMS: list[tuple[list[dict[str, Any]], str]] = [
                 "content": [{"type": "reasoning_text", "text": "Hm."}],
             },
             {
-                "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "status": "completed",
                 "phase": "final_answer",
                 "content": [
                     {"type": "output_text", "text": "Ay.", "annotations": [], "logprobs": []}
