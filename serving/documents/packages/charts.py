@@ -6,7 +6,6 @@ get what its cells say then. Where the workbook is elsewhere, or cannot be read,
 without a workbook are the chart's own texts.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -25,17 +24,10 @@ from serving.documents.packages.office import (
     relations_of,
     with_words,
 )
-from serving.documents.packages.ranges import local_name
-from serving.documents.packages.xstrings import decode_xstring, encode_xstring
 from serving.documents.xml import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
 Element = etree._Element
-# Elements with the reference to cells, and the copies of their texts.
-_COPIES = frozenset({"strRef", "multiLvlStrRef", "datalabelsRange", "strDim", "txData"})
-_REFERENCE = re.compile(
-    r"(?:'((?:[^']|'')+)'|([^'!(),]+))!(\$?[A-Z]{1,3}\$?\d{1,7}(?::\$?[A-Z]{1,3}\$?\d{1,7})?)"
-)
 
 
 def charts_of(
@@ -124,23 +116,6 @@ class EmbeddedWorkbook:
         before, after = xlsx.Cells(self._package), xlsx.Cells(Package(target))
         written = {self.name: target.getvalue()}
         for name, tree in self.charts:
-            update_copies(tree.getroot(), before, after)
+            xlsx.update_copies(tree.getroot(), before, after)
             written[name] = xml_bytes(tree)
         return written
-
-
-def update_copies(root: Element, before: xlsx.Cells, after: xlsx.Cells) -> None:
-    """Give the copies of cells in a chart the texts that the cells have now."""
-    for formula in root.iter("{*}f"):
-        holder = formula.getparent()
-        if holder is None or local_name(holder) not in _COPIES:
-            continue
-        cells = [  # none for a name that the workbook defines
-            (one.replace("''", "'") or other, reference)
-            for one, other, reference in _REFERENCE.findall(formula.text or "")
-        ]
-        texts = dict(zip(before.texts(cells), after.texts(cells), strict=True))
-        for copy in holder.iter("{*}v", "{*}pt"):
-            text = decode_xstring(copy.text or "")
-            if text in texts and not len(copy):
-                copy.text = encode_xstring(texts[text])

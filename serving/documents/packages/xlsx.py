@@ -1,4 +1,4 @@
-"""Read and write .xlsx: cells with text, and comments.
+"""Read and write .xlsx: cells with text, text boxes, charts, and comments.
 
 Formulas, numbers, dates, codes and sheet names stay. So do cells whose text other parts of the
 workbook name: tables and pivot tables name columns by their header cells, and Excel repairs a
@@ -16,6 +16,7 @@ from typing import BinaryIO
 from lxml import etree
 
 from serving.documents.fragment import Document, Fragment
+from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     OfficeDocument,
     Package,
@@ -28,16 +29,18 @@ from serving.documents.packages.office import (
     relations_of,
     with_words,
 )
+from serving.documents.packages.ranges import local_name
 from serving.documents.packages.run_pieces import Grammar
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import message_pieces
-from serving.documents.xml import parse_xml, set_text
+from serving.documents.xml import parse_xml, set_text, xml_bytes
 
 Element = etree._Element
 MAIN_TYPE = "spreadsheetml.sheet"
 _SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+xml"
+_DRAWING = "officedocument.drawing+xml"
 _THREADS = "ms-excel.threadedcomments+xml"
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
 _GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
@@ -116,7 +119,8 @@ def read_workbook(source: Path | BinaryIO) -> tuple[Package, OfficeDocument]:
         *read_parts(package, parts_of(types, _COMMENTS), _comments),
         *read_parts(package, parts_of(types, _THREADS), _threaded_comments),
     ]
-    return package, OfficeDocument(package, parts)
+    drawings = [*read_parts(package, parts_of(types, _DRAWING, *DRAWING_PARTS), drawing_paragraphs)]
+    return package, OfficeDocument(package, [*parts, *drawings], [OwnCharts(package, drawings)])
 
 
 def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> Iterator[Paragraph]:
@@ -331,16 +335,42 @@ def _place(cell: str) -> tuple[int, int] | None:
     return column, int(found[2])
 
 
-class Cells:
-    """The texts of the cells of a workbook."""
+class OwnCharts:
+    """The charts of a workbook, which show texts of its cells."""
 
-    def __init__(self, package: Package) -> None:
-        self._package, types = package, content_types(package)
+    fragments: Sequence[str] = ()
+
+    def __init__(self, package: Package, drawings: Iterable[Part]) -> None:
+        self._package = package
+        self._charts = [
+            part for part in drawings if next(part.tree.getroot().iter("{*}f"), None) is not None
+        ]
+
+    def write(
+        self, translations: Sequence[str], changed: Mapping[str, bytes], language: str
+    ) -> Mapping[str, bytes]:
+        """Return the charts with the texts of the cells that are changed."""
+        if not self._charts:
+            return {}
+        before, after = Cells(self._package), Cells(self._package, changed)
+        return {
+            chart.name: xml_bytes(chart.tree)
+            for chart in self._charts
+            if update_copies(chart.tree.getroot(), before, after)
+        }
+
+
+class Cells:
+    """The texts of the cells of a workbook. changed: parts that are to be written, by name."""
+
+    def __init__(self, package: Package, changed: Mapping[str, bytes] | None = None) -> None:
+        self._package, self._changed = package, changed or {}
+        types = content_types(package)
         self._sheets = _sheets_by_name(package, types)
         self._shared = [
             text_of(item)
             for name in parts_of(types, _SHARED)[:1]
-            for item in parse_xml(package.read(name), name).getroot().iter("{*}si")
+            for item in self._root(name).iter("{*}si")
         ]
         self._of_sheets: dict[str, dict[str, str]] = {}
 
@@ -356,10 +386,14 @@ class Cells:
 
     def _of_sheet(self, name: str) -> dict[str, str]:
         if name not in self._of_sheets:
-            root = parse_xml(self._package.read(name), name).getroot()
-            texts = {cell.get("r", ""): self._text(cell) for cell in root.iter("{*}c")}
+            cells = self._root(name).iter("{*}c")
+            texts = {cell.get("r", ""): self._text(cell) for cell in cells}
             self._of_sheets[name] = {cell: text for cell, text in texts.items() if text is not None}
         return self._of_sheets[name]
+
+    def _root(self, name: str) -> Element:
+        content = self._changed.get(name) or self._package.read(name)
+        return parse_xml(content, name).getroot()
 
     def _text(self, cell: Element) -> str | None:
         if (index := _shared_index(cell)) is not None:
@@ -367,3 +401,32 @@ class Cells:
         if cell.get("t") == "inlineStr":
             return text_of(cell)
         return None
+
+
+# Elements with the reference to cells, and the copies of their texts.
+_COPIES = frozenset({"strRef", "multiLvlStrRef", "datalabelsRange", "strDim", "txData"})
+_REFERENCE = re.compile(
+    r"(?:'((?:[^']|'')+)'|([^'!(),]+))!(\$?[A-Z]{1,3}\$?\d{1,7}(?::\$?[A-Z]{1,3}\$?\d{1,7})?)"
+)
+
+
+def update_copies(root: Element, before: Cells, after: Cells) -> bool:
+    """Give the copies of cells in a chart the texts that the cells have now. Return whether any is
+    another than before.
+    """
+    is_changed = False
+    for formula in root.iter("{*}f"):
+        holder = formula.getparent()
+        if holder is None or local_name(holder) not in _COPIES:
+            continue
+        cells = [  # none for a name that the workbook defines
+            (one.replace("''", "'") or other, reference)
+            for one, other, reference in _REFERENCE.findall(formula.text or "")
+        ]
+        texts = dict(zip(before.texts(cells), after.texts(cells), strict=True))
+        for copy in holder.iter("{*}v", "{*}pt"):
+            text = decode_xstring(copy.text or "")
+            if texts.get(text, text) != text and not len(copy):
+                copy.text = encode_xstring(texts[text])
+                is_changed = True
+    return is_changed

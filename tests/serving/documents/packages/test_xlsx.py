@@ -415,3 +415,31 @@ def test_texts_that_formulas_name_are_compared_unescaped(tmp_path: Path) -> None
     )
 
     assert shouted_file(path, target) == ["a pear"]
+
+
+def test_text_boxes_and_charts(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        for row, texts in enumerate([["", "the sales"], ["red dogs", 1], ["cats", 2]]):
+            sheet.write_row(row, 0, texts)
+        sheet.insert_textbox("D1", "in a box")
+        chart = book.add_chart({"type": "column"})
+        of_sheet = "='a sheet'!"
+        chart.add_series(
+            {
+                "name": of_sheet + "$B$1",
+                "categories": of_sheet + "$A$2:$A$3",
+                "values": of_sheet + "$B$2:$B$3",
+            }
+        )
+        chart.set_title({"name": "a title"})
+        sheet.insert_chart("D9", chart)
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["the sales", "red dogs", "cats", "a title", "in a box"]
+    chart = parts(target)["xl/charts/chart1.xml"].decode()
+    for text in ("A TITLE", "THE SALES", "RED DOGS", "CATS"):
+        assert f">{text}<" in chart
+    assert cells(target) == {"B1": "THE SALES", "A2": "RED DOGS", "B2": 1, "A3": "CATS", "B3": 2}
+    drawing = "xl/drawings/drawing1.xml"
+    same_but(path, target, "xl/sharedStrings.xml", "xl/charts/chart1.xml", drawing)
