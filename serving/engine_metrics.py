@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from serving.engine.measures import EngineStats, StepStats
-from serving.metrics import REQUEST_BUCKETS, Metrics
+from serving.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
 from serving.pipelines.decoding import EnginePort
 from serving.request import (
     Event,
@@ -101,16 +101,14 @@ class _OurMetrics:
 class _VllmMetrics:
     """The metrics under the names that vLLM gives them."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        new = _Family(registry, ("model_name", "engine"))
+    def __init__(self, metrics: Metrics) -> None:
+        new = _Family(metrics.registry, ("model_name", "engine"))
         self.running = new.gauge("vllm:num_requests_running", "Rows in use.")
         self.waiting = new.gauge("vllm:num_requests_waiting", "Requests without a row.")
         self.cache_usage = new.gauge("vllm:kv_cache_usage_perc", "Rows in use, of those there are.")
         self.prompt = new.counter("vllm:prompt_tokens", "Source and prompt tokens.")
         self.generated = new.counter("vllm:generation_tokens", "Generated tokens.")
-        self.success = new.counter(
-            "vllm:request_success", "Finished requests by reason.", "finished_reason"
-        )
+        self.success = metrics.finished
         self.prefix_queries = new.counter(
             "vllm:prefix_cache_queries", "Prompt tokens searched in the cache."
         )
@@ -152,7 +150,7 @@ class EngineMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._replica = metrics.replica
         self._ours = _OurMetrics(metrics.registry)
-        self._vllm = _VllmMetrics(metrics.registry)
+        self._vllm = _VllmMetrics(metrics)
 
     def meter_of(self, model: str) -> "ModelMeter":
         return ModelMeter(self._ours, self._vllm, (model, self._replica))
@@ -175,7 +173,8 @@ class ModelMeter:
         kinds, phases = ("source", "prompt", "generated"), ("encode", "prefill", "decode", "host")
         self._tokens = {kind: bound(ours.tokens, kind) for kind in kinds}
         self._phases = {phase: bound(ours.step, phase) for phase in phases}
-        self._success = {reason: bound(vllm.success, reason) for reason in FinishReason}
+        reasons = (*FinishReason, *UNFINISHED.values())
+        self._success = {reason: bound(vllm.success, reason) for reason in reasons}
         self._rows = (bound(ours.rows), bound(vllm.running))
         self._waiting = (bound(ours.waiting), bound(vllm.waiting))
         self._waiting_tokens = bound(ours.waiting_tokens)

@@ -109,8 +109,11 @@ class ModelNotFound(RequestError):
         super().__init__("model", model, "no such model" + (names and f"; there are: {names}"))
 
 
+CONTENT_ENCODING = "Content-Encoding"
+
+
 class WrongMediaType(RequestError):
-    pass
+    """field: the header that names the type, or the encoding."""
 
 
 class DocumentNotFound(RequestError):

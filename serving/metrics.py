@@ -87,8 +87,15 @@ def outcome_of(error: BaseException | None) -> Outcome:
             return Outcome.FAILED
 
 
+# What vLLM calls the end of requests that their engine has not finished.
+UNFINISHED = {Outcome.CANCELLED: "abort", Outcome.EXPIRED: "abort", Outcome.FAILED: "error"}
+
+
 class Metrics:
     """The registry of one replica.
+
+    finished: requests by the reason of their end, under vLLM's name. Engines count those that they
+    have finished; the others are counted here, each request of a client once.
 
     Of each protocol and model, what was started has ended or is running. What is not known to be
     for a model yet is being read, and counts nowhere else.
@@ -134,6 +141,13 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.finished = Counter(
+            "vllm:request_success",
+            "Finished requests by reason.",
+            ("model_name", "engine", "finished_reason"),
+            registry=self.registry,
+        )
+
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
@@ -151,6 +165,8 @@ class Metrics:
         self._of(self._running, model, protocol).dec()
         self._of(self._requests, model, protocol, outcome).inc()
         self._of(self._request_seconds, model, protocol, outcome).observe(seconds)
+        if model and outcome in UNFINISHED:
+            self._of(self.finished, model, UNFINISHED[outcome]).inc()
 
     def _of(self, metric: Any, model: str, *labels: str) -> Any:
         """Return the metric with these labels. The library takes a lock and makes texts of labels,

@@ -268,13 +268,15 @@ class Hypothesis:
 
     score: of a beam search, its rank, see `BeamParams`; else the mean log-probability of its
         tokens, or 0 if the request does not ask for it. Forced tokens do not count.
-    stop_logprob: log-probability of the stop token that ended it; None without one.
+    stop_logprob, stop_id: log-probability and id of the stop token that ended it; None without
+        one.
     """
 
     tokens: Tokens
     score: float
     reason: FinishReason
     stop_logprob: float | None = None
+    stop_id: int | None = None
 
     @property
     def logprobs(self) -> list[float]:

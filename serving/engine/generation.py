@@ -35,6 +35,7 @@ class Ending:
     stop_logprob: float | None = None
     end_pieces: AttentionPieces = ()
     hypotheses: tuple[Hypothesis, ...] = ()
+    stop_id: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +164,8 @@ class Generation:
         if ending.stop_logprob is not None:
             logprobs.append(ending.stop_logprob)
         score = sum(logprobs) / max(len(logprobs), 1)
-        return Hypothesis(self.tokens, score, ending.reason, ending.stop_logprob)
+        stop = ending.stop_logprob, ending.stop_id
+        return Hypothesis(self.tokens, score, ending.reason, *stop)
 
     def _last_pieces(self, end: AttentionPieces) -> AttentionPieces:
         """Join the pieces of the source with those of the last step; each query has only one of

@@ -71,7 +71,10 @@ class IncrementalCompletion:
         is_chat = any(isinstance(prompt, Chat) for prompt in job.prompts)
         self._channels = Channels(tokenizer.special_tokens if is_chat else {})
         self._reasoning = ""  # not yet emitted
-        self._stops = StopStrings(job.stop)
+        self._stops = StopStrings(job.stop, job.includes_stop)
+        self._includes_stop = job.includes_stop
+        self._token_ids: list[int] | None = [] if job.returns_token_ids else None
+        self._prompt_token_ids = run.prompt_token_ids if job.returns_token_ids else None
         self._reports_tokens = job.decoding.logprobs is not None
         self._index, self._num_prompt_tokens = index, run.num_prompt_tokens
         self._num_forced = run.num_forced
@@ -94,6 +97,8 @@ class IncrementalCompletion:
             self._num_forced -= 1
             return self._emit(piece, None)
         self._num_generated_tokens += 1
+        if self._token_ids is not None:
+            self._token_ids.append(token_id)
         text = self._stops.push(piece)
         return self._emit(text, FinishReason.STOP if self._stops.found else None)
 
@@ -102,16 +107,22 @@ class IncrementalCompletion:
         reason: FinishReason,
         stop_logprob: float | None = None,
         score: float | None = None,
+        stop_id: int | None = None,
     ) -> CompletionDelta:
         """Return the last delta.
 
-        stop_logprob: of the stop token, which counts among the tokens; it has no text.
+        stop_logprob, stop_id: of the stop token, which counts among the tokens; it has no text,
+            unless the job includes it.
         score: of the hypothesis that it is; a text that is cut by a stop string is another one.
         """
-        text = self._stops.push(self._said(*self._channels.split(self._detokenizer.finish())))
+        last = "" if stop_id is None or not self._includes_stop else self._written(stop_id)
+        last += self._said(*self._channels.split(self._detokenizer.finish()))
+        text = self._stops.push(last)
         if self._stops.found:
             reason, score = FinishReason.STOP, None
         else:
+            if self._token_ids is not None and stop_id is not None:
+                self._token_ids.append(stop_id)
             text += self._stops.finish()
             if self._reports_tokens and stop_logprob is not None:
                 self._tokens.append(TokenText(b"", stop_logprob, (), self._num_characters))
@@ -145,7 +156,14 @@ class IncrementalCompletion:
         if not (text or tokens or reasoning or self.is_finished):
             return None
         self._reasoning, counts = "", (self._num_prompt_tokens, self._num_generated_tokens)
-        return CompletionDelta(self._index, text, tokens, reason, *counts, reasoning)
+        delta = CompletionDelta(self._index, text, tokens, reason, *counts, reasoning)
+        return delta if self._token_ids is None else self._with_token_ids(delta)
+
+    def _with_token_ids(self, delta: CompletionDelta) -> CompletionDelta:
+        """Add the ids of the tokens since the last delta, and to the first one the prompt's."""
+        token_ids, self._token_ids = tuple(self._token_ids or ()), []
+        prompt_token_ids, self._prompt_token_ids = self._prompt_token_ids, None
+        return replace(delta, token_ids=token_ids, prompt_token_ids=prompt_token_ids)
 
     def _certain_tokens(self) -> tuple[TokenText, ...]:
         """Take the tokens whose text has begun to be emitted; at the end, if no stop string cut
@@ -316,7 +334,7 @@ def _deltas(
         if completion.is_finished:
             return
     score = hypothesis.score if is_ranked else None
-    yield completion.finish(hypothesis.reason, hypothesis.stop_logprob, score)
+    yield completion.finish(hypothesis.reason, hypothesis.stop_logprob, score, hypothesis.stop_id)
 
 
 class Structures:

@@ -27,6 +27,7 @@ class CompletionRun:
     index: the number of its first completion.
     echoed: tokens at the start of the completion that the engine does not report.
     begins_text: whether the completion, including echoed tokens, begins a text.
+    prompt_token_ids: all tokens of the prompt, as the model reads them.
     """
 
     request: GenerationRequest | None
@@ -34,6 +35,7 @@ class CompletionRun:
     num_prompt_tokens: int
     echoed: TokenIds
     begins_text: bool
+    prompt_token_ids: TokenIds = ()
 
     @property
     def num_forced(self) -> int:
@@ -86,6 +88,7 @@ class CompletionRequests:
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._prefix = tuple(manifest.tokens.prompt_prefix)
         self._max_new_tokens: int | None = manifest.generation.get(MAX_NEW_TOKENS)
 
     def runs(
@@ -108,6 +111,7 @@ class CompletionRequests:
                 prompt.num_read,
                 given if job.echo else (),
                 job.echo or prompt.ends_text,
+                prompt.token_ids if prompt.is_whole else self._prefix + prompt.token_ids,
             )
 
     def _request(

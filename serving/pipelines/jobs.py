@@ -97,7 +97,9 @@ class CompletionJob(StreamedJob["list[CompletionDelta]", "CompletionDelta"]):
     prompts: text, token ids or chats. Ids are taken as they are: a start token comes before a
         text, not before ids.
     num_samples: completions of a prompt; under beam search its `num_hypotheses` count instead.
+    includes_stop: a text that ends with one of `stop`, or with a stop token, has it.
     echo: begin with the prompt, whose tokens are reported if the completion's are.
+    returns_token_ids: report the ids of prompts and completions.
     streams: deltas are wanted as early as they are certain.
     attention_queries: attention weights that are wanted of the best completion of each run.
     """
@@ -107,7 +109,9 @@ class CompletionJob(StreamedJob["list[CompletionDelta]", "CompletionDelta"]):
     decoding: Decoding = PLAIN
     num_samples: int = 1
     stop: tuple[str, ...] = ()
+    includes_stop: bool = False
     echo: bool = False
+    returns_token_ids: bool = False
     streams: bool = False
     attention_queries: tuple[AttentionQuery, ...] = ()
 
@@ -151,6 +155,8 @@ class CompletionDelta:
     reasoning: what is thought before the text, of models that tell them apart.
     score: with the last piece of a hypothesis, what it was ranked by.
     attention_maps: with the last piece, one for each query of the job.
+    token_ids: of the piece, the stop token included; None unless they are asked for.
+    prompt_token_ids: likewise, with the first piece.
     """
 
     index: int
@@ -162,6 +168,8 @@ class CompletionDelta:
     reasoning: str = ""
     score: float | None = None
     attention_maps: tuple[AttentionMap, ...] = ()
+    token_ids: TokenIds | None = None
+    prompt_token_ids: TokenIds | None = None
 
 
 Deltas = AsyncGenerator[CompletionDelta, None]
@@ -174,6 +182,10 @@ def joined(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
         text="".join(delta.text for delta in deltas),
         reasoning="".join(delta.reasoning for delta in deltas),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
+        token_ids=None
+        if deltas[-1].token_ids is None
+        else tuple(token_id for delta in deltas for token_id in delta.token_ids or ()),
+        prompt_token_ids=deltas[0].prompt_token_ids,
     )
 
 

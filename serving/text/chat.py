@@ -19,6 +19,7 @@ from typing import Any
 
 from serving.errors import RequestError
 from serving.parameters import TokenIds
+from serving.text.json_formats import with_valid_dates
 from serving.text.plain_text import check_text
 from serving.text.tokenizer import Tokenizer
 
@@ -244,7 +245,7 @@ def grammar_of(functions: list[Function], must_call: bool, several: bool) -> str
         opening = json.dumps(f"{_NAME}{json.dumps(function.name)}{_ARGUMENTS}")
         schema = {**function.parameters, "type": "object", "x-guidance": _COMPACT}
         rules.append(f'function_{number}: {opening} arguments_{number} "}}"')
-        rules.append(f"arguments_{number}: %json {json.dumps(schema)}")
+        rules.append(f"arguments_{number}: %json {with_valid_dates(json.dumps(schema))}")
     return "\n".join(rules)
 
 

@@ -22,6 +22,7 @@ from serving.text.grammar_compiler import (
     compile_grammar,
     prepare,
 )
+from serving.text.json_formats import with_valid_dates
 from serving.text.tokenizer import Tokenizer
 from serving.text.tokenizer_json import TokenTable
 
@@ -57,7 +58,8 @@ class Grammars:
         """Allow JSON that is valid under a schema, given as such or as text."""
         text = _schema_text(schema, field)
         try:
-            grammar = LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
+            with_dates = with_valid_dates(text)
+            grammar = LLMatcher.grammar_from_json_schema(with_dates, overrides=JSON_OPTIONS)
         except ValueError as error:
             message = f"does not compile: {_one_line(str(error))}"
             raise RequestError(field, text, message) from None

@@ -262,15 +262,17 @@ class StopStrings:
 
     The stop string that is whole first counts, the longest of several: how the text is cut into
     pieces makes no difference.
+
+    includes: the text up to the end of the stop string is returned, not up to its beginning.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
+    def __init__(self, stops: Sequence[str], includes: bool = False) -> None:
+        self._stops, self._includes = tuple(stops), includes
         self._held = ""
         self.found = False
 
     def push(self, text: str) -> str:
-        """Return the text before a stop string, so far as it is certain."""
+        """Return the text before a stop string, or with it, so far as it is certain."""
         if not self._stops:
             return text
         text = self._held + text
@@ -278,7 +280,8 @@ class StopStrings:
         whole = [(start + length, start) for start, length in starts if start >= 0]
         if whole:
             self.found, self._held = True, ""
-            return text[: min(whole)[1]]
+            end, start = min(whole)
+            return text[: end if self._includes else start]
         num_held = self._num_held(text)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held]

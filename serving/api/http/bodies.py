@@ -4,6 +4,7 @@ Any mistake in a body becomes a RequestError, which names the field as clients w
 """
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from urllib.parse import parse_qsl
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from starlette.exceptions import HTTPException
-from starlette.types import Message
+from starlette.types import Message, Receive
 
+from serving.api.http.content_encoding import codings_of, decoding
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.parameters import (
@@ -42,6 +44,7 @@ _MAX_BAD_WORD_CHARACTERS = 256
 _BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 10_000
+_FIRST_FIELD = re.compile(rb"[\w.%\[\]+-]+=")
 
 
 class FieldsBody(BaseModel):
@@ -242,49 +245,67 @@ class FieldReader:
 
 
 async def _json_fields(request: Request) -> Fields:
-    return _parsed_json(await request.body())
+    return _parsed_json(request, await request.body(), (JSON,))
 
 
 async def _all_fields(repeated: str, request: Request) -> Fields:
     """Read body and query together; the body wins."""
-    content_type = _media_type(request)
+    content_type, body = _media_type(request), await request.body()
     pairs = request.query_params.multi_items()
-    if content_type == URL_ENCODED:
-        return _gathered([*pairs, *_parsed_form(await request.body())], repeated)
-    if content_type == MULTIPART:
-        return _gathered([*pairs, *await _parsed_multipart(request)], repeated)
+    if content_type in (URL_ENCODED, MULTIPART):
+        return _gathered([*pairs, *await _parsed_form(request, body)], repeated)
     fields = _gathered(pairs, repeated)
-    body = await request.body()
-    return {**fields, **_parsed_json(body)} if body else fields
+    return {**fields, **_parsed_json(request, body, _ALL_TYPES)} if body else fields
 
 
 async def _json_or_form_fields(lists: frozenset[str], request: Request) -> Fields:
     """Read JSON or a form, in which the fields `lists` are lists, even if given once; of a GET
     request the query and a form, which DeepL's client for Python sends.
     """
-    content_type = _media_type(request)
+    content_type, body = _media_type(request), await request.body()
     if request.method == "GET":
-        pairs = [*request.query_params.multi_items(), *_parsed_form(await request.body())]
+        pairs = [*request.query_params.multi_items(), *await _parsed_form(request, body)]
     elif content_type in ("", JSON):
-        return _parsed_json(await request.body())
+        return _parsed_json(request, body, (JSON, URL_ENCODED))
     elif content_type == URL_ENCODED:
-        pairs = _parsed_form(await request.body())
+        pairs = await _parsed_form(request, body)
     else:
         raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
     found = {name: [value for key, value in pairs if key == name] for name, _ in pairs}
     return {name: found[name] if name in lists else found[name][-1] for name in found}
 
 
-def _parsed_json(body: bytes) -> Fields:
+def _parsed_json(request: Request, body: bytes, media_types: tuple[str, ...]) -> Fields:
+    """Read JSON. media_types: that the endpoint reads. The error for a form says that it is one."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError("body", body, f"is not valid JSON: {error}") from None
+        form = _type_of_form(body)
+        if form in media_types:
+            message = f"is a form, but {_says(request)}: send Content-Type: {form}"
+        elif form:
+            message = f"is a form, but only JSON is read here: send it with Content-Type: {JSON}"
+        else:
+            message = f"is not valid JSON: {error}"
+        raise RequestError("body", body, message) from None
     if not isinstance(value, dict):
         raise RequestError("body", value, "must be a JSON object")
     return value
 
 
+def _type_of_form(body: bytes) -> str | None:
+    """Return the media type of a body that looks like a form; None for any other."""
+    if body.startswith(b"--") and b"form-data" in body:
+        return MULTIPART
+    return URL_ENCODED if _FIRST_FIELD.match(body) else None
+
+
+def _says(request: Request) -> str:
+    content_type = _media_type(request)
+    return f"its Content-Type says {content_type}" if content_type else "it has no Content-Type"
+
+
+_ALL_TYPES = (JSON, URL_ENCODED, MULTIPART)
 READS_JSON = FieldReader((JSON,), _json_fields)
 
 
@@ -295,7 +316,7 @@ def reads_json_or_form(*lists: str) -> FieldReader:
 
 def reads_all(repeated: str) -> FieldReader:
     """Return a reader of JSON, forms and the query. repeated: a field that may be given often."""
-    return FieldReader((JSON, URL_ENCODED, MULTIPART), partial(_all_fields, repeated))
+    return FieldReader(_ALL_TYPES, partial(_all_fields, repeated))
 
 
 def limited(request: Request, limits: TextLimits) -> Request:
@@ -304,19 +325,29 @@ def limited(request: Request, limits: TextLimits) -> Request:
 
 
 def limited_to(max_bytes: int, request: Request) -> Request:
-    """Return the request likewise, with a limit in bytes."""
+    """Return the request likewise, with a limit in bytes, and decoded if the client has compressed
+    the body.
+    """
     num_bytes = 0
+    codings = request.headers.getlist("content-encoding")
 
-    async def receive() -> Message:
-        nonlocal num_bytes
+    async def receive_encoded() -> Message:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
+        return message
+
+    async def receive() -> Message:
+        nonlocal num_bytes
+        message = await receive_decoded()
         num_bytes += len(message.get("body", b""))
         if num_bytes > max_bytes:
             raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
         return message
 
+    receive_decoded: Receive = receive_encoded
+    if codings:
+        receive_decoded = decoding(receive_encoded, codings_of(codings), max_bytes)
     return Request(request.scope, receive)
 
 
@@ -324,8 +355,14 @@ def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _parsed_form(body: bytes) -> Pairs:
-    """Read a URL-encoded form, which may hold UTF-8, as of `curl -d q=é`."""
+async def _parsed_form(request: Request, body: bytes) -> Pairs:
+    """Read a form, without files. A URL-encoded one may hold UTF-8, as of `curl -d q=é`."""
+    content_type = _media_type(request)
+    if body.lstrip()[:1] == b"{" and content_type:  # as of `curl -d '{"q": ...}'`
+        message = f"is JSON, but {_says(request)}, a form: send Content-Type: {JSON}"
+        raise RequestError("body", body, message)
+    if content_type == MULTIPART:
+        return await _parsed_multipart(request)
     try:
         return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError:
@@ -334,7 +371,7 @@ def _parsed_form(body: bytes) -> Pairs:
 
 
 async def _parsed_multipart(request: Request) -> Pairs:
-    """Read a multipart form without its files."""
+    """Read a form in parts."""
     try:
         async with request.form(max_fields=_MAX_FIELDS) as form:
             return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]

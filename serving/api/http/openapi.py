@@ -23,7 +23,8 @@ _ERRORS = {
     404: "There is no such model.",
     405: "The path takes other methods.",
     413: "The request is too large.",
-    415: "The body, or the answer that is asked for, is in a format that is not spoken here.",
+    415: "The body, or the answer that is asked for, is in a format or an encoding that is not "
+    "spoken here.",
     429: "Too many requests wait, or came with this key; try again after `Retry-After` seconds.",
     456: "The key has used up its quota, or keeps as many glossaries as it may.",
     500: "The server failed; its log names the request by its `X-Request-ID`.",
@@ -33,7 +34,7 @@ _ERRORS = {
 OF_ANY_ROUTE = (500, 503)
 OF_A_LIST = (401, *OF_ANY_ROUTE)
 OF_A_MODEL = (404, *OF_A_LIST)
-OF_A_BODY = (400, 401, 403, 404, 413, 429, 500, 503, 504)
+OF_A_BODY = (400, 401, 403, 404, 413, 415, 429, 500, 503, 504)
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -19,8 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.api.http.content_encoding import ENCODINGS
 from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
 from serving.errors import (
+    CONTENT_ENCODING,
     AttendantError,
     DeadlineExceeded,
     DocumentNotFound,
@@ -233,6 +235,8 @@ def _headers_of(error: BaseException, status: int) -> dict[str, str]:
     if isinstance(error, KeyRefused) and status == 401:
         return {"WWW-Authenticate": "Bearer"}
     headers: dict[str, str] = {}
+    if isinstance(error, WrongMediaType) and error.field == CONTENT_ENCODING:
+        headers["Accept-Encoding"] = ", ".join(ENCODINGS)  # RFC 9110, 15.5.16
     if isinstance(error, QuotaExceeded):  # OpenAI's clients: it is days, not seconds
         headers["X-Should-Retry"] = "false"
     if isinstance(error, Overloaded) and error.is_for_all:

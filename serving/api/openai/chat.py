@@ -11,6 +11,7 @@ from serving.api.http.attention import queries_of
 from serving.api.http.bodies import NoOpValues
 from serving.api.openai.completion_body import FIELD_NAMES as COMPLETION_FIELD_NAMES
 from serving.api.openai.completion_body import GenerationBody, only_one
+from serving.api.openai.fields_without_effect import NO_OP_VALUES
 from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
@@ -18,12 +19,32 @@ from serving.request import MAX_LOGPROBS
 from serving.text.chat import Chat, Function, grammar_of
 from serving.text.plain_text import check_texts
 
-_CACHE_MARK = "prompt_cache_breakpoint"  # of a text part, only for OpenAI's cache
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
+# Members of messages and parts that would change the answer. Of all others clients send what
+# servers have answered, and notes of their own, which say nothing to a model.
+_MEANINGFUL = frozenset(
+    {
+        *("attachments", "audio", "audios", "documents", "files", "function_call", "functions"),
+        *("images", "partial", "prefix", "refusal", "tool_responses", "tools", "videos"),
+    }
+)
+
+
+def without_notes(value: Any) -> Any:
+    """Return a message, or a part of one, without members that say nothing. Raise RequestError for
+    one that says what is not supported here.
+    """
+    if not isinstance(value, dict):
+        return value
+    said = {name: each for name, each in value.items() if each is not None and each != []}
+    for name in _MEANINGFUL & said.keys():
+        if said[name]:
+            raise RequestError("messages", said[name], f"{name} is not supported here")
+    return said
 
 
 class _Said(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class CalledFunction(_Said):
@@ -56,7 +77,7 @@ class ChatMessage(BaseModel):
     pictures. The template decides what it uses of the other fields.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]]
@@ -67,12 +88,16 @@ class ChatMessage(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_no_op_fields(cls, value: Any) -> Any:
-        """Remove empty fields: clients send answers back with fields that messages do not have."""
-        if not isinstance(value, dict):
-            return value
-        said = {name: each for name, each in value.items() if each is not None and each != []}
-        return {"content": "", **said} if "tool_calls" in said else said
+    def _with_its_meaning(cls, value: Any) -> Any:
+        """Return what the message says. An answer may have had no text, only calls or thoughts, and
+        servers call these thoughts by two names.
+        """
+        said = without_notes(value)
+        if not isinstance(said, dict):
+            return said
+        if isinstance(reasoning := said.get("reasoning"), str):
+            said = {"reasoning_content": reasoning, **said}
+        return {"content": "", **said} if said.get("role") == "assistant" else said
 
     @property
     def text(self) -> str:
@@ -94,7 +119,21 @@ class ChatMessage(BaseModel):
         return said | ({"tool_calls": calls} if calls else {})
 
 
-class FunctionDefinition(_Said):
+class _Described(BaseModel):
+    """What templates show of a tool, so that no member is ignored but marks for caches."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_notes(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        says = {name: each for name, each in value.items() if each is not None}
+        return {name: each for name, each in says.items() if name != "cache_control"}
+
+
+class FunctionDefinition(_Described):
     """A function. strict: without effect, as arguments always follow their schema."""
 
     name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
@@ -111,7 +150,7 @@ class FunctionDefinition(_Said):
         return value
 
 
-class Tool(_Said):
+class Tool(_Described):
     type: Literal["function"]
     function: FunctionDefinition
 
@@ -181,11 +220,10 @@ _DATA_URL = re.compile(r"data:image/(png|jpeg|jpg|webp|gif);base64", re.IGNORECA
 
 def _picture_url(part: dict[str, Any]) -> str:
     """Return the URL of a part of type image_url; its `detail` changes nothing."""
-    described = part.get(PICTURE)
-    fields = described if isinstance(described, dict) else {}
-    url, others = fields.get("url"), {*part} - {"type", PICTURE, _CACHE_MARK}
-    if not isinstance(url, str) or others or {*fields} - {"url", "detail"}:
-        message = 'a part of type image_url must be {"url": ...}, and no more'
+    described = without_notes(part).get(PICTURE)
+    url = described.get("url") if isinstance(described, dict) else None
+    if not isinstance(url, str):
+        message = 'a part of type image_url must have an image_url, {"url": ...}'
         raise RequestError("messages", sorted(part), message)
     return url
 
@@ -207,19 +245,19 @@ def _text_of_part(part: dict[str, Any]) -> str:
     if kind != "text":
         message = "parts of this type are not supported here, only those of type text"
         raise RequestError("messages", kind, message)
-    if {*part} - {_CACHE_MARK} != {"type", "text"} or not isinstance(part["text"], str):
-        raise RequestError("messages", part, "a part of type text must have a text, and no more")
-    return str(part["text"])
+    if not isinstance(text := without_notes(part).get("text"), str):
+        raise RequestError("messages", part, "a part of type text must have a text")
+    return text
 
 
 MAX_TOOLS = 128
 
 
-class NamedFunction(_Said):
+class NamedFunction(_Described):
     name: str
 
 
-class NamedChoice(_Said):
+class NamedChoice(_Described):
     type: Literal["function"]
     function: NamedFunction
 
@@ -249,7 +287,7 @@ def calls_structure(
 
 
 # Fields that have an effect only on other servers, with the values that change nothing.
-_NO_OP_VALUES: NoOpValues = {
+_NO_OP_VALUES: NoOpValues = NO_OP_VALUES | {
     "add_special_tokens": (False,),
     "documents": ([],),
     "echo": (False,),
@@ -319,6 +357,8 @@ class ChatBody(ChatFields, GenerationBody):
             decoding=self.decoding(self._max_new_tokens(), self._logprobs()),
             num_samples=self.n,
             stop=self.stops,
+            includes_stop=self.include_stop_str_in_output,
+            returns_token_ids=self.return_token_ids,
             streams=self.stream,
             attention_queries=queries_of(self.return_attention),
         )

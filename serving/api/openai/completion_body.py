@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from serving.api.http.attention import AttentionQueryFields, queries_of
 from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
-from serving.api.openai.fields_without_effect import FieldsWithoutEffect
+from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.parameters import ProcessorParams
 from serving.pipelines.decoding import (
@@ -146,6 +146,10 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
     """Ends the answer before this text, or before the first of several."""
     stop_token_ids: list[int] = Field(default_factory=list)
     """Ends the answer at any of these tokens."""
+    include_stop_str_in_output: bool = False
+    """The text that ends the answer is part of it."""
+    return_token_ids: bool = False
+    """Returns the ids of the prompt's and the answer's tokens."""
     response_format: ResponseFormat | None = None
     """{"type": "json_object"}: the answer is a JSON object. "json_schema": it follows a schema."""
     structured_outputs: StructuredOutputs | None = None
@@ -251,7 +255,10 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 class CompletionBody(GenerationBody):
     """The body of `POST /v1/completions`. Encoder-decoders that do not translate are refused."""
 
-    no_op_values: ClassVar[NoOpValues] = {"suffix": ("",)}
+    no_op_values: ClassVar[NoOpValues] = NO_OP_VALUES | {
+        "add_special_tokens": (True,),
+        "suffix": ("",),
+    }
 
     prompt: str | list[int] | list[str] | list[list[int]]
     """Text, to which the model's start token is added, or token ids as they are, or several."""
@@ -308,7 +315,9 @@ class CompletionBody(GenerationBody):
             decoding=self.decoding(self.max_tokens, self.logprobs),
             num_samples=self.n,
             stop=self.stops,
+            includes_stop=self.include_stop_str_in_output,
             echo=self.echo,
+            returns_token_ids=self.return_token_ids,
             streams=self.stream,
             attention_queries=queries_of(self.return_attention),
         )

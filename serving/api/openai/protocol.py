@@ -64,12 +64,16 @@ class Logprobs(TypedDict):
 
 
 class CompletionChoice(TypedDict):
-    """One choice. score: of a hypothesis of a beam search. attention: if asked for."""
+    """One choice. score: of a hypothesis of a beam search. attention, prompt_token_ids, token_ids:
+    if asked for.
+    """
 
     index: int
     text: str
     logprobs: Logprobs | None
+    prompt_token_ids: NotRequired[list[int]]
     finish_reason: FinishReason | None
+    token_ids: NotRequired[list[int]]
     score: NotRequired[float]
     attention: NotRequired[list[AttentionMapBody]]
 
@@ -118,17 +122,20 @@ class AssistantMessage(TypedDict):
 
 
 class ChatChoice(TypedDict):
-    """One choice. score: of a hypothesis of a beam search. attention: if asked for."""
+    """One choice. score: of a hypothesis of a beam search. attention, token_ids: if asked for."""
 
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason | Literal["tool_calls"] | None
+    token_ids: NotRequired[list[int]]
     score: NotRequired[float]
     attention: NotRequired[list[AttentionMapBody]]
 
 
 class ChatCompletion(TypedDict):
+    """An answer. prompt_token_ids: if asked for."""
+
     id: str
     object: Literal["chat.completion"]
     created: int
@@ -136,6 +143,7 @@ class ChatCompletion(TypedDict):
     system_fingerprint: str | None
     choices: list[ChatChoice]
     usage: Usage
+    prompt_token_ids: NotRequired[list[int]]
 
 
 class OutputItem(TypedDict):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validated
-from serving.api.openai.chat import PICTURE, ChatBody
-from serving.api.openai.fields_without_effect import FieldsWithoutEffect
+from serving.api.openai.chat import PICTURE, ChatBody, without_notes
+from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
 from serving.pipelines.jobs import CompletionJob
 
@@ -24,10 +24,6 @@ FIELD_NAMES = {
 _OF_CHATS_TOO = {*ChatBody.model_fields} - {"stream_options", "tool_choice", "tools"}
 _NOTHING_KEPT = "nothing is kept here, so send the whole conversation as input"
 _LOGPROBS = "message.output_text.logprobs"
-# What items and texts of answers have besides, which clients send back.
-_NOTES = {"id", "phase", "status", "type"}
-_TEXT_NOTES = {"annotations", "logprobs", "prompt_cache_breakpoint"}
-_PICTURE_NOTES = {"detail", "file_id", "prompt_cache_breakpoint"}
 
 
 class TextOptions(BaseModel):
@@ -44,7 +40,7 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
     # `text` is also the pipelines' name of an input, so its errors have the name of the attribute.
     model_config = ConfigDict(extra="forbid", strict=True, loc_by_alias=False)
-    no_op_values: ClassVar[NoOpValues] = {
+    no_op_values: ClassVar[NoOpValues] = NO_OP_VALUES | {
         "background": (False,),
         "reasoning": ({}, {"effort": None}, {"effort": None, "summary": None}),
         "top_logprobs": (0,),
@@ -138,28 +134,46 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             said.append({"role": "system", "content": self.instructions})
         if isinstance(self.input, str):
             return [*said, {"role": "user", "content": self.input}]
-        for item in self.input:
+        thoughts = ""
+        for item in map(without_notes, self.input):
+            if item.get("type") == "reasoning":
+                thoughts += _thoughts(item)
+                continue
+            num_before = len(said)
             _add(item, said)
+            if thoughts and len(said) > num_before and said[-1]["role"] == "assistant":
+                said[-1]["reasoning_content"] = thoughts
+            thoughts = ""
         return said
 
 
+def _thoughts(item: Mapping[str, Any]) -> str:
+    """Return what a model has thought before the next item, as far as it is told in words."""
+    parts = item.get("content")
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if parts else []
+    return "".join(text for text in texts if isinstance(text, str))
+
+
 def _add(item: Mapping[str, Any], messages: list[dict[str, Any]]) -> None:
-    """Add an item to the messages of a chat. Raise RequestError for one that chats have not."""
+    """Add an item to the messages of a chat. Raise RequestError for one that chats have not.
+
+    What answers have besides, such as an id and a status, is left out: clients send it back.
+    """
     kind = item.get("type", "message")
-    fields = {name: value for name, value in item.items() if name not in _NOTES}
-    if kind == "message" and fields.keys() == {"role", "content"}:
-        messages.append({"role": fields["role"], "content": _content(fields["content"])})
+    if kind == "message" and "role" in item:
+        messages.append({"role": item["role"], "content": _content(item.get("content"))})
     elif kind == "function_call":
         if not messages or messages[-1]["role"] != "assistant":
             messages.append({"role": "assistant", "content": ""})
-        call = {"id": fields.pop("call_id", None), "type": "function", "function": fields}
+        function = {name: item[name] for name in ("name", "arguments") if name in item}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
         messages[-1].setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
-        content, call_id = _content(fields.pop("output", None)), fields.pop("call_id", None)
-        messages.append({"role": "tool", "content": content, "tool_call_id": call_id, **fields})
+        answer = {"content": _content(item.get("output")), "tool_call_id": item.get("call_id")}
+        messages.append({"role": "tool", **answer})
     else:
         message = "items must be a message of a role and a content, a function_call or its output"
-        raise RequestError("input", item, message)
+        raise RequestError("input", dict(item), message)
 
 
 def _content(content: Any) -> Any:
@@ -169,16 +183,16 @@ def _content(content: Any) -> Any:
 
 def _part(part: Any) -> dict[str, Any]:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in ("input_text", "output_text") and {*part} - _TEXT_NOTES == {"type", "text"}:
-        return {"type": "text", "text": part["text"]}
+    if kind in ("input_text", "output_text"):
+        return {"type": "text", "text": part.get("text")}
     if kind != "input_image":
         message = "parts must be an input_text, an output_text or an input_image"
         raise RequestError("input", part, message)
     if part.get("file_id") is not None:
         message = f"file_id is not supported here: send the picture as {PICTURE}, a data URL"
         raise RequestError("input", part["file_id"], message)
-    if {*part} - _PICTURE_NOTES != {"type", PICTURE} or not isinstance(part[PICTURE], str):
-        message = f"a part of type input_image must have an {PICTURE}, a data URL, and no more"
+    if not isinstance(part.get(PICTURE), str):
+        message = f"a part of type input_image must have an {PICTURE}, a data URL"
         raise RequestError("input", sorted(part), message)
     return {"type": PICTURE, PICTURE: {"url": part[PICTURE]}}
 

@@ -50,15 +50,21 @@ class Shape(ABC):
         for choice in choices:
             self._latest[choice.index] = choice
         found = list(map(self._choice, choices))
-        return {**self._head, "object": self.KIND, "choices": found, "usage": self._usage()}
+        body = {**self._head, "object": self.KIND, "choices": found, "usage": self._usage()}
+        return body | self._of_prompt(choices[0])
 
     def chunk(self, delta: CompletionDelta, options: StreamOptions) -> dict[str, Any]:
         piece = self._piece(delta, is_first=delta.index not in self._latest)
         self._latest[delta.index] = delta
         body = {**self._head, "object": self.CHUNK_KIND, "choices": [piece]}
+        body |= self._of_prompt(delta)
         if options.include_usage or options.continuous_usage_stats:
             body["usage"] = self._usage() if options.continuous_usage_stats else None
         return body
+
+    def _of_prompt(self, first: CompletionDelta) -> dict[str, Any]:
+        """Return what an answer says of its only prompt. first: the first of a choice's pieces."""
+        return {}
 
     def usage_chunk(self) -> dict[str, Any]:
         return {**self._head, "object": self.CHUNK_KIND, "choices": [], "usage": self._usage()}
@@ -84,6 +90,7 @@ class CompletionShape(Shape):
             "index": whole.index,
             "text": whole.text,
             "logprobs": _logprobs(whole.tokens) if whole.tokens else None,
+            **_prompt_token_ids(whole),
             **_end(whole),
         }
 
@@ -107,6 +114,9 @@ class ChatShape(Shape):
         super().__init__(job, card)
         self._may_call = may_call(job)
         self._readers: dict[int, CallReader] = defaultdict(CallReader)
+
+    def _of_prompt(self, first: CompletionDelta) -> dict[str, Any]:
+        return _prompt_token_ids(first)
 
     def _choice(self, whole: CompletionDelta) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
@@ -172,7 +182,8 @@ def _call(piece: Piece) -> dict[str, Any]:
 def _end(delta: CompletionDelta) -> dict[str, Any]:
     """Return the last fields of a choice.
 
-    Extensions: the score of a hypothesis of a beam search, and attention maps if asked for.
+    Extensions: the score of a hypothesis of a beam search, and token ids and attention maps if
+    asked for.
     """
     check_size(delta.attention_maps)
     score = {} if delta.score is None else {"score": delta.score}
@@ -180,7 +191,14 @@ def _end(delta: CompletionDelta) -> dict[str, Any]:
     reason = delta.finish_reason
     if reason is FinishReason.CONSTRAINT:  # OpenAI's clients know no such reason: the text is cut
         reason = FinishReason.LENGTH
-    return {"finish_reason": reason, **score, **attention}
+    ids = {} if delta.token_ids is None else {"token_ids": delta.token_ids}
+    return {"finish_reason": reason, **ids, **score, **attention}
+
+
+def _prompt_token_ids(delta: CompletionDelta) -> dict[str, Any]:
+    """Return the ids of a prompt, if they are asked for; only the first piece has them."""
+    ids = delta.prompt_token_ids
+    return {} if ids is None else {"prompt_token_ids": ids}
 
 
 def _logprobs(tokens: Sequence[TokenText]) -> dict[str, Any]:

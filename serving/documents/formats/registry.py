@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 from serving.documents.formats import html, markdown, pdf, plain_text, po, subtitles, tmx, xliff
 from serving.documents.fragment import Document
-from serving.documents.packages import epub, idml, odt, office, xlsx
+from serving.documents.packages import epub, idml, odt, presentation, wordprocessing, xlsx
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
@@ -41,8 +41,8 @@ FORMATS = {
     "html": Format("text/html", _guesses_its_encoding(html.read)),
     "htm": Format("text/html", _guesses_its_encoding(html.read)),
     "md": Format("text/markdown", _guesses_its_encoding(markdown.read)),
-    "docx": Format(_OFFICE + office.DOCX_TYPE, _names_its_encoding(office.read_docx)),
-    "pptx": Format(_OFFICE + office.PPTX_TYPE, _names_its_encoding(office.read_pptx)),
+    "docx": Format(_OFFICE + wordprocessing.MAIN_TYPE, _names_its_encoding(wordprocessing.read)),
+    "pptx": Format(_OFFICE + presentation.MAIN_TYPE, _names_its_encoding(presentation.read)),
     "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
     "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read)),
     "srt": Format("application/x-subrip", _guesses_its_encoding(subtitles.read_srt)),

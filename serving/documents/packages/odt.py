@@ -1,4 +1,5 @@
-"""Read and write .odt: body, tables, notes, frames, headers and footers; fields stay.
+"""Read and write .odt: body, tables, notes, frames, charts, descriptions of pictures, headers and
+footers; fields stay.
 
 Paragraphs have text between elements, as in HTML. Some elements enclose words, and so are
 two that mark the ends of a range; all others are single codes.
@@ -14,6 +15,7 @@ from lxml import etree
 from serving.documents.codes import Close, Item, Open, Protected, Single
 from serving.documents.fragment import Document, Fragment, fragment_of
 from serving.documents.packages.office import (
+    ElementText,
     OfficeDocument,
     Package,
     Paragraph,
@@ -29,6 +31,8 @@ MEDIA_TYPE = "application/vnd.oasis.opendocument.text"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
+_SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
+_CHART = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}chart"
 _PARTS = ("content.xml", "styles.xml")
 
 
@@ -83,12 +87,25 @@ def read(path: Path) -> Document:
     refuse_macros(package)
     package.check_mimetype(MEDIA_TYPE, "OpenDocument text")
     parts = [name for name in _PARTS if name in package.names]
+    parts += [name for name in package.names if _is_chart(package, name)]
     for name in parts:
         _check_links(parse_xml(package.read(name), name).getroot(), name)
     return OfficeDocument(package, read_parts(package, parts, _paragraphs))
 
 
+def _is_chart(package: Package, name: str) -> bool:
+    """Return whether a part is the content of a chart, whose names and categories are the cells of
+    a table in it.
+    """
+    if not name.endswith("/content.xml"):
+        return False
+    root = parse_xml(package.read(name), name).getroot()
+    return next(root.iter(_CHART), None) is not None
+
+
 def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
+    for element in root.iter(f"{_SVG}title", f"{_SVG}desc"):
+        yield ElementText(element)
     for element in [*root.iter(f"{_TEXT}p", f"{_TEXT}h")]:
         if next(element.iterancestors(_DELETED), None) is None:
             yield OdtParagraph(element, _GRAMMAR)

@@ -1,10 +1,4 @@
-"""Read and write .docx and .pptx, and what all office formats share: an archive of XML parts with
-paragraphs in some of them.
-
-A .docx gives its body, tables, headers, footers, notes, comments and text boxes; of fields only the
-text of links and tables of contents, which people write. A .pptx gives slides, tables, notes,
-diagrams and the titles of charts. ECMA-376, part 1, 17.3 lists what may stand in a paragraph.
-"""
+"""What all office formats share: an archive of XML parts with paragraphs in some of them."""
 
 import re
 import shutil
@@ -12,52 +6,20 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from posixpath import dirname, join, normpath
+from typing import BinaryIO, Protocol
 from zlib import error as ZlibError
 
 from lxml import etree
 
-from serving.documents.fragment import Document, Fragment
-from serving.documents.packages.ranges import fields_of
-from serving.documents.packages.run_pieces import WORD_CHARACTERS, Grammar
-from serving.documents.packages.runs import RunParagraph
-from serving.documents.xml import parse_xml, xml_bytes
+from serving.documents.fragment import Fragment
+from serving.documents.spans import Span
+from serving.documents.xml import parse_xml, set_text, xml_bytes
 from serving.errors import RequestError, TooLarge
 
-DOCX_TYPE = "wordprocessingml.document"
-PPTX_TYPE = "presentationml.presentation"
-_DOCX_PARTS = tuple(
-    f"wordprocessingml.{name}+xml"
-    for name in ("document.main", "header", "footer", "footnotes", "endnotes", "comments")
-)
-_PPTX_PARTS = (
-    "presentationml.slide+xml",
-    "presentationml.notesSlide+xml",
-    "drawingml.diagramData+xml",
-    "ms-office.drawingml.diagramDrawing+xml",
-    "drawingml.chart+xml",
-)
-_DOCX_GRAMMAR = Grammar(
-    leading=frozenset({"pPr", "customXmlPr", "smartTagPr", "fldData"}),
-    containers=frozenset(
-        {"hyperlink", "ins", "moveTo", "smartTag", "customXml", "sdt", "dir", "bdo", "ruby"}
-    ),
-    inner={"sdt": "sdtContent", "ruby": "rubyBase"},
-    fields=frozenset({"fldSimple"}),
-    field_marks=frozenset({"fldChar", "instrText"}),
-    line_breaks=frozenset({"br", "cr"}),
-    breaks=frozenset({"tab", "ptab"}),
-    dropped=frozenset({"proofErr", "lastRenderedPageBreak"}),
-    characters=WORD_CHARACTERS,
-)
-_PPTX_GRAMMAR = Grammar(
-    leading=frozenset({"pPr"}),
-    trailing=frozenset({"endParaRPr"}),
-    fields=frozenset({"fld"}),
-    marks_space=False,
-)
 _CONTENT_TYPES = "[Content_Types].xml"
 _MIMETYPE = "mimetype"
 _HARMLESS_LINKS = ("hyperlink", "video", "audio", "media")
@@ -76,33 +38,6 @@ _DAMAGE = (
 _MACROS = re.compile(r"vba(project|data)|^basic/|^scripts/", re.IGNORECASE)
 
 
-def read_docx(path: Path) -> Document:
-    """Read a Word document. Raises RequestError."""
-
-    def paragraphs(root: etree._Element) -> Iterator[Paragraph]:
-        fields = fields_of(root)
-        for element in [*root.iter("{*}p")]:
-            if etree.QName(element).namespace == etree.QName(root).namespace:
-                yield RunParagraph(element, _DOCX_GRAMMAR, fields)
-
-    package, types = open_package(path, DOCX_TYPE)
-    return OfficeDocument(package, read_parts(package, parts_of(types, *_DOCX_PARTS), paragraphs))
-
-
-def read_pptx(path: Path) -> Document:
-    """Read a PowerPoint presentation. Raises RequestError."""
-
-    def paragraphs(root: etree._Element) -> Iterator[Paragraph]:
-        for element in [*root.iter("{*}p")]:
-            if (etree.QName(element).namespace or "").endswith(
-                ("/drawingml/2006/main", "/drawingml/main")
-            ):
-                yield RunParagraph(element, _PPTX_GRAMMAR)
-
-    package, types = open_package(path, PPTX_TYPE)
-    return OfficeDocument(package, read_parts(package, parts_of(types, *_PPTX_PARTS), paragraphs))
-
-
 class Paragraph(Protocol):
     """A text of an office document, with its fragment."""
 
@@ -110,6 +45,30 @@ class Paragraph(Protocol):
 
     def write(self, translation: str) -> None:
         """Replace the text by a translation of the fragment."""
+
+
+class ElementText:
+    """The text of an element without runs."""
+
+    def __init__(self, element: etree._Element) -> None:
+        self._element = element
+        self._span = Span(0, 0, [element.text or ""])
+        self.fragment: Fragment = self._span.fragment
+
+    def write(self, translation: str) -> None:
+        set_text(self._element, self._span.translated(translation), marks_space=False)
+
+
+class AttributeText:
+    """The text of an attribute."""
+
+    def __init__(self, element: etree._Element, name: str) -> None:
+        self._element, self._name = element, name
+        self._span = Span(0, 0, [element.get(name, "")])
+        self.fragment: Fragment = self._span.fragment
+
+    def write(self, translation: str) -> None:
+        self._element.set(self._name, self._span.translated(translation))
 
 
 @dataclass(frozen=True)
@@ -125,24 +84,48 @@ class Part:
     is_changed: bool = False
 
 
-class OfficeDocument:
-    """An archive with paragraphs in some of its parts."""
+class Follower(Protocol):
+    """A part of a document that shows texts of another document in it, which has fragments of its
+    own.
+    """
 
-    def __init__(self, package: "Package", parts: Iterable[Part]) -> None:
-        self._package, self._parts = package, [*parts]
+    @property
+    def fragments(self) -> Sequence[str]: ...
+
+    def write(
+        self, translations: Sequence[str], changed: Mapping[str, bytes], language: str
+    ) -> Mapping[str, bytes]:
+        """Return the parts of the outer archive that are changed, by their names. changed: those
+        that the outer document has changed.
+        """
+
+
+class OfficeDocument:
+    """An archive with paragraphs in some of its parts. followers: are written after the parts."""
+
+    def __init__(
+        self, package: "Package", parts: Iterable[Part], followers: Iterable[Follower] = ()
+    ) -> None:
+        self._package, self._parts, self._followers = package, [*parts], [*followers]
 
     @property
     def fragments(self) -> Sequence[str]:
-        return [each.fragment.xml for part in self._parts for each in part.paragraphs]
+        own = [each.fragment.xml for part in self._parts for each in part.paragraphs]
+        return [*own, *(text for each in self._followers for text in each.fragments)]
 
-    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
+    def write(self, translations: Sequence[str], target: Path | BinaryIO, language: str) -> None:
         waiting = iter(translations)
-        changed: dict[str, bytes] = {}
         for part in self._parts:
             for paragraph in part.paragraphs:
                 paragraph.write(next(waiting))
-            if part.paragraphs or part.is_changed:
-                changed[part.name] = xml_bytes(part.tree)
+        changed = {
+            part.name: xml_bytes(part.tree)
+            for part in self._parts
+            if part.paragraphs or part.is_changed
+        }
+        for follower in self._followers:
+            own = [*islice(waiting, len(follower.fragments))]
+            changed |= follower.write(own, changed, language)
         self._package.write(target, changed)
 
 
@@ -160,7 +143,7 @@ def with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     return [each for each in paragraphs if each.fragment.has_words]
 
 
-def open_package(path: Path, main_type: str) -> "tuple[Package, Mapping[str, str]]":
+def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[Package, Mapping[str, str]]":
     """Open a document of Office Open XML; return it with the content type of each part.
 
     Raises RequestError if the type of the main part is another than `main_type`, for macros, and
@@ -168,12 +151,14 @@ def open_package(path: Path, main_type: str) -> "tuple[Package, Mapping[str, str
     """
     package = Package(path)
     refuse_macros(package)
-    types = _content_types(package)
+    types = content_types(package)
     if any("macroEnabled" in each for each in types.values()):
-        raise RequestError("file", path.name, "has macros; documents with macros are refused")
+        raise RequestError(
+            "file", package.file_name, "has macros; documents with macros are refused"
+        )
     if not any(each.endswith(main_type + ".main+xml") for each in types.values()):
         message = f"is not what its name says: it holds no {main_type}"
-        raise RequestError("file", path.name, message)
+        raise RequestError("file", package.file_name, message)
     for name in package.names:
         if name.endswith(".rels"):
             _check_links(parse_xml(package.read(name), name).getroot(), name)
@@ -191,7 +176,22 @@ def parts_of(types: Mapping[str, str], *ends: str) -> list[str]:
     return sorted(name for name, each in types.items() if each.endswith(ends))
 
 
-def _content_types(package: "Package") -> dict[str, str]:
+def relations_of(package: "Package", part: str) -> dict[str, tuple[str, str]]:
+    """Return the kinds and names of the parts that a part refers to, by their ids."""
+    folder = dirname(part)
+    name = join(folder, "_rels", part.rpartition("/")[2] + ".rels")
+    if name not in package.names:
+        return {}
+    return {
+        each.get("Id", ""): (
+            each.get("Type", "").rpartition("/")[2],
+            normpath(join("/", folder, each.get("Target", ""))).lstrip("/"),
+        )
+        for each in parse_xml(package.read(name), name).iter("{*}Relationship")
+    }
+
+
+def content_types(package: "Package") -> dict[str, str]:
     root = parse_xml(package.read(_CONTENT_TYPES), _CONTENT_TYPES).getroot()
     by_extension = {
         each.get("Extension", "").lower(): each.get("ContentType", "")
@@ -228,16 +228,17 @@ class Package:
     is damaged, or has encrypted entries or names that leave the archive.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, source: Path | BinaryIO) -> None:
         """Raises RequestError, and TooLarge for an archive that unpacks to too much."""
-        self._path = path
+        self._source = source
+        self.file_name = source.name if isinstance(source, Path) else "an embedded file"
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(source) as archive:
                 self._entries = {entry.filename: entry for entry in archive.infolist()}
                 _check(archive)
         except _DAMAGE as error:
             message = "is damaged, or not what its name says: it is no whole ZIP archive"
-            raise RequestError("file", path.name, message) from error
+            raise RequestError("file", self.file_name, message) from error
 
     @property
     def names(self) -> list[str]:
@@ -246,22 +247,27 @@ class Package:
     def check_mimetype(self, media_type: str, meant: str) -> None:
         """Raise RequestError unless the archive says that it is of this type."""
         if _MIMETYPE not in self._entries or self.read(_MIMETYPE).strip() != media_type.encode():
-            raise RequestError("file", self._path.name, f"is not what its name says: no {meant}")
+            raise RequestError("file", self.file_name, f"is not what its name says: no {meant}")
 
     def read(self, name: str) -> bytes:
         if name not in self._entries:
             message = f"is damaged, or not what its name says: {name} is missing in it"
-            raise RequestError("file", self._path.name, message)
-        with zipfile.ZipFile(self._path) as archive:
+            raise RequestError("file", self.file_name, message)
+        with zipfile.ZipFile(self._source) as archive:
             return archive.read(name)
 
-    def write(self, target: Path, changed: Mapping[str, bytes]) -> None:
+    @property
+    def num_bytes(self) -> int:
+        """Return how much all entries unpack to."""
+        return sum(entry.file_size for entry in self._entries.values())
+
+    def write(self, target: Path | BinaryIO, changed: Mapping[str, bytes]) -> None:
         """Write all parts in their order, with new content for the changed ones.
 
         A `mimetype` is the first and not compressed, as OpenDocument, EPUB and IDML demand.
         """
         entries = sorted(self._entries.values(), key=lambda entry: entry.filename != _MIMETYPE)
-        with zipfile.ZipFile(self._path) as source, zipfile.ZipFile(target, "w") as result:
+        with zipfile.ZipFile(self._source) as source, zipfile.ZipFile(target, "w") as result:
             for entry in entries:
                 own = zipfile.ZipInfo(entry.filename, entry.date_time)
                 is_packed = entry.filename != _MIMETYPE

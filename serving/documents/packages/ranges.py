@@ -8,7 +8,7 @@ the headings of a table of contents.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lxml import etree
@@ -69,6 +69,9 @@ class Fields:
 
     machine_made: frozenset[Element] = frozenset()
     language_marks: Mapping[Element, tuple[Element, Element]] = field(default_factory=dict)
+
+    def with_machine_made(self, elements: frozenset[Element]) -> "Fields":
+        return replace(self, machine_made=self.machine_made | elements)
 
 
 NO_FIELDS = Fields()

@@ -25,7 +25,6 @@ _UNSEEN_ATTRIBUTES = (
     *("AppliedLanguage", "KerningValue", "Tracking"),
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
-_TABS = re.compile("(\t+)")
 _DEEPEST_RANGE = 20
 
 
@@ -39,6 +38,7 @@ class Grammar:
     line_breaks: end lines. breaks: always end sentences.
     dropped: are generated again by programs.
     characters: elements that mean a character within a word.
+    separators: pattern of characters that end sentences, as tabs between columns do.
     marks_space: text needs `xml:space` to keep spaces at its ends.
     has_attributes: properties are attributes of a run, too; they are kept as a run without text.
     """
@@ -53,6 +53,7 @@ class Grammar:
     breaks: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
     characters: Mapping[str, str] = field(default_factory=dict)
+    separators: str = r"\t+"
     marks_space: bool = True
     has_attributes: bool = False
     run: str = "r"
@@ -118,7 +119,10 @@ class Other:
 
 @dataclass(frozen=True)
 class Tab:
-    """Tabs, which separate columns. properties: of their run."""
+    """Tabs, which separate columns, or others of the grammar's separators.
+
+    properties: of their run.
+    """
 
     text: str
     properties: Element | None
@@ -199,16 +203,25 @@ class PieceReader:
         if leaf.run is not None and name in {grammar.text, *grammar.characters}:
             properties = grammar.properties_of(leaf.run)
             text = grammar.characters.get(name) or leaf.element.text or ""
-            yield from _with_tabs(text, _look(properties), properties)
+            yield from self._with_tabs(text, properties)
         elif (inside := self._inside(leaf)) is not None:
             yield Container(leaf, self.pieces(inside, depth + 1))
         else:
             parts, is_line_break = name in grammar.breaks, name in grammar.line_breaks
             yield Other((leaf,), parts, is_line_break, shown=self._shown(leaf))
 
+    def _with_tabs(self, text: str, properties: Element | None) -> Iterator[Piece]:
+        """Yield text, with its tabs and the like as pieces that end sentences."""
+        for number, part in enumerate(re.split(f"({self._grammar.separators})", text)):
+            if number % 2:
+                yield Tab(part, properties)
+            else:
+                yield Text(part, _look(properties), properties)
+
     def _shown(self, leaf: Leaf) -> str:
-        """Return the text that a field shows."""
-        if leaf.name not in {self._grammar.text, *self._grammar.fields}:
+        """Return the text that a field, or a container that stays, shows."""
+        grammar = self._grammar
+        if leaf.name not in {grammar.text, *grammar.fields, *grammar.containers}:
             return ""
         found = leaf.element.iter(f"{{*}}{self._grammar.text}")
         return "".join(each.text or "" for each in found)
@@ -236,15 +249,6 @@ def _is_reference(leaves: Sequence[Leaf], span: RangeSpan) -> bool:
     following = leaves[span.stop]
     ids = [each.element.attrib.values()[:1] for each in (leaves[span.end], following)]
     return following.name == "commentReference" and ids[0] == ids[1]
-
-
-def _with_tabs(text: str, look: str, properties: Element | None) -> Iterator[Piece]:
-    """Yield text, with its tabs as pieces that end sentences."""
-    for number, part in enumerate(_TABS.split(text)):
-        if number % 2:
-            yield Tab(part, properties)
-        else:
-            yield Text(part, look, properties)
 
 
 def _instruction(element: Element) -> str:

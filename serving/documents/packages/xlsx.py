@@ -1,4 +1,4 @@
-"""Read and write .xlsx: cells with text, and comments.
+"""Read and write .xlsx: cells with text, text boxes, charts, and comments.
 
 Formulas, numbers, dates, codes and sheet names stay. So do cells whose text other parts of the
 workbook name: tables and pivot tables name columns by their header cells, and Excel repairs a
@@ -11,34 +11,40 @@ from copy import deepcopy
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
-from posixpath import dirname, join, normpath
+from typing import BinaryIO
 
 from lxml import etree
 
 from serving.documents.fragment import Document, Fragment
+from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     OfficeDocument,
     Package,
     Paragraph,
     Part,
+    content_types,
     open_package,
     parts_of,
     read_parts,
+    relations_of,
     with_words,
 )
+from serving.documents.packages.ranges import local_name
 from serving.documents.packages.run_pieces import Grammar
 from serving.documents.packages.runs import RunParagraph
+from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import message_pieces
-from serving.documents.xml import parse_xml, set_text
+from serving.documents.xml import parse_xml, set_text, xml_bytes
 
 Element = etree._Element
 MAIN_TYPE = "spreadsheetml.sheet"
 _SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+xml"
+_DRAWING = "officedocument.drawing+xml"
 _THREADS = "ms-excel.threadedcomments+xml"
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
-_GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION)
-_ESCAPED = re.compile(r"(_x[\da-fA-F]{4}_)")  # escapes a character that XML cannot have
+_GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
+_SEPARATORS = re.compile(f"({SEPARATORS})")
 # Codes rather than words: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
 _NUMBER_WORD = re.compile(r"\d+(?:(?:st|nd|rd|th)|(?:st|nd|rd|th)?(?:-[a-z]{3,})+)")
@@ -47,38 +53,52 @@ _AUTHOR_OF_THREADS = "tc="
 
 
 class PlainText:
-    """A text of a cell or a comment without runs."""
+    """A text of a cell, a comment or a chart without runs."""
 
     def __init__(self, item: Element, text: Element) -> None:
         self._item, self._text = item, text
-        self._span = Span(0, 0, [*_pieces(text.text or "")])
+        self._span = Span(0, 0, [*_pieces(decode_xstring(text.text or ""))])
         self.fragment: Fragment = self._span.fragment
 
     def write(self, translation: str) -> None:
-        set_text(self._text, self._span.translated(translation))
+        set_text(self._text, encode_xstring(self._span.translated(translation)))
         for child in [*self._item]:
             if etree.QName(child).localname in _PRONUNCIATION:
                 self._item.remove(child)
 
 
-class CommentText:
-    """The text of a comment after its author's name, with which Excel begins it."""
+class RichText:
+    """A text of a cell or a comment with runs.
 
-    def __init__(self, text: Element, author: Element) -> None:
-        self._text, self._author = text, author
-        text.remove(author)
-        self._paragraph = RunParagraph(text, _GRAMMAR)
-        text.insert(0, author)
+    author: the run of a comment with its author's name, with which Excel begins it; it stays.
+    """
+
+    def __init__(self, item: Element, author: Element | None = None) -> None:
+        self._item, self._author = item, author
+        self._decoded = deepcopy(item)
+        if author is not None:
+            self._decoded.remove(self._decoded[item.index(author)])
+        for text in self._decoded.iter("{*}t"):
+            text.text = decode_xstring(text.text or "")
+        self._paragraph = RunParagraph(self._decoded, _GRAMMAR)
         self.fragment: Fragment = self._paragraph.fragment
 
     def write(self, translation: str) -> None:
         self._paragraph.write(translation)
-        self._text.insert(0, self._author)
+        for text in self._decoded.iter("{*}t"):
+            text.text = encode_xstring(text.text or "")
+        self._item[:] = [*([] if self._author is None else [self._author]), *self._decoded]
 
 
 def read(path: Path) -> Document:
     """Read a workbook. Raises RequestError."""
-    package, types = open_package(path, MAIN_TYPE)
+    _, document = read_workbook(path)
+    return document
+
+
+def read_workbook(source: Path | BinaryIO) -> tuple[Package, OfficeDocument]:
+    """Return the archive of a workbook, and its texts. Raises RequestError."""
+    package, types = open_package(source, MAIN_TYPE)
     named, quoted = named_cells(package, types), quoted_texts(package, types)
     needs_all = any(named.values())
     sheets = {
@@ -99,7 +119,8 @@ def read(path: Path) -> Document:
         *read_parts(package, parts_of(types, _COMMENTS), _comments),
         *read_parts(package, parts_of(types, _THREADS), _threaded_comments),
     ]
-    return OfficeDocument(package, parts)
+    drawings = [*read_parts(package, parts_of(types, _DRAWING, *DRAWING_PARTS), drawing_paragraphs)]
+    return package, OfficeDocument(package, [*parts, *drawings], [OwnCharts(package, drawings)])
 
 
 def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> Iterator[Paragraph]:
@@ -109,11 +130,11 @@ def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> It
     """
     for item in items:
         text = item.find("{*}t")
-        if _text_of(item).lower() in quoted:
+        if text_of(item).strip().lower() in quoted:
             continue
         if text is None:
-            yield RunParagraph(item, _GRAMMAR)
-        elif not _is_code((text.text or "").strip()):
+            yield RichText(item)
+        elif not _is_code(decode_xstring(text.text or "").strip()):
             yield PlainText(item, text)
 
 
@@ -122,8 +143,8 @@ def _is_code(text: str) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str | Mark]:
-    for part in _ESCAPED.split(text):
-        if _ESCAPED.match(part):
+    for part in _SEPARATORS.split(text):
+        if _SEPARATORS.match(part):
             yield Mark(part, Role.SENTENCE_END)
         else:
             yield from message_pieces(part)
@@ -210,14 +231,17 @@ def _comments(root: Element) -> Iterator[Paragraph]:
         if text is None or author.startswith(_AUTHOR_OF_THREADS):
             continue
         first = next(iter(text.iterchildren("{*}r")), None)
-        if first is not None and author and _text_of(first) == f"{author}:":
-            yield CommentText(text, first)
+        if first is not None and author and text_of(first).strip() == f"{author}:":
+            yield RichText(text, first)
         else:
             yield from _texts([text])
 
 
-def _text_of(element: Element) -> str:
-    return "".join(each.text or "" for each in element.iter("{*}t")).strip()
+def text_of(element: Element) -> str:
+    """Return the text of a cell or of a part of it, without how it is pronounced."""
+    spoken = {each for part in element.iter("{*}rPh") for each in part.iter("{*}t")}
+    texts = (each for each in element.iter("{*}t") if each not in spoken)
+    return "".join(decode_xstring(each.text or "") for each in texts)
 
 
 def _threaded_comments(root: Element) -> Iterator[Paragraph]:
@@ -260,7 +284,9 @@ def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
         sheet = package.read(name).decode(errors="replace")
         found.update(map(unescape, _FILTER.findall(sheet)))
         for formula in map(unescape, _FORMULA.findall(sheet)):
-            literals = (each.replace('""', '"') for each in _LITERAL.findall(formula))
+            literals = (
+                each.replace('""', '"') for each in _LITERAL.findall(decode_xstring(formula))
+            )
             found.update(text for each in literals for text in (each, *each.split(",")))
     return frozenset(text.strip().lower() for text in found)
 
@@ -279,7 +305,7 @@ def _of_table(table: etree._Element) -> Iterator[CellRange]:
 def _sheets_by_name(package: Package, types: Mapping[str, str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for workbook in parts_of(types, _WORKBOOK):
-        parts = _relations(package, workbook)
+        parts = relations_of(package, workbook)
         for sheet in parse_xml(package.read(workbook), workbook).iter("{*}sheet"):
             ids = [value for key, value in sheet.attrib.items() if str(key).endswith("}id")]
             _, part = parts.get(str(next(iter(ids), "")), ("", ""))
@@ -288,23 +314,8 @@ def _sheets_by_name(package: Package, types: Mapping[str, str]) -> dict[str, str
 
 
 def _related(package: Package, part: str, kind: str) -> list[str]:
-    relations = _relations(package, part).values()
+    relations = relations_of(package, part).values()
     return [other for own, other in relations if own == kind and other in package.names]
-
-
-def _relations(package: Package, part: str) -> dict[str, tuple[str, str]]:
-    """Return the kinds and names of the parts that a part refers to, by their ids."""
-    folder = dirname(part)
-    name = join(folder, "_rels", part.rpartition("/")[2] + ".rels")
-    if name not in package.names:
-        return {}
-    return {
-        each.get("Id", ""): (
-            each.get("Type", "").rpartition("/")[2],
-            normpath(join("/", folder, each.get("Target", ""))).lstrip("/"),
-        )
-        for each in parse_xml(package.read(name), name).iter("{*}Relationship")
-    }
 
 
 def _range(reference: str) -> CellRange | None:
@@ -322,3 +333,100 @@ def _place(cell: str) -> tuple[int, int] | None:
     for letter in found[1]:
         column = column * 26 + ord(letter) - ord("A") + 1
     return column, int(found[2])
+
+
+class OwnCharts:
+    """The charts of a workbook, which show texts of its cells."""
+
+    fragments: Sequence[str] = ()
+
+    def __init__(self, package: Package, drawings: Iterable[Part]) -> None:
+        self._package = package
+        self._charts = [
+            part for part in drawings if next(part.tree.getroot().iter("{*}f"), None) is not None
+        ]
+
+    def write(
+        self, translations: Sequence[str], changed: Mapping[str, bytes], language: str
+    ) -> Mapping[str, bytes]:
+        """Return the charts with the texts of the cells that are changed."""
+        if not self._charts:
+            return {}
+        before, after = Cells(self._package), Cells(self._package, changed)
+        return {
+            chart.name: xml_bytes(chart.tree)
+            for chart in self._charts
+            if update_copies(chart.tree.getroot(), before, after)
+        }
+
+
+class Cells:
+    """The texts of the cells of a workbook. changed: parts that are to be written, by name."""
+
+    def __init__(self, package: Package, changed: Mapping[str, bytes] | None = None) -> None:
+        self._package, self._changed = package, changed or {}
+        types = content_types(package)
+        self._sheets = _sheets_by_name(package, types)
+        self._shared = [
+            text_of(item)
+            for name in parts_of(types, _SHARED)[:1]
+            for item in self._root(name).iter("{*}si")
+        ]
+        self._of_sheets: dict[str, dict[str, str]] = {}
+
+    def texts(self, references: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the texts of cells with text. references: sheets and ranges; none means all."""
+        found: list[str] = []
+        for sheet, reference in references or [(name, "") for name in self._sheets]:
+            cells, name = _range(reference), self._sheets.get(sheet)
+            for cell, text in self._of_sheet(name).items() if name else ():
+                if cells is None or cell in cells:
+                    found.append(text)
+        return found
+
+    def _of_sheet(self, name: str) -> dict[str, str]:
+        if name not in self._of_sheets:
+            cells = self._root(name).iter("{*}c")
+            texts = {cell.get("r", ""): self._text(cell) for cell in cells}
+            self._of_sheets[name] = {cell: text for cell, text in texts.items() if text is not None}
+        return self._of_sheets[name]
+
+    def _root(self, name: str) -> Element:
+        content = self._changed.get(name) or self._package.read(name)
+        return parse_xml(content, name).getroot()
+
+    def _text(self, cell: Element) -> str | None:
+        if (index := _shared_index(cell)) is not None:
+            return self._shared[int(index)] if int(index) < len(self._shared) else None
+        if cell.get("t") == "inlineStr":
+            return text_of(cell)
+        return None
+
+
+# Elements with the reference to cells, and the copies of their texts.
+_COPIES = frozenset({"strRef", "multiLvlStrRef", "datalabelsRange", "strDim", "txData"})
+_REFERENCE = re.compile(
+    r"(?:'((?:[^']|'')+)'|([^'!(),]+))!(\$?[A-Z]{1,3}\$?\d{1,7}(?::\$?[A-Z]{1,3}\$?\d{1,7})?)"
+)
+
+
+def update_copies(root: Element, before: Cells, after: Cells) -> bool:
+    """Give the copies of cells in a chart the texts that the cells have now. Return whether any is
+    another than before.
+    """
+    is_changed = False
+    for formula in root.iter("{*}f"):
+        holder = formula.getparent()
+        if holder is None or local_name(holder) not in _COPIES:
+            continue
+        cells = [  # none for a name that the workbook defines
+            (one.replace("''", "'") or other, reference)
+            for one, other, reference in _REFERENCE.findall(formula.text or "")
+        ]
+        texts = dict(zip(before.texts(cells), after.texts(cells), strict=True))
+        for copy in holder.iter("{*}v", "{*}pt"):
+            text = decode_xstring(copy.text or "")
+            if texts.get(text, text) != text and not len(copy):
+                copy.text = encode_xstring(texts[text])
+                is_changed = True
+    return is_changed

@@ -67,8 +67,8 @@ class Ended:
     end: TokenEvent | None = None
 
     def as_hypothesis(self) -> Hypothesis:
-        logprob = self.end.logprob if self.end else None
-        return Hypothesis(Tokens.of(tokens_until(self.node)), self.score, self.reason, logprob)
+        stop = (self.end.logprob, self.end.token_id) if self.end else (None, None)
+        return Hypothesis(Tokens.of(tokens_until(self.node)), self.score, self.reason, *stop)
 
 
 @dataclass(frozen=True, slots=True)

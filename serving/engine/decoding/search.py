@@ -128,7 +128,7 @@ class Outcomes:
             elif is_stopped[row]:
                 reason = self._stop_reason(row, is_last=bool(num_left[row] == 1))
                 ending = self._ending(row, reason, 1)
-                ending.stop_logprob = float(logprobs[row])
+                ending.stop_logprob, ending.stop_id = float(logprobs[row]), int(token_ids[row])
                 ending.end_pieces = self._pieces(row, scores)
             else:
                 ending = self._ending(row, FinishReason.LENGTH, 1)

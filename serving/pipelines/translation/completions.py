@@ -82,6 +82,7 @@ def _check(name: str, job: CompletionJob) -> None:
         "stop": job.stop,
         "echo": job.echo,
         "return_attention": bool(job.attention_queries),
+        "return_token_ids": job.returns_token_ids,
         "logprobs": job.decoding.logprobs is not None,
         "continue_final_message": any(chat.continues_last for chat in chats),
         "tools": any(chat.tools for chat in chats),

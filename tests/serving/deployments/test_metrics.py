@@ -129,6 +129,8 @@ def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
     meter = EngineMetrics(metrics).meter_of("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
+    for outcome in (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED, Outcome.REFUSED):
+        metrics.ended("m", "openai", outcome, 0.1)
     report = StepStats(
         phase_seconds={"decode": 0.004, "encode": 0.001},
         num_rows=3,
@@ -179,6 +181,8 @@ def test_what_is_documented_is_there() -> None:
         'vllm:request_decode_time_seconds_count{engine="a",model_name="m"} 2.0',
         'vllm:request_max_num_generation_tokens_count{engine="a",model_name="m"} 2.0',
         'vllm:request_success_total{engine="a",finished_reason="constraint",model_name="m"} 1.0',
+        'vllm:request_success_total{engine="a",finished_reason="abort",model_name="m"} 2.0',
+        'vllm:request_success_total{engine="a",finished_reason="error",model_name="m"} 1.0',
         'vllm:e2e_request_latency_seconds_count{engine="a",model_name="m"} 2.0',
         'attendant_prefix_cache_tokens_total{model="m",replica="a",result="hit"} 64.0',
         'attendant_prefix_cache_tokens_total{model="m",replica="a",result="miss"} 36.0',

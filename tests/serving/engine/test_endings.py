@@ -50,7 +50,7 @@ def test_what_comes_last_ends_the_text(name: str) -> None:
     assert long
     for number, end in ends.items():
         story = stories[number]
-        assert end.best.stop_logprob is not None
+        assert end.best.stop_logprob is not None and end.best.stop_id == STOP
         assert len(story.tokens) == end.num_generated_tokens - 1
         assert end.reason is (FinishReason.LENGTH if number in long else FinishReason.STOP)
         target = (BOS, *story.token_ids)

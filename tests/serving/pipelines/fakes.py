@@ -130,7 +130,8 @@ class FakeEngine:
             reason = FinishReason.LENGTH if is_cut else self.end
         tokens = Tokens.of(self._token(request, place, ids) for place in range(len(ids)))
         logprob = -0.5 if reason is FinishReason.STOP else None
-        return Hypothesis(tokens, -0.5 * (number + 1), reason, logprob)
+        stop_id = EOS if reason is FinishReason.STOP else None
+        return Hypothesis(tokens, -0.5 * (number + 1), reason, logprob, stop_id)
 
     def _token(self, request: GenerationRequest, place: int, ids: list[int]) -> TokenEvent:
         likeliest = range(ids[place], ids[place] + (request.logprobs or 0))

@@ -166,7 +166,7 @@ WIDE = data_url(Image.new("1", (MOST_PIXELS // 1000 + 1, 1000)))
         ([user(image("data:image/png;base64,AAAA"))], "no picture in PNG, JPEG"),
         ([user(image(URL[: 22 + 80]))], "no picture in PNG, JPEG"),
         ([user(image(WIDE))], "pixels at most"),
-        ([user({"type": "image_url", "image_url": URL})], 'must be {"url": ...}'),
+        ([user({"type": "image_url", "image_url": URL})], 'an image_url, {"url": ...}'),
         ([user({"type": "input_audio"})], "input_audio"),
     ],
 )
@@ -207,7 +207,6 @@ async def test_what_responses_refuse(client: httpx.AsyncClient) -> None:
         (input_image("https://example.com/a.png"), "other URLs are not read"),
         (input_image(None, file_id="file-1"), "file_id is not supported"),
         (input_image({"url": URL}), "must have an image_url, a data URL"),
-        (input_image(URL, wings=2), "and no more"),
         (image(URL), "or an input_image"),
     ):
         body = {"model": "theirs", "input": [user(part)], "stream": True}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
-from odf import opendocument, text
+from odf import draw, opendocument, svg, text
 
 from tests.serving.documents.packages.test_word_paragraphs import drawn
 from tests.serving.documents.shouting import shouted_file
@@ -94,3 +94,37 @@ def test_tables_of_contents(tmp_path: Path) -> None:
     written(path, f'<text:table-of-content text:name="t">{index}</text:table-of-content>')
 
     assert shouted_file(path, target) == ["Contents", "One dog"]
+
+
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns:"
+CHART = f"""<office:document-content xmlns:office="{OFFICE}office:1.0"
+ xmlns:chart="{OFFICE}chart:1.0" xmlns:table="{OFFICE}table:1.0" xmlns:text="{OFFICE}text:1.0">
+<office:body><office:chart><chart:chart><chart:title><text:p>a title</text:p></chart:title>
+<table:table><table:table-cell><text:p>the sales</text:p></table:table-cell><table:table-cell>
+<text:p>1.5</text:p></table:table-cell></table:table></chart:chart></office:chart></office:body>
+</office:document-content>"""
+OTHER = CHART.replace("office:chart>", "office:spreadsheet>").replace("a title", "a cell")
+
+
+def test_charts_and_descriptions_of_pictures(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.odt", tmp_path / "b.odt"
+    document = opendocument.OpenDocumentText()
+    frame = draw.Frame()
+    frame.addElement(svg.Title(text="our dog"))
+    frame.addElement(svg.Desc(text="a red dog"))
+    paragraph = text.P(text="beside ")
+    paragraph.addElement(frame)
+    document.text.addElement(paragraph)
+    document.save(str(path))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("Object 1/content.xml", CHART)
+        archive.writestr("Object 2/content.xml", OTHER)
+
+    fragments = shouted_file(path, target)
+
+    assert fragments == ["our dog", "a red dog", "beside", "a title", "the sales"]
+    with zipfile.ZipFile(target) as archive:
+        content = archive.read("content.xml").decode()
+        assert "OUR DOG" in content and "A RED DOG" in content and "BESIDE" in content
+        assert "THE SALES" in archive.read("Object 1/content.xml").decode()
+        assert archive.read("Object 2/content.xml").decode() == OTHER

@@ -1,5 +1,6 @@
 """Workbooks: what other parts name stays, comments are translated, all other parts are the same."""
 
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import openpyxl
 import pytest
 import xlsxwriter
+from lxml import etree
 
 from serving.documents.formats.registry import read_document
+from serving.documents.packages.xstrings import decode_xstring, encode_xstring
 from serving.errors import RequestError
 from tests.serving.documents.packages.test_office import parts, same_but
 from tests.serving.documents.shouting import shouted_file
@@ -303,3 +306,140 @@ def test_texts_that_formulas_choices_and_filters_name(tmp_path: Path) -> None:
 
     assert shouted_file(path, target) == ["a dog", 'foxes <g id="1">go</g>']
     assert cells(target)["A4"] == "A DOG"
+
+
+# A string as files have it, the fragment that it is, and its translation as files have it.
+ESCAPES = [
+    ("a dog_x000D_\nruns", 'a dog<br id="2"/>runs', "A DOG_x000D_\nRUNS"),
+    ("a dog_x000d_", "a dog", "A DOG_x000D_"),
+    ("_x0041_ dog", "A dog", "A DOG"),
+    ("the _x005F_x0041_ dog", "the _x0041_ dog", "THE _X0041_ DOG"),
+    ("the _x005F_ dog", "the _ dog", "THE _ DOG"),
+    ("the _x005F_x000d_ dog", "the _x000d_ dog", "THE _X000D_ DOG"),
+    ("a _xD83D__xDE00_ dog", "a \U0001f600 dog", "A \U0001f600 DOG"),
+    ("a bell_x0007_ rings", 'a bell<br id="2"/> rings', "A BELL_x0007_ RINGS"),
+    ("a bell_x0000__x000B_ rings", 'a bell<br id="2"/> rings', "A BELL_x0000__x000B_ RINGS"),
+    ("half_xD83D_ a pair", 'half<br id="2"/> a pair', "HALF_xD83D_ A PAIR"),
+    ("two_x0009_columns", 'two<br id="2"/>columns', "TWO\tCOLUMNS"),
+    ("a _x26 dog", "a _x26 dog", "A _X26 DOG"),
+    ("caf_x00E9_ noir", "café noir", "CAFÉ NOIR"),
+]
+
+
+@pytest.mark.parametrize(("written", "fragment", "translation"), ESCAPES)
+def test_escapes_are_the_characters_that_they_stand_for(
+    tmp_path: Path, written: str, fragment: str, translation: str
+) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_string("A1", "plain")
+        sheet.write_rich_string("A2", "rich ", book.add_format({"bold": True}), "text")
+        sheet.write_comment("A1", "noted")
+
+    path, target = make(tmp_path, fill)
+
+    def change(found: dict[str, bytes]) -> None:
+        text = written.encode()
+        for name in [name for name in found if "sharedStrings" in name or "comments" in name]:
+            content = found[name].replace(b"<t>plain<", b"<t>" + text + b"<")
+            content = content.replace(b">noted<", b">" + text + b"<")
+            found[name] = content.replace(b">text<", b">" + text + b"<")
+
+    repacked(path, change)
+
+    fragments = shouted_file(path, target)
+
+    numbers = re.compile(r' id="\d+"')
+    assert numbers.sub("", fragments[0]) == numbers.sub("", fragment)
+    assert numbers.sub("", fragment) in numbers.sub("", fragments[1])
+    written_files = parts(target)
+    strings = etree.fromstring(written_files["xl/sharedStrings.xml"])
+    plain, rich = ("".join(map(str, item.itertext())) for item in strings)
+    assert (plain, rich) == (translation, "RICH " + translation)
+    [comments] = [name for name in written_files if "comments" in name]
+    assert translation in "".join(map(str, etree.fromstring(written_files[comments]).itertext()))
+
+
+def test_what_looks_like_an_escape_is_escaped_again(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_string("A1", "the _x0041_ dog")
+        sheet.write_rich_string("A2", "the ", book.add_format({"bold": True}), "dog")
+
+    def change(found: dict[str, bytes]) -> None:
+        strings = found["xl/sharedStrings.xml"].replace(b"<t>dog<", b"<t>_x005F_x0041_ dog<")
+        found["xl/sharedStrings.xml"] = strings
+
+    path, target = make(tmp_path, fill)
+    repacked(path, change)
+    document = read_document(path, path.name)
+    document.write(document.fragments, target, "fr")
+
+    assert parts(target)["xl/sharedStrings.xml"].count(b"_x005F_x0041_ dog") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "_",
+        "_x",
+        "_x0041_",
+        "_x005F_",
+        "__x0041__",
+        "\r\n",
+        "\r",
+        "é\t\n",
+        "_X0041_",
+        "\U0001f600",
+    ],
+)
+def test_an_escaped_string_means_the_text_again(text: str) -> None:
+    assert decode_xstring(encode_xstring(text)) == text
+
+
+def test_texts_that_formulas_name_are_compared_unescaped(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        sheet.write_row("A1", ["red_x0020_apple", "a pear"])
+        sheet.write_formula("A2", '=IF(A1="red apple",1,0)')
+
+    path, target = make(tmp_path, fill)
+    repacked(
+        path,
+        lambda found: found.update(
+            {
+                "xl/sharedStrings.xml": found["xl/sharedStrings.xml"].replace(
+                    b"_x005F_x0020_", b"_x0020_"
+                )
+            }
+        ),
+    )
+
+    assert shouted_file(path, target) == ["a pear"]
+
+
+def test_text_boxes_and_charts(tmp_path: Path) -> None:
+    def fill(book: Any, sheet: Any) -> None:
+        for row, texts in enumerate([["", "the sales"], ["red dogs", 1], ["cats", 2]]):
+            sheet.write_row(row, 0, texts)
+        sheet.insert_textbox("D1", "in a box")
+        chart = book.add_chart({"type": "column"})
+        of_sheet = "='a sheet'!"
+        chart.add_series(
+            {
+                "name": of_sheet + "$B$1",
+                "categories": of_sheet + "$A$2:$A$3",
+                "values": of_sheet + "$B$2:$B$3",
+            }
+        )
+        chart.set_title({"name": "a title"})
+        sheet.insert_chart("D9", chart)
+
+    path, target = make(tmp_path, fill)
+
+    assert shouted_file(path, target) == ["the sales", "red dogs", "cats", "a title", "in a box"]
+    chart = parts(target)["xl/charts/chart1.xml"].decode()
+    for text in ("A TITLE", "THE SALES", "RED DOGS", "CATS"):
+        assert f">{text}<" in chart
+    assert cells(target) == {"B1": "THE SALES", "A2": "RED DOGS", "B2": 1, "A3": "CATS", "B3": 2}
+    drawing = "xl/drawings/drawing1.xml"
+    same_but(path, target, "xl/sharedStrings.xml", "xl/charts/chart1.xml", drawing)

@@ -1,0 +1,53 @@
+"""Read and write .pptx: slides, tables, notes, comments, charts, diagrams, descriptions of
+pictures, and what layouts show on every slide.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree
+
+from serving.documents.fragment import Document
+from serving.documents.packages.charts import charts_of
+from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
+from serving.documents.packages.office import (
+    ElementText,
+    OfficeDocument,
+    Paragraph,
+    open_package,
+    parts_of,
+    read_parts,
+)
+
+MAIN_TYPE = "presentationml.presentation"
+_SLIDES = (
+    "presentationml.slide+xml",
+    "presentationml.notesSlide+xml",
+    "ms-powerpoint.comments+xml",
+)
+_LAYOUTS = ("presentationml.slideLayout+xml", "presentationml.slideMaster+xml")
+_COMMENTS = "presentationml.comments+xml"
+
+
+def read(path: Path) -> Document:
+    """Read a PowerPoint presentation. Raises RequestError."""
+    package, types = open_package(path, MAIN_TYPE)
+    drawings, followers = charts_of(package, types, parts_of(types, *DRAWING_PARTS))
+    parts = [
+        *read_parts(package, parts_of(types, *_SLIDES), drawing_paragraphs),
+        *read_parts(package, parts_of(types, *_LAYOUTS), _shown_by_layout),
+        *read_parts(package, parts_of(types, _COMMENTS), _comments),
+        *drawings,
+    ]
+    return OfficeDocument(package, parts, followers)
+
+
+def _shown_by_layout(root: etree._Element) -> Iterator[Paragraph]:
+    """Yield the paragraphs of a layout's own shapes; the text of a placeholder is never shown."""
+    for shape in root.iter("{*}sp"):
+        if next(shape.iter("{*}ph"), None) is None:
+            yield from drawing_paragraphs(shape)
+
+
+def _comments(root: etree._Element) -> Iterator[Paragraph]:
+    return map(ElementText, root.iter("{*}text"))
