@@ -78,7 +78,8 @@ def long_sentences(data: Path, count: int, seed: int = 1) -> list[LongSentence]:
         while sum(len(source.split()) for source, _ in parts) < num_words:
             parts.append(pairs[draw.randrange(len(pairs))])
         joins = tuple(draw.choice((", ", "; ", " and ")) for _ in parts[1:])
-        found.append(LongSentence(*map(tuple, zip(*parts, strict=True)), joins))
+        sources, targets = zip(*parts, strict=True)
+        found.append(LongSentence(sources, targets, joins))
     return found
 
 
