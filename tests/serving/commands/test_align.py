@@ -76,7 +76,9 @@ def test_the_picture_and_its_numbers(transformer: str, tmp_path: Path, suffix: s
     weights = np.array(found["word_weights"])
     assert weights.shape == (len(found["target_words"]), 7)
     assert np.allclose(weights.sum(axis=1), 1, atol=1e-5)
-    assert "".join(found["target_tokens"]).strip() == answer["translation"]
+    # The model is random: it also writes single bytes, which are no characters.
+    tokens = [token for token in found["target_tokens"] if not token.startswith("bytes:")]
+    assert "".join(tokens).strip() == answer["translation"].replace("\ufffd", "")
 
 
 def test_the_translation_is_that_of_translate(transformer: str) -> None:
@@ -92,8 +94,8 @@ def test_a_given_translation(transformer: str) -> None:
 
     assert given["translation"] == "Un chien, été."
     assert given["attention"][0]["target_words"] == ["Un", "chien", ",", "été", "."]
-    begun = told("--model", transformer, SENTENCE, "--translation", own["translation"][:9])
-    assert begun["attention"][0]["weights"] == own["attention"][0]["weights"][:9]
+    begun = told("--model", transformer, SENTENCE, "--translation", own["translation"][:4])
+    assert begun["attention"][0]["weights"] == own["attention"][0]["weights"][:4]
 
 
 def test_heads_by_themselves_and_their_mean(transformer: str, tmp_path: Path) -> None:
