@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from serving.errors import RequestError
 from serving.text.markup.readers import read_html
 from serving.text.markup.tokens import Markup, MarkupKind
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
@@ -148,3 +149,57 @@ def test_tags_that_cross_are_around_their_words() -> None:
     found = layout("the <b>red <i>car</b> x</i> y", HTML)
     written = translate(found, by_table(FRENCH))
     assert written == "la <b>rouge <i>voiture</b> x</i> y"
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        '<?xml version="1.0"?><!-- a --><!DOCTYPE p>',
+        "<!-- <!DOCTYPE x> --> <?a b?> <!DOCTYPE p SYSTEM 'a.dtd'> <!-- > -->",
+        "<!DOCTYPE p [<!ELEMENT p (#PCDATA)> <!-- [x] > --> <?a ]>?>]>\n",
+        '<!DOCTYPE p [<!ATTLIST p a CDATA "]>">]>',
+    ],
+)
+def test_what_stands_before_the_root_stays(prolog: str) -> None:
+    found = layout(f"{prolog}<p>the dog</p>", XML)
+    assert [segment.text for segment in found.segments] == ["the dog"]
+    assert translate(found, by_table({"dog": "chien"})) == f"{prolog}<p>the chien</p>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- a --><!DOCTYPE p [<!ENTITY a 'b'>]><p>&a;</p>",
+        "<!DOCTYPE p [<!ENTITY % a 'b'> %a;]><p>a</p>",
+        "<!DOCTYPE p [ %a; ]><p>a</p>",
+        "<!-- a -- b --><!DOCTYPE p><p>a</p>",
+        "a<!DOCTYPE p><p>a</p>",
+        "<!DOCTYPE><p>a</p>",
+        "<!DOCTYPE p><!DOCTYPE p><p>a</p>",
+    ],
+)
+def test_entities_and_broken_prologs_are_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="is not well-formed XML"):
+        layout(text, XML)
+
+
+@pytest.mark.parametrize(
+    ("text", "segments"),
+    [
+        ('<p translate="no">a <b translate="yes">the dog.</b> b</p> end', ["the dog.", "end"]),
+        ("<div class='notranslate'>x <p translate=yes>the dog</p> y</div>", ["the dog"]),
+        ('<code>x <b translate="yes">the dog</b></code>', ["the dog"]),
+        ('<code translate="yes">the dog</code>', ["the dog"]),
+        ('<b translate="no">a<i translate="">b<u translate="no">c</u></i></b>', ["b%1"]),
+        ('<b translate="no" translate="yes">dog</b>', ["%1"]),
+        ("<ruby>a<rt>b</rt></ruby> c", ["a c"]),
+        ("<var>x</var> is a dog", ["%1 is a dog"]),
+        ("<template><p>the dog</p></template> dog", ["dog"]),
+        ("<% if a > b %>the dog<% end %>", ["the dog"]),
+        ("<?php echo $a->b ?> the dog", ["the dog"]),
+    ],
+)
+def test_what_stays_in_html_but_what_asks_to_be_translated(text: str, segments: list[str]) -> None:
+    found = layout(text, HTML)
+    assert [segment.text for segment in found.segments] == segments
+    assert found.plain.fill(["".join(t.raw for t in s.tokens) for s in found.segments]) == text
