@@ -23,6 +23,7 @@ from export.readers.hugging_face.folder import (
     Folder,
     forced_eos,
     generation_defaults,
+    logits_processors,
     open_folder,
     refuse_unsupported,
     stop_ids,
@@ -77,6 +78,7 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         forced_eos=forced_eos(folder.defaults, stop),
         chat_template=_chat_template(folder),
         generation=_defaults(folder.defaults, config.context_length),
+        logits_processors=logits_processors(folder.defaults, config.vocab_size),
     )
     return folder.checkpoint(config, weights, conventions)
 

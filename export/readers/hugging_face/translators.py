@@ -31,6 +31,7 @@ from export.readers.hugging_face.folder import (
     Folder,
     forced_eos,
     generation_defaults,
+    logits_processors,
     refuse_unsupported,
     stop_ids,
 )
@@ -82,10 +83,9 @@ class Decoding:
     token after that, if any. stop: what ends a target.
 
     default_start: the option whose token begins targets where `decoder_start_token_id` is not said.
-    supported: options of generation that the family's reader takes care of.
     """
 
-    def __init__(self, folder: Folder, default_start: str, *supported: str) -> None:
+    def __init__(self, folder: Folder, default_start: str) -> None:
         self._config = config = folder.config
         self.options: Options = folder.defaults
         self.vocab_size = config.integer("decoder_vocab_size", config.integer("vocab_size"))
@@ -98,7 +98,7 @@ class Decoding:
         self._unknown = _unknown(folder, self.vocab_size)
         self._forced_eos = forced_eos(self.options, self.stop)
         self._check()
-        refuse_unsupported(self.options, *supported)
+        refuse_unsupported(self.options)
 
     def _start(self, config: Options, default: str) -> int:
         name = "decoder_start_token_id"
@@ -133,6 +133,9 @@ class Decoding:
             unk=self._unknown,
             forced_eos=self._forced_eos,
             generation=self._defaults(len(prompt) + num_forced, options or self.options),
+            logits_processors=logits_processors(
+                self.options, self.vocab_size, len(prompt) + num_forced - 1
+            ),
             **around,
         )
 
