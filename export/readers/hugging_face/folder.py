@@ -8,6 +8,7 @@ Whatever is wrong is noted in `folder.problems`; both methods raise with all tha
 Nothing here knows a family.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,12 @@ from export.readers.common.options import LARGEST, Options, read_options, unused
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
 from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
-from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
+from export.readers.hugging_face.tokenizers import (
+    Tokenizers,
+    read_tokenizers,
+    token_ids,
+    token_text,
+)
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -28,6 +34,7 @@ from models.safetensors import Arrays, Stored, in_safetensors
 CONFIG_FILE = "config.json"
 BASE_MODEL, HALF_MODEL = "Model", "EncoderModel"
 NOT_QUANTISED = "is not supported: take the same model not quantised, or a .gguf file"
+NO_END = "{file}: eos_token {end} is no token of the model, and ends no text"
 UNTIED = (
     "{file} says that input and output share one table of words, and lm_head.weight is stored with"
     " other numbers: it is used, as transformers 5 does"
@@ -350,9 +357,26 @@ def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
     return min(found, default=None)  # the one that transformers takes of several
 
 
-def stop_ids(generation: Options, config: Options) -> tuple[int, ...]:
-    """Read what ends a text from `generation_config.json`, else from `config.json`."""
-    return generation.ids("eos_token_id") or config.ids("eos_token_id")
+def stop_ids(folder: Folder, vocab_size: float) -> tuple[int, ...]:
+    """Return every token that a file names as an end of texts, the tokenizer's first: it is what
+    texts are written with. What the model has no token for ends nothing, as a note says.
+    """
+    if "vocab_size" not in folder.config:  # which is a problem of its own
+        vocab_size = math.inf
+    named: list[tuple[Options, int]] = []
+    token = token_text(folder.tokenizer.get("eos_token"))
+    if token and folder.tokenizers is not None:
+        known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
+        if token in known:
+            named.append((folder.tokenizer, known[token]))
+        else:
+            folder.notes.append(NO_END.format(file=folder.tokenizer.file, end=repr(token)))
+    for options in (folder.generation, folder.config):
+        named += [(options, i) for i in options.ids("eos_token_id") if i >= 0]
+    for options, token_id in named:
+        if token_id >= vocab_size:
+            folder.notes.append(NO_END.format(file=options.file, end=token_id))
+    return tuple(dict.fromkeys(token_id for _, token_id in named if token_id < vocab_size))
 
 
 def _whole(*patterns: str) -> re.Pattern[str]:

@@ -89,7 +89,7 @@ class Decoding:
         self._config = config = folder.config
         self.options: Options = folder.defaults
         self.vocab_size = config.integer("decoder_vocab_size", config.integer("vocab_size"))
-        self.stop = stop_ids(folder.generation, config)
+        self.stop = stop_ids(folder, self.vocab_size)
         if not self.stop:
             config.problems.append(f"{config.file}: eos_token_id is missing")
         self.start = self._start(config, default_start)
