@@ -18,6 +18,9 @@ class MixtureOfExperts(nn.Module):
             FeedForward(*sizes, is_gated=True, bias=config.bias, limits=config.limits)
             for _ in range(config.num_experts)
         )
+        if config.shared_ffn_dim is not None:
+            self.shared = FeedForward(d_model, config.shared_ffn_dim, activation, is_gated=True)
+            self.shared_gate = nn.Linear(d_model, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum for every token of x [batch, length, d_model]."""
@@ -27,6 +30,8 @@ class MixtureOfExperts(nn.Module):
             rows = shares[:, number].nonzero()[:, 0]
             found = expert(tokens[rows]) * shares[rows, number, None]
             total = total.index_add(0, rows, found.to(total.dtype))
+        if self.config.shared_ffn_dim is not None:
+            total = total + self.shared_gate(tokens).sigmoid() * self.shared(tokens)
         return total.view_as(x)
 
     def shares(self, tokens: Tensor) -> Tensor:

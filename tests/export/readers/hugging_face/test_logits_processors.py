@@ -14,8 +14,9 @@ from transformers import PreTrainedModel
 
 from export.bundling.writer import export_checkpoint, processors_of
 from export.readers.reading import read_model
-from serving.bundle.manifest import Precision
+from serving.bundle.manifest import LengthDecay, LogitsProcessors, Precision
 from serving.bundle.opening import Bundle, open_bundle
+from serving.bundle.validation import manifest_problems
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams
@@ -182,6 +183,45 @@ def test_texts_are_those_of_generate(num_beams: int, sides: Sides) -> None:
         assert ours == sides.theirs(settings, num_beams), name
         changed |= {name} if ours != plain else set()
     assert len(changed) >= (8 if is_marian else 10), changed
+
+
+def test_a_bundle_holds_them(tmp_path: Path) -> None:
+    language_models.save(language_models.random_model("llama"), tmp_path / "theirs")
+    change(
+        tmp_path / "theirs" / "generation_config.json",
+        bad_words_ids=[[5], [6, 7]],
+        suppress_tokens=[8, 8, -1],
+        begin_suppress_tokens=[9],
+        encoder_no_repeat_ngram_size=3,
+        encoder_repetition_penalty=1.5,
+        exponential_decay_length_penalty=[4, 2],
+        renormalize_logits=True,
+    )
+    assert _exported(tmp_path).manifest.logits_processors == LogitsProcessors(
+        bad_words_ids=((5,), (6, 7)),
+        suppress_tokens=(8,),
+        begin_suppress_tokens=(9,),
+        encoder_no_repeat_ngram_size=3,
+        encoder_repetition_penalty=1.5,
+        exponential_decay_length_penalty=LengthDecay(4, 2.0),
+        renormalize_logits=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("suppress_tokens", (10_000,)),
+        ("bad_words_ids", ((),)),
+        ("encoder_no_repeat_ngram_size", -1),
+        ("encoder_repetition_penalty", 0.0),
+        ("exponential_decay_length_penalty", LengthDecay(1, -2.0)),
+    ],
+)
+def test_a_bundle_with_others_is_refused(name: str, value: Any, sides: Sides) -> None:
+    processors = replace(LogitsProcessors(), **{name: value})
+    manifest = replace(sides.bundle.manifest, logits_processors=processors)
+    assert "logits_processors" in "; ".join(manifest_problems(manifest))
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
