@@ -19,7 +19,8 @@ class MixtureOfExperts(nn.Module):
             for _ in range(config.num_experts)
         )
         if config.shared_ffn_dim is not None:
-            self.shared = FeedForward(d_model, config.shared_ffn_dim, activation, is_gated=True)
+            shared = (d_model, config.shared_ffn_dim, activation)
+            self.shared = FeedForward(*shared, is_gated=True, bias=False)
             self.shared_gate = nn.Linear(d_model, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -282,6 +282,7 @@ SEEDS = {  # of those whose first draw never ends, or always
     "stablelm": 1,
     "falcon with linear biases": 1,
     "gpt_neox one after the other": 2,
+    "bloom with sums after norms": 2,
     "starcoder2 without biases": 2,
     "gemma2 with heads of 24": 1,
     "helium with biases": 1,
