@@ -308,7 +308,8 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
         "marian",
         {"generation_config": {"bad_words_ids": [[120]], "decoder_start_token_id": 500}},
         [
-            "generation_config.json: bad_words_ids [[120]] must be less than vocab_size 120",
+            "generation_config.json: bad_words_ids [[120]] must be lists of tokens below"
+            " vocab_size 120",
             "generation_config.json: decoder_start_token_id 500 must be less than vocab_size 120",
         ],
     ),
