@@ -51,6 +51,7 @@ class Conventions:
     translation_message: of a language model that translates: what asks it to; see the manifest.
     generation: default decoding options, by the names that requests use: `temperature`,
     `num_beams`, `length_penalty`, `max_new_tokens` ...
+    logits_processors: what every request has, by the names of the manifest's `LogitsProcessors`.
     """
 
     source_prefix: tuple[int, ...] = ()
@@ -67,6 +68,7 @@ class Conventions:
     default_prompt: str | None = None
     translation_message: Mapping[str, Any] = field(default_factory=dict)
     generation: Mapping[str, Any] = field(default_factory=dict)
+    logits_processors: Mapping[str, Any] = field(default_factory=dict)
 
 
 def own_conventions(config: ArchitectureConfig) -> Conventions:

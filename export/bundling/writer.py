@@ -40,13 +40,14 @@ from serving.bundle.manifest import (
     Activation,
     EncoderSpec,
     LanguageIds,
+    LogitsProcessors,
     Manifest,
     PictureSpec,
     Precision,
     Task,
     Tokens,
 )
-from serving.bundle.opening import Bundle, open_bundle, seal
+from serving.bundle.opening import Bundle, open_bundle, read_dataclass, seal
 
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",
@@ -85,6 +86,14 @@ def tokens_of(config: AnyConfig, conventions: Conventions) -> Tokens:
         sources=_language_ids(conventions.sources),
         targets=_language_ids(conventions.targets),
     )
+
+
+def processors_of(conventions: Conventions) -> LogitsProcessors:
+    """Return the logits processors of every request."""
+    problems: list[str] = []
+    found = read_dataclass(LogitsProcessors, dict(conventions.logits_processors), problems)
+    assert found is not None, problems
+    return found
 
 
 def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | None:
@@ -205,6 +214,7 @@ class BundleWriter:
             chat_template=conventions.chat_template,
             translation_message=dict(conventions.translation_message),
             generation=dict(conventions.generation),
+            logits_processors=processors_of(conventions),
             alignment_heads=model.alignment_heads,
             attention={str(kind): shape for kind, shape in model.attention.items()},
             quality=quality,

@@ -313,6 +313,10 @@ class SourceTokens:
         """Return the tokens' values of x [batch, source]."""
         return self._op.Gather(x.reshape(-1), self._place_of) if self._is_packed else x
 
+    def of_rows(self, x: Value, dim: int) -> Value:
+        """Return the tokens' vectors of x [batch, source, dim]."""
+        return self._op.Gather(x.reshape(-1, dim), self._place_of) if self._is_packed else x
+
     def spread(self, x: Value) -> Value:
         """Return rows [batch, source, dim] of the tokens' vectors; padding repeats numbers of its
         own row.

@@ -8,6 +8,8 @@ last bits in fp32 and by far more in int8 and int4 (loadtest/LOG.md). Linear lay
 
 from functools import partial
 
+import numpy as np
+
 from export.graph.writer import Value
 from export.layers.basic import Layers, feed_forward
 from models.configs.transformer import Experts
@@ -23,7 +25,8 @@ def mixture_of_experts(
         raise ValueError("mixtures of experts run on CPUs: export them in fp32, int8 or int4")
     graph, op = layers.graph, layers.op
     tokens = x.reshape(-1, d_model)
-    shares = _shares(layers, tokens, name, d_model, config)
+    scores, shared_score = _scores(layers, tokens, name, d_model, config)
+    shares = _shares(layers, scores, config)
     total = op.ConstantOfShape(op.Shape(tokens))
     for number, share in enumerate(graph.split(shares, [1] * config.num_experts)):
         rows = op.NonZero(share.reshape(-1)).reshape(-1)
@@ -31,6 +34,12 @@ def mixture_of_experts(
         then = partial(one.add, total, tokens, share, rows)
         is_used = op.Size(rows) > 0
         [total] = graph.branch(is_used, x.dtype, then, partial(_unchanged, total), 1)
+    if shared_score is not None and config.shared_ffn_dim is not None:
+        dims = (d_model, config.shared_ffn_dim)
+        shared = feed_forward(
+            layers, tokens, f"{name}.shared", dims, activation, is_gated=True, bias=False
+        )
+        total = total + shared_score.sigmoid() * shared
     return op.Reshape(total, op.Shape(x))
 
 
@@ -64,16 +73,32 @@ def _unchanged(total: Value) -> list[Value]:
     return [total.graph.op.Identity(total)]
 
 
-def _shares(layers: Layers, tokens: Value, name: str, d_model: int, config: Experts) -> Value:
-    """Return the weights of all experts f32 [tokens, experts]; 0 of those not used. Scores are in
-    floats in every precision, as rounding would choose other experts.
+def _scores(
+    layers: Layers, tokens: Value, name: str, d_model: int, config: Experts
+) -> tuple[Value, Value | None]:
+    """Return the scores of all experts, f32 [tokens, experts], and that of the shared network,
+    [tokens, 1], if there is one: in floats in every precision, as rounding would choose other
+    experts. They are one product, as one of a single column has other bits in other batches.
     """
-    op, number = layers.op, config.num_experts
+    number, has_shared = config.num_experts, config.shared_ffn_dim is not None
     router = layers.weights.take(f"{name}.router.weight", number, d_model)
+    if has_shared:
+        router = np.concatenate(
+            [router, layers.weights.take(f"{name}.shared_gate.weight", 1, d_model)]
+        )
     scores = tokens @ layers.float_weight(f"{name}.router.weight", router.T)
+    shared = None
+    if has_shared:
+        scores, shared = layers.graph.split(scores, [number, 1])
     if config.bias:
         bias = layers.weights.take(f"{name}.router.bias", number)
         scores = scores + layers.float_weight(f"{name}.router.bias", bias)
+    return scores, shared
+
+
+def _shares(layers: Layers, scores: Value, config: Experts) -> Value:
+    """Return the weights of all experts f32 [tokens, experts]; 0 of those not used."""
+    op = layers.op
     ranked = scores if config.normalised else op.Softmax(scores, axis=-1)
     best, numbers = op.TopK(ranked, layers.graph.ints(config.num_used), axis=-1, _outputs=2)
     if config.normalised:  # as if the softmax of all were divided by the sum of those used

@@ -20,6 +20,8 @@ from export.layers.vocabulary import VocabularyGraph
 from models.configs.transformer import BaseTransformerConfig
 from serving.bundle.manifest import AttentionKind, StateKind, StateSpec
 
+ENCODER = "encoder."  # what names of the encoder's layers begin with
+
 Config = TypeVar("Config", bound=BaseTransformerConfig)
 
 
@@ -47,6 +49,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             num_source_words=config.source_vocabulary,
         )
         self.heads = self.make_heads()
+        self.encoder_heads = self.make_encoder_heads()
         is_int8 = layers.quantiser is not None and not layers.weights.are_quantised
         memory = Int8Memory if is_int8 else FloatMemory
         self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
@@ -55,6 +58,13 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         """Return the heads of attention to the source."""
         config, layout = self.config, head_layout(self.config.head_size)
         return Heads(config.num_heads, config.kv_heads, layout, self.layers.target)
+
+    def make_encoder_heads(self) -> Heads:
+        """Return the heads with which the source attends to itself."""
+        side = self.config.encoder_side
+        if side.num_heads == self.config.num_heads:
+            return self.heads
+        return Heads(side.num_heads, side.kv_heads, head_layout(side.head_size), self.layers.target)
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
@@ -127,22 +137,27 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
 
     def queries_keys_values(self, x: Value, name: str) -> Value:
         names = [f"{name}.{part}" for part in ("query", "key", "value")]
-        query_dim, kv_dim = self.heads.trained_query_dim, self.heads.trained_kv_dim
+        heads = self._heads_of_stack(name)
+        query_dim, kv_dim = heads.trained_query_dim, heads.trained_kv_dim
         return self.project(x, names, [query_dim, kv_dim, kv_dim])
 
     def project(self, x: Value, names: Sequence[str], out_dims: Sequence[int]) -> Value:
         """Project x [..., d_model] to queries, keys or values, side by side."""
-        dim, bias, layout = self.config.d_model, self.config.imported.biases, self.heads.layout
+        dim, bias = self.config.d_model, self.config.imported.biases
+        layout = self._heads_of_stack(names[0]).layout
         return self.layers.linear(x, names, dim, out_dims, bias=bias, into=layout)
 
     def join_heads(self, x: Value, name: str) -> Value:
         """Project what the heads found [..., query_dim] to [..., d_model]."""
-        names, dims, heads = [f"{name}.output"], [self.config.d_model], self.heads
+        names, dims = [f"{name}.output"], [self.config.d_model]
+        heads = self._heads_of_stack(name)
         bias, into = self.config.imported.biases, heads.trained_query_dim
         return self.layers.linear(x, names, into, dims, bias=bias, out_of=heads.layout)
 
     def feed_forward(self, x: Value, layer: str) -> Value:
         config, name = self.config, f"{layer}.feed_forward"
+        if layer.startswith(ENCODER):
+            config = config.encoder_side
         update = feed_forward(
             self.layers,
             self.before_sublayer(x, f"{name}_norm"),
@@ -153,6 +168,10 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             bias=config.imported.biases,
         )
         return self.after_sublayer(x, update, f"{name}_norm")
+
+    def _heads_of_stack(self, name: str) -> Heads:
+        """Return the heads of the stack that a layer's name begins with."""
+        return self.encoder_heads if name.startswith(ENCODER) else self.heads
 
     def _norm(self, x: Value, name: str) -> Value:
         config, layers = self.config, self.layers
@@ -176,16 +195,16 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = self.queries_keys_values(normed, name)
-            found, weights = tokens.attend(qkv, self.heads, bias)
+            found, weights = tokens.attend(qkv, self.encoder_heads, bias)
             if self.attention_outputs.is_on:
                 if weights is None:
                     apart = tokens.spread(qkv)
-                    weights = encoder_attention_weights(apart, lengths, self.heads, bias)
+                    weights = encoder_attention_weights(apart, lengths, self.encoder_heads, bias)
                 self.attention_outputs.add(AttentionKind.ENCODER, weights)
             update = self.join_heads(found, name)
             x = self.after_sublayer(x, update, f"{name}_norm")
             x = self.feed_forward(x, f"encoder.layers.{layer}")
-        self.attention_outputs.finish(AttentionKind.ENCODER, self.heads.num_heads)
+        self.attention_outputs.finish(AttentionKind.ENCODER, self.encoder_heads.num_heads)
         return self.finish(x, "encoder")
 
 

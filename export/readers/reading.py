@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
+from export.readers.chat_ends import with_end_of_answer
 from export.readers.chat_translators import with_translation
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import looks_like_torch, read_torch
@@ -102,7 +103,7 @@ def read_model(
             if refused := [name for name in wishes if name not in known.takes]:
                 problems = [REFUSALS[name].format(known.name) for name in refused]
                 raise CheckpointError(source, problems)
-            return with_translation(known.read(source, **wishes))
+            return with_translation(with_end_of_answer(known.read(source, **wishes)))
     raise CheckpointError(source, _problems(source))
 
 

@@ -126,7 +126,9 @@ class Experts(Section):
     highest, and takes their sum, weighted by the softmax of the scores.
 
     ffn_dim: the inner size of one expert. normalised: the weights of those used sum to 1. bias: of
-    the scores and of the networks' layers.
+    the scores and of the networks' layers. shared_ffn_dim: the inner size of a network that every
+    token goes through besides (Dai et al. 2024), if there is one; its output is multiplied by the
+    sigmoid of a score of its own (Qwen2-MoE, Qwen Team 2024).
     """
 
     num_experts: Size
@@ -135,6 +137,7 @@ class Experts(Section):
     normalised: bool = True
     bias: bool = False
     limits: Limits | None = None
+    shared_ffn_dim: Size | None = None
 
     @model_validator(mode="after")
     def _has_enough(self) -> Self:
@@ -149,6 +152,7 @@ class TransformerImports(Section):
     layer_positions: whether each layer has a relative bias of its own (UMT5, Chung et al. 2023).
     encoder_window: how far the source's positions attend to each side (LongT5, Guo et al. 2022);
         None: everywhere.
+    encoder_heads, encoder_ffn_dim: num_heads and ffn_dim of the encoder, where they are others.
     """
 
     embedding_norm: bool = False  # of the inputs of encoder and decoder
@@ -158,6 +162,8 @@ class TransformerImports(Section):
     output_bias: bool = False
     layer_positions: bool = False
     encoder_window: Size | None = None
+    encoder_heads: Size | None = None
+    encoder_ffn_dim: Size | None = None
 
 
 class BaseTransformerConfig(TranslationModelConfig, HasHeads):
@@ -183,10 +189,33 @@ class BaseTransformerConfig(TranslationModelConfig, HasHeads):
             if getattr(self.imported, name) and not isinstance(self.positions, Relative):
                 message = f"imported.{name} is there for relative positions only"
                 yield Conflict(("imported", "positions"), message)
+        if self.imported.encoder_heads is not None:
+            yield from self._conflicts_of_heads(self.imported.encoder_heads)
         if self.tied_embeddings and self.source_vocab_size is not None:
             yield from self.must_be_equal(
                 "source_vocab_size", "vocab_size", "one embedding for source and target"
             )
+
+    def _conflicts_of_heads(self, number: int) -> Iterator[Conflict]:
+        """Yield the conflicts of an encoder with this number of heads, not that of the decoder."""
+        fields = ("imported", "d_model")
+        if self.head_dim is None and self.d_model % number:
+            message = (
+                f"d_model {self.d_model} must be a multiple of imported.encoder_heads {number}"
+            )
+            yield Conflict(fields, message)
+        if isinstance(self.positions, Relative | Linear) or self.num_kv_heads is not None:
+            message = "imported.encoder_heads needs positions without biases, and no num_kv_heads"
+            yield Conflict(("imported", "positions", "num_kv_heads"), message)
+
+    @property
+    def encoder_side(self) -> Self:
+        """Return the configuration with the encoder's sizes of layers in place of the decoder's."""
+        heads, ffn_dim = self.imported.encoder_heads, self.imported.encoder_ffn_dim
+        if heads is None and ffn_dim is None:
+            return self
+        sizes = {"num_heads": heads or self.num_heads, "ffn_dim": ffn_dim or self.ffn_dim}
+        return self.model_copy(update=sizes)
 
     @property
     def kv_heads(self) -> int:

@@ -72,6 +72,15 @@ class ParallelBlock(Block):
         return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), past
 
 
+class NormedResidualBlock(Block):
+    """The residual sums are with the normalised inputs (an option of BLOOM)."""
+
+    def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
+        update, past = self.attend(x, rotate, mask, past)
+        x = self.feed_forward_norm(self.attention_norm(x) + self.dropout(update))
+        return x + self.dropout(self.feed_forward(x)), past
+
+
 class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
     """The base of decoder-only models. Subclasses embed, rotate and normalise."""
 

@@ -18,6 +18,10 @@ class MixtureOfExperts(nn.Module):
             FeedForward(*sizes, is_gated=True, bias=config.bias, limits=config.limits)
             for _ in range(config.num_experts)
         )
+        if config.shared_ffn_dim is not None:
+            shared = (d_model, config.shared_ffn_dim, activation)
+            self.shared = FeedForward(*shared, is_gated=True, bias=False)
+            self.shared_gate = nn.Linear(d_model, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum for every token of x [batch, length, d_model]."""
@@ -27,6 +31,8 @@ class MixtureOfExperts(nn.Module):
             rows = shares[:, number].nonzero()[:, 0]
             found = expert(tokens[rows]) * shares[rows, number, None]
             total = total.index_add(0, rows, found.to(total.dtype))
+        if self.config.shared_ffn_dim is not None:
+            total = total + self.shared_gate(tokens).sigmoid() * self.shared(tokens)
         return total.view_as(x)
 
     def shares(self, tokens: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
 
     def make_encoder(self, config: Any) -> Any:
         """Return the module that reads the source."""
-        layers = [EncoderLayer(config) for _ in range(config.encoder_layers)]
+        layers = [EncoderLayer(config.encoder_side) for _ in range(config.encoder_layers)]
         return Stack(config, layers, config.max_source_tokens, bidirectional=True)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:

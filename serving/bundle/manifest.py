@@ -172,6 +172,51 @@ class Tokens:
         )
 
 
+@dataclass(frozen=True)
+class LengthDecay:
+    """The scores of stop tokens rise by `factor` to the power of the number of generated tokens
+    beyond `start`, which is below 0 where tokens of the prompt count.
+    """
+
+    start: int
+    factor: float
+
+
+@dataclass(frozen=True)
+class LogitsProcessors:
+    """The logits processors that a model's makers ask for in every request, by the names and with
+    the effects that they have in Hugging Face's `generate`.
+
+    bad_words_ids: sequences of tokens that are not generated; a stop token alone still is.
+    suppress_tokens, begin_suppress_tokens: tokens that are not generated, or not as the first one.
+    encoder_no_repeat_ngram_size: n-grams of the source, or of a language model's prompt, are not
+        generated; 0 is off.
+    encoder_repetition_penalty: favours tokens of the source, or of the prompt, above 1.
+    renormalize_logits: probabilities add up to 1 again afterwards, which counts in a beam search.
+    """
+
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
+    encoder_no_repeat_ngram_size: int = 0
+    encoder_repetition_penalty: float = 1.0
+    exponential_decay_length_penalty: LengthDecay | None = None
+    renormalize_logits: bool = False
+
+    @property
+    def change_nothing(self) -> bool:
+        return replace(self, renormalize_logits=False) == NO_LOGITS_PROCESSORS
+
+    @property
+    def token_ids(self) -> set[int]:
+        """Return all tokens that are named."""
+        words = (token_id for word in self.bad_words_ids for token_id in word)
+        return {*words, *self.suppress_tokens, *self.begin_suppress_tokens}
+
+
+NO_LOGITS_PROCESSORS = LogitsProcessors()
+
+
 class Activation(enum.StrEnum):
     """The function that computes scores from a classifier's logits."""
 
@@ -255,6 +300,7 @@ class Manifest:
     # {source_language}, {target_language}, {source_code}, {target_code} and {text} in its strings.
     translation_message: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)  # recommended values of options
+    logits_processors: LogitsProcessors = NO_LOGITS_PROCESSORS  # of every request
     quality: dict[str, Any] = field(default_factory=dict)
     alignment_heads: tuple[int, ...] = ()  # the heads of step_attention that align best
     attention: dict[str, AttentionShape] = field(default_factory=dict)

@@ -5,6 +5,7 @@ Each check yields its problems as lines; none raises.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import PurePath
 
 from serving.bundle.manifest import (
@@ -110,12 +111,31 @@ def _general_problems(manifest: Manifest) -> Iterator[str]:
         yield "tokens.stop: must not be empty"
     if tokens.forced_eos is not None and tokens.forced_eos not in tokens.stop:
         yield f"tokens.forced_eos: {tokens.forced_eos} is not one of tokens.stop"
+    yield from _processor_problems(manifest)
     if manifest.translation_message:
         yield from _translation_problems(manifest)
     if manifest.serves is Task.TRANSLATE:
         for side in ("source_languages", "target_languages"):
             if not getattr(manifest, side):
                 yield f"{side}: must not be empty for task translate"
+
+
+def _processor_problems(manifest: Manifest) -> Iterator[str]:
+    processors, path = manifest.logits_processors, "logits_processors"
+    if wrong := {i for i in processors.token_ids if not 0 <= i < manifest.vocab_size}:
+        yield f"{path}: {min(wrong)} is no token: ids go from 0 to {manifest.vocab_size - 1}"
+    if () in processors.bad_words_ids:
+        yield f"{path}.bad_words_ids: a word is empty"
+    if processors.encoder_no_repeat_ngram_size < 0:
+        size = processors.encoder_no_repeat_ngram_size
+        yield f"{path}.encoder_no_repeat_ngram_size: {size} is negative"
+    decay = processors.exponential_decay_length_penalty
+    for name, value in (
+        ("encoder_repetition_penalty", processors.encoder_repetition_penalty),
+        ("exponential_decay_length_penalty", 1.0 if decay is None else decay.factor),
+    ):
+        if not 0 < value < inf:
+            yield f"{path}.{name}: {value} is not positive"
 
 
 def _translation_problems(manifest: Manifest) -> Iterator[str]:

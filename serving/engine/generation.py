@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from serving.bundle.manifest import AttentionKind
+from serving.bundle.manifest import NO_LOGITS_PROCESSORS, AttentionKind, LogitsProcessors
 from serving.engine.attention_query import HeadSelection
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
@@ -47,6 +47,7 @@ class Generation:
     deadline: a time of `time.perf_counter`, or None.
     shortlist: i64, ascending; None for the whole vocabulary.
     last_id: the token that must be the last of `max_new_tokens`; None allows any.
+    model_processors: the logits processors of the model, beside those of the request.
     selections: the heads of each attention query.
     alignment: the heads whose mean is reported with each token.
     step_attention: the kinds of attention that its steps must output.
@@ -66,6 +67,7 @@ class Generation:
     deadline: float | None
     shortlist: Ids | None = None
     last_id: int | None = None
+    model_processors: LogitsProcessors = NO_LOGITS_PROCESSORS
     selections: tuple[HeadSelection, ...] = ()
     alignment: HeadSelection | None = None
     step_attention: frozenset[AttentionKind] = field(init=False)
@@ -90,6 +92,21 @@ class Generation:
     def given_ids(self) -> TokenIds:
         """Return the tokens that are given in advance: the prompt and the forced tokens."""
         return self.prompt_ids + self.request.forced_ids
+
+    @property
+    def input_ids(self) -> TokenIds:
+        """Return the tokens that the model reads before it generates: the source, or the given
+        tokens of a language model; none of a picture.
+        """
+        if self.request.picture is not None:
+            return ()
+        return self.given_ids if self.request.source_ids is None else self.request.source_ids
+
+    @property
+    def has_processors(self) -> bool:
+        """Return whether scores may change before a token is chosen."""
+        has_own = self.request.processors != NO_PROCESSORS
+        return has_own or not self.model_processors.change_nothing
 
     @property
     def num_source_tokens(self) -> int:
@@ -131,7 +148,7 @@ class Generation:
         return (
             self.returns_logprobs
             or not request.sampling.is_greedy
-            or request.processors != NO_PROCESSORS
+            or self.has_processors
             or request.constraint is not None
         )
 

@@ -16,6 +16,7 @@ from tests.export.parity import Examples, examples_of
 from tests.export.texts import (
     LIKE_ALBERT,
     LIKE_DEBERTA,
+    LIKE_DEBERTA_XLARGE,
     LIKE_EMBEDDING_GEMMA,
     LIKE_MPNET,
     LIKE_NOMIC,
@@ -40,6 +41,7 @@ from tests.tiny import (
     tiny_bundle,
 )
 
+EXPERTS = {"num_experts": 5, "num_used": 2, "ffn_dim": 24}
 T5 = {
     "gated_ffn": True,
     "positions": {"kind": "relative"},
@@ -53,6 +55,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         "transformer",
         {"num_kv_heads": 1, "positions": {"kind": "learned"}, "norm": {"place": "post"}},
     ),
+    ("transformer", {"imported": {"encoder_heads": 2, "encoder_ffn_dim": 40}}),
     ("transformer", {"activation": "gelu", "ffn_dim": 50, "positions": {"kind": "affine"}}),
     ("transformer", T5),
     ("transformer", T5 | {"imported": {"layer_positions": True, "encoder_window": 5}}),
@@ -66,9 +69,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
     ("llama", {"head_dim": 20}),
-    ("llama", {"imported": {"experts": {"num_experts": 5, "num_used": 2, "ffn_dim": 24}}}),
+    ("llama", {"imported": {"experts": EXPERTS}}),
+    ("llama", {"imported": {"experts": EXPERTS | {"normalised": False, "shared_ffn_dim": 40}}}),
     ("gpt-neox", LIKE_PHI),
     ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", {"parallel_residual": False, "imported": {"residual_after_norm": True}}),
     ("gpt-neox", LIKE_COMMAND),
     ("gpt2", {"window": 3, "imported": {"layers_without_window": [1]}}),
     ("gpt2", {"window": 3, "ffn_dim": 50}),
@@ -189,6 +194,7 @@ OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
     ("transformer-encoder", RERANKER | {"d_model": 40, "ffn_dim": 70}),
     ("transformer-encoder", LIKE_ALBERT),
     ("transformer-encoder", LIKE_DEBERTA | {"d_model": 40, "ffn_dim": 70}),
+    ("transformer-encoder", LIKE_DEBERTA_XLARGE),
     ("transformer-encoder", LIKE_MPNET | {"pooling": ["cls", "max", "mean_sqrt_length", "last"]}),
     ("transformer-encoder", MASKED_WORDS),
     ("transformer-encoder", TAGGER),

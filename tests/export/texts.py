@@ -25,6 +25,7 @@ LIKE_DEBERTA: dict[str, Any] = {
     "has_positions": False,
     "distances": {"kind": "disentangled", "num_buckets": 8, "max_distance": 40},
 }
+LIKE_DEBERTA_XLARGE = LIKE_DEBERTA | {"convolution": {"kernel_size": 3, "activation": "gelu"}}
 LIKE_ALBERT: dict[str, Any] = {"embedding_dim": 20, "shared_layer": True, "num_layers": 3}
 
 TAGGER: dict[str, Any] = {"num_types": 0, "head": {"kind": "token-labels", "labels": ["O", "B-X"]}}

@@ -63,7 +63,9 @@ def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
             "norm"
         ] * config.has_final_norm
         found |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
-    found |= repeated("encoder.layers", config.encoder_layers, _layer(config, "self_attention"))
+    found |= repeated(
+        "encoder.layers", config.encoder_layers, _layer(config.encoder_side, "self_attention")
+    )
     is_recurrent = config.architecture == "transformer-ssru"
     first = "recurrence" if is_recurrent else "self_attention"
     layer = _layer(config, first, "cross_attention")
@@ -329,7 +331,11 @@ def _experts(experts: Experts, dim: int) -> Shapes:
     names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
     matrices = [gated(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
-    return linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
+    found = linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
+    if experts.shared_ffn_dim is None:
+        return found
+    shared = gated("feed_forward.shared", dim, experts.shared_ffn_dim)
+    return found | linears(shared | {"feed_forward.shared_gate": (1, dim)}, bias=False)
 
 
 def _mamba(config: MambaConfig) -> Shapes:

@@ -15,6 +15,7 @@ rates of tensor2tensor, in single precision throughout.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -180,14 +181,14 @@ def read_marian(folder: Folder) -> Checkpoint:
         options.only(name, value)
     folder.check_head("MTModel", "ForConditionalGeneration")
     options.default_to(forced_eos_token_id=MARIAN_FORCED_EOS)
-    decoding = Decoding(folder, "pad_token_id", "bad_words_ids")
-    decoding.options.use("renormalize_logits")  # what is banned has no probability
-    banned = _banned(decoding)
+    decoding = Decoding(folder, "pad_token_id")
     shares = options.flag("share_encoder_decoder_embeddings", True)
     vocabularies = _vocabularies(options, shares)
     if not shares:
         _check_tables(folder)
     targets = language_tokens(folder, MARIAN) if shares else {}
+    ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
+    banned, conventions = _banned(decoding.conventions(decoding.prompt, targets=ids))
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
         joined(
@@ -201,9 +202,7 @@ def read_marian(folder: Folder) -> Checkpoint:
     )
     made = bias or partial(np.zeros, config.vocab_size, np.float32)
     more = {**POSITIONS, "output_bias": Made(lambda _: _without(banned, made()))}
-    ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
-    found = weights(config, folder.tensors, more)
-    return folder.checkpoint(config, found, decoding.conventions(decoding.prompt, targets=ids))
+    return folder.checkpoint(config, weights(config, folder.tensors, more), conventions)
 
 
 def _check_tables(folder: Folder) -> None:
@@ -236,19 +235,16 @@ def _languages(folder: Folder, targets: dict[str, int]) -> dict[str, list[str]]:
     }
 
 
-def _banned(decoding: Decoding) -> list[int]:
-    """Read the tokens of `bad_words_ids`; sequences of several are not supported."""
-    words = decoding.options.get("bad_words_ids", [])
-    if not isinstance(words, list) or not all(map(_is_token, words)):
-        decoding.options.refuse("bad_words_ids")
-        return []
-    banned = [token_id for (token_id,) in words]
-    decoding.must_be_tokens("bad_words_ids", banned)
-    return banned
-
-
-def _is_token(word: Any) -> bool:
-    return isinstance(word, list) and len(word) == 1 and type(word[0]) is int
+def _banned(conventions: Conventions) -> tuple[list[int], Conventions]:
+    """Take the bad words of one token out of the logits processors: an output bias leaves them no
+    probability, as in Marian, which has no such tokens, and costs requests nothing.
+    """
+    processors = {**conventions.logits_processors}
+    words = processors.pop("bad_words_ids", [])
+    banned = {word[0] for word in words if len(word) == 1} - {*conventions.stop}
+    if others := [word for word in words if len(word) > 1]:
+        processors["bad_words_ids"] = others
+    return sorted(banned), replace(conventions, logits_processors=processors)
 
 
 def _without(banned: list[int], bias: Array) -> Array:

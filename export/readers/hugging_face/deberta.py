@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.options import Options
+from export.readers.common.options import WIDEST, Options
 from export.readers.common.weights import ZEROS, Held, Joined, Names, Shape, times
 from export.readers.hugging_face.encoder_families import BERT, EncoderFamily
 from export.readers.hugging_face.encoder_heads import BERT_WORDS
@@ -105,8 +105,7 @@ def read_v2(folder: Folder) -> Checkpoint:
     scores = _scores(options, farthest)
     if buckets > 0:
         scores = replace(scores, num_buckets=buckets, max_distance=farthest)
-    for name, value in (("conv_kernel_size", 0), ("attention_head_size", scores.head_size)):
-        options.only(name, value)
+    options.only("attention_head_size", scores.head_size)
     table, epsilon = _table(scores), None
     if "layer_norm" in _words(options.word("norm_rel_ebd", "none")):
         table |= {f"deberta.encoder.LayerNorm.{part}": (scores.dim,) for part in ("weight", "bias")}
@@ -123,10 +122,42 @@ def read_v2(folder: Folder) -> Checkpoint:
         "layers.*.self_attention.key": f"{ATTENTION}.key_proj",
         "layers.*.self_attention.value": f"{ATTENTION}.value_proj",
     }
-    return _read(folder, scores, {**own, **_positions(scores, keys, queries, epsilon)})
+    convolution, names = _convolution(options, scores.dim)
+    own = {**own, **_positions(scores, keys, queries, epsilon), **names}
+    return _read(folder, scores, own, convolution)
 
 
-def _read(folder: Folder, scores: Scores, own: Names) -> Checkpoint:
+def _convolution(options: Options, dim: int) -> tuple[dict[str, Any] | None, Names]:
+    """Return our options and the names of the convolution beside the first layer, if it is there
+    (v2 of the sizes xlarge and xxlarge).
+    """
+    size = options.integer("conv_kernel_size", 0, at_most=WIDEST)
+    if not size:
+        options.use("conv_act", "conv_groups")
+        return None, {}
+    if size % 2 == 0:
+        options.refuse("conv_kernel_size", "must be odd")
+    options.only("conv_groups", 1)
+    options.only("conv_act", *POOLERS)
+    theirs = "deberta.encoder.conv"
+    names: Names = {
+        "convolution.linear.weight": Held(
+            f"{theirs}.conv.weight", shape=(dim, dim, size), change=_side_by_side
+        ),
+        "convolution.linear.bias": f"{theirs}.conv.bias",
+        "convolution.norm": f"{theirs}.LayerNorm",
+    }
+    return {"kernel_size": size, "activation": options.word("conv_act", "tanh")}, names
+
+
+def _side_by_side(weight: Array) -> Array:
+    """Return [out, kernel * in] of [out, in, kernel]."""
+    return weight.transpose(0, 2, 1).reshape(len(weight), -1)
+
+
+def _read(
+    folder: Folder, scores: Scores, own: Names, convolution: dict[str, Any] | None = None
+) -> Checkpoint:
     options = folder.config
     for name in ("embedding_size", "pooler_hidden_size"):
         options.only(name, scores.dim)
@@ -145,6 +176,7 @@ def _read(folder: Folder, scores: Scores, own: Names) -> Checkpoint:
         squashing=options.word("pooler_hidden_act", "gelu"),
         has_positions=has_positions,
         distances=lambda _: scores.section,
+        convolution=convolution,
     )
     return read_encoder(family, folder)
 

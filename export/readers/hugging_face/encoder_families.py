@@ -91,7 +91,8 @@ class EncoderFamily:
     fixed: options that the family's code does not read, with what it computes instead.
     pads_positions: the table's first rows, up to that of the padding's id, are of no token.
     num_separators: how many stand between the texts of a pair.
-    distances: reads how scores depend on them. has_embedding_size: words may have smaller vectors.
+    distances: reads how scores depend on them. convolution: our options of the one beside the first
+        layer. has_embedding_size: words may have smaller vectors.
     shared_layer: all layers are one, before which words are always projected.
     """
 
@@ -110,6 +111,7 @@ class EncoderFamily:
     has_positions: bool = True
     num_separators: int = 1
     distances: Callable[[Options], dict[str, Any]] | None = None
+    convolution: Mapping[str, Any] | None = None
     has_embedding_size: bool = False
     shared_layer: bool = False
 

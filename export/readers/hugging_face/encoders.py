@@ -159,6 +159,7 @@ def _sizes(family: EncoderFamily, options: Options) -> dict[str, Any]:
         "has_positions": family.has_positions,
         "embedding_dim": words if family.shared_layer or words != sizes["d_model"] else None,
         "distances": family.distances(options) if family.distances else None,
+        "convolution": family.convolution,
         "shared_layer": family.shared_layer,
         "norm_epsilon": options.positive("layer_norm_eps", 1e-12),
         "activation": read_activation(options, family.activation, "gelu"),
@@ -244,6 +245,10 @@ def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     if isinstance(config.distances, Disentangled):
         layer |= _position_shapes(config.distances, config.num_heads * config.head_size)
     layers = repeated("layers", config.num_stored_layers, layer)
+    if config.convolution is not None:
+        num_inputs = config.convolution.kernel_size * dim
+        layers |= linears({"convolution.linear": (dim, num_inputs)}, bias=True)
+        layers |= norms(["convolution.norm"], dim, bias=True)
     return _embedding_shapes(config) | layers | head_shapes(config)
 
 

@@ -23,6 +23,7 @@ from export.readers.hugging_face.folder import (
     Folder,
     forced_eos,
     generation_defaults,
+    logits_processors,
     open_folder,
     refuse_unsupported,
     stop_ids,
@@ -62,7 +63,7 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         return read_embedding_decoder(family, folder)
     folder.config.only("is_causal", True)
     folder.check_head("ForCausalLM", "LMHeadModel")
-    _find_end(folder)
+    stop = _name_special_tokens(folder)
     refuse_unsupported(folder.defaults)
     folder.defaults.only("forced_bos_token_id")
     config: Any = folder.configured(family.configure(folder.config))
@@ -70,25 +71,32 @@ def read_language_model(family: LanguageFamily, folder: Folder) -> Checkpoint:
         folder.notes.append(UNTIED.format(file=CONFIG_FILE))
         config = config.model_copy(update={"tied_embeddings": False})
     weights = family.weights(folder.config, config, folder.tensors)
-    stop = stop_ids(folder.generation, folder.config) or (config.eos_id,)
+    stop = stop or (config.eos_id,)
     conventions = Conventions(
         prompt_prefix=prompt_prefix(folder, config.bos_id),
         stop=stop,
         forced_eos=forced_eos(folder.defaults, stop),
         chat_template=_chat_template(folder),
         generation=_defaults(folder.defaults, config.context_length),
+        logits_processors=logits_processors(folder.defaults, config.vocab_size),
     )
     return folder.checkpoint(config, weights, conventions)
 
 
-def _find_end(folder: Folder) -> None:
-    """Take the token that ends a text from the tokenizer, where the model's files name none."""
-    end = token_text(folder.tokenizer.get("eos_token"))
-    if folder.tokenizers is None or stop_ids(folder.generation, folder.config):
-        return
-    known = token_ids(folder.tokenizers.source)
-    if end in known:
-        folder.config.values["eos_token_id"] = known[end]
+def _name_special_tokens(folder: Folder) -> tuple[int, ...]:
+    """Return the tokens that end a text. The tokenizer's own beginning and end come first in the
+    configuration: they are what chat templates write.
+    """
+    vocab_size = folder.config.integer("vocab_size")
+    stop = stop_ids(folder, vocab_size)
+    if stop:
+        folder.config.values["eos_token_id"] = [*stop]
+    if folder.tokenizers is not None:
+        known = token_ids(folder.tokenizers.source)
+        begin = known.get(token_text(folder.tokenizer.get("bos_token")) or "", vocab_size)
+        if begin < vocab_size:
+            folder.config.values["bos_token_id"] = begin
+    return stop
 
 
 def _defaults(options: Options, context_length: int) -> dict[str, Any]:

@@ -8,17 +8,23 @@ Whatever is wrong is noted in `folder.problems`; both methods raise with all tha
 Nothing here knows a family.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from export.readers.common.options import Options, read_options, unused_notes
+from export.readers.common.options import LARGEST, Options, read_options, unused_notes
 from export.readers.common.toolkits import card_of, checkpoint_files, noted
 from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
-from export.readers.hugging_face.tokenizers import Tokenizers, read_tokenizers
+from export.readers.hugging_face.tokenizers import (
+    Tokenizers,
+    read_tokenizers,
+    token_ids,
+    token_text,
+)
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -28,6 +34,7 @@ from models.safetensors import Arrays, Stored, in_safetensors
 CONFIG_FILE = "config.json"
 BASE_MODEL, HALF_MODEL = "Model", "EncoderModel"
 NOT_QUANTISED = "is not supported: take the same model not quantised, or a .gguf file"
+NO_END = "{file}: eos_token {end} is no token of the model, and ends no text"
 UNTIED = (
     "{file} says that input and output share one table of words, and lm_head.weight is stored with"
     " other numbers: it is used, as transformers 5 does"
@@ -251,33 +258,34 @@ NEUTRAL: Mapping[str, Any] = {
     "min_tokens": 0,
     **OFF,
 }
+PROCESSORS = (
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "exponential_decay_length_penalty",
+    "renormalize_logits",
+    "suppress_tokens",
+)
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {  # with the values that ask for nothing
-    "bad_words_ids": ([],),
-    "begin_suppress_tokens": ([],),
     "constraints": ([],),
-    "diversity_penalty": (0.0,),
     "dola_layers": (),
-    "encoder_no_repeat_ngram_size": (0,),
-    "encoder_repetition_penalty": (1.0,),
-    "exponential_decay_length_penalty": (),
     "force_words_ids": ([],),
     "forced_decoder_ids": ([],),
     "guidance_scale": (1.0,),
     "num_beam_groups": (1,),
-    "num_return_sequences": (1,),
     "penalty_alpha": (0.0,),
     "sequence_bias": ({}, []),
     "stop_strings": ([],),
-    "suppress_tokens": ([],),
     "token_healing": (False,),
     "top_h": (),
     "watermarking_config": (),
 }
 # Options of generation in `config.json`, which count only if no other file has any.
 KEYS = frozenset(
-    {*NAMES, *SAMPLING, *NOT_SAMPLED_BY, *UNSUPPORTED}
+    {*NAMES, *SAMPLING, *NOT_SAMPLED_BY, *PROCESSORS, *UNSUPPORTED}
     | {"do_sample", "max_length", "min_length", "forced_bos_token_id", "forced_eos_token_id"}
-    | {"eos_token_id", "max_time", "renormalize_logits"}
+    | {"eos_token_id", "max_time", "diversity_penalty", "num_return_sequences"}
 )
 
 
@@ -293,29 +301,82 @@ def generation_defaults(options: Options) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != NEUTRAL.get(name)}
 
 
-def refuse_unsupported(options: Options, *supported: str) -> None:
-    """Refuse options that change what is generated. supported: those that the caller reads."""
+def refuse_unsupported(options: Options) -> None:
+    """Refuse options that change what is generated, and that nothing here computes."""
     for name, values in UNSUPPORTED.items():
-        if name not in supported:
-            options.only(name, *values)
-    if options.values.get("renormalize_logits") is False:
-        options.use("renormalize_logits")
+        options.only(name, *values)
+    options.use("diversity_penalty")  # of groups of beams, which are refused
+    if options.values.get("num_return_sequences") == 1:
+        options.use("num_return_sequences")
+
+
+def logits_processors(options: Options, vocab_size: int, num_counted: int = 0) -> dict[str, Any]:
+    """Read what makes every request change the scores, by the names of the manifest's
+    `LogitsProcessors`.
+
+    num_counted: tokens of a target's beginning that count as generated ones.
+    """
+    words = options.get("bad_words_ids", [])
+    found: dict[str, Any] = {
+        "bad_words_ids": words,
+        "encoder_no_repeat_ngram_size": options.integer("encoder_no_repeat_ngram_size", 0),
+        "encoder_repetition_penalty": options.positive("encoder_repetition_penalty", 1.0),
+        "exponential_decay_length_penalty": _length_decay(options, num_counted),
+        "renormalize_logits": options.flag("renormalize_logits", False),
+    }
+    is_list = isinstance(words, list) and all(isinstance(word, list) and word for word in words)
+    token_ids = [token_id for word in words for token_id in word] if is_list else [None]
+    if not all(type(i) is int and 0 <= i < vocab_size for i in token_ids):
+        options.refuse("bad_words_ids", f"must be lists of tokens below vocab_size {vocab_size}")
+        found["bad_words_ids"] = []
+    for name in ("suppress_tokens", "begin_suppress_tokens"):
+        # transformers takes an id of no token to name nothing.
+        found[name] = [i for i in dict.fromkeys(options.ids(name)) if 0 <= i < vocab_size]
+    if found["encoder_repetition_penalty"] == 1:
+        del found["encoder_repetition_penalty"]
+    return {name: value for name, value in found.items() if value}
+
+
+def _length_decay(options: Options, num_counted: int) -> dict[str, Any] | None:
+    name = "exponential_decay_length_penalty"
+    match options.get(name):
+        case None:
+            return None
+        case [int(start), int(factor) | float(factor)] if 0 < factor < LARGEST:
+            return {"start": start - num_counted, "factor": float(factor)}
+    options.refuse(name, "must be the number of a token and a factor above 0")
+    return None
 
 
 def forced_eos(options: Options, stop: tuple[int, ...]) -> int | None:
     """Read which token ends a text that its length ends; None if any may stand there."""
     name = "forced_eos_token_id"
     found = options.ids(name)
-    if len(found) > 1:
-        options.refuse(name, "must be one token")
-    elif not {*found} <= {*stop}:
+    if not {*found} <= {*stop}:
         options.refuse(name, "must be an eos_token_id")
-    return found[0] if found else None
+    return min(found, default=None)  # the one that transformers takes of several
 
 
-def stop_ids(generation: Options, config: Options) -> tuple[int, ...]:
-    """Read what ends a text from `generation_config.json`, else from `config.json`."""
-    return generation.ids("eos_token_id") or config.ids("eos_token_id")
+def stop_ids(folder: Folder, vocab_size: float) -> tuple[int, ...]:
+    """Return every token that a file names as an end of texts, the tokenizer's first: it is what
+    texts are written with. What the model has no token for ends nothing, as a note says.
+    """
+    if "vocab_size" not in folder.config:  # which is a problem of its own
+        vocab_size = math.inf
+    named: list[tuple[Options, int]] = []
+    token = token_text(folder.tokenizer.get("eos_token"))
+    if token and folder.tokenizers is not None:
+        known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
+        if token in known:
+            named.append((folder.tokenizer, known[token]))
+        else:
+            folder.notes.append(NO_END.format(file=folder.tokenizer.file, end=repr(token)))
+    for options in (folder.generation, folder.config):
+        named += [(options, i) for i in options.ids("eos_token_id") if i >= 0]
+    for options, token_id in named:
+        if token_id >= vocab_size:
+            folder.notes.append(NO_END.format(file=options.file, end=token_id))
+    return tuple(dict.fromkeys(token_id for _, token_id in named if token_id < vocab_size))
 
 
 def _whole(*patterns: str) -> re.Pattern[str]:

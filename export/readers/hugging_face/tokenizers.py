@@ -7,6 +7,7 @@ come on top.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,17 @@ _ROLES = (
     "mask_token",
 )
 _BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORD_PIECE_CLASSES = {  # without "Fast" at their end
+    "BertTokenizer",
+    "ConvBertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "LayoutLMTokenizer",
+    "MobileBertTokenizer",
+    "MPNetTokenizer",
+    "RetriBertTokenizer",
+}
+WORD_PIECE_MODELS = {"bert", "distilbert", "electra", "mpnet", "nomic_bert"}  # that have no other
 _MOST_HOLES = 1000  # ids without a token
 _DECODERS = {
     "Sequence",
@@ -305,17 +317,65 @@ def _byte_level(files: _Files) -> bytes:
 
 
 def _word_pieces(files: _Files) -> bytes:
-    """BERT's (Devlin et al. 2019), a piece a line; MPNet's special tokens are RoBERTa's."""
-    pieces = files.text("vocab.txt").splitlines()
-    config = files.config
-    flags = {name: config.get(name) for name in ("strip_accents", "tokenize_chinese_chars")}
+    """BERT's (Devlin et al. 2019), a piece a line; MPNet's special tokens are RoBERTa's.
+
+    Many tokenizers have a `vocab.txt`: its class must be known, and whether it lower-cases.
+    """
+    _check_word_piece_class(files)
+    # Not splitlines: pieces may hold what ends a line in Unicode alone.
+    lines = files.text("vocab.txt").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    pieces = {piece: number for number, piece in enumerate(lines)}
+    special = [*_BERT_SPECIAL, *files.roles]
+    lowercase = _flag(files, "do_lower_case")
+    if lowercase is None:
+        _check_lower_case(pieces.keys() - {*special})
+    splits_chinese = _flag(files, "tokenize_chinese_chars")
     return word_pieces(
-        {piece: number for number, piece in enumerate(pieces)},
-        special=[*_BERT_SPECIAL, *files.roles],
-        lowercase=config.get("do_lower_case", True) is True,
-        strip_accents=flags["strip_accents"] if type(flags["strip_accents"]) is bool else None,
-        splits_chinese=flags["tokenize_chinese_chars"] is not False,
+        pieces,
+        special=special,
+        lowercase=lowercase is not False,
+        strip_accents=_flag(files, "strip_accents"),
+        splits_chinese=splits_chinese is not False,
     )
+
+
+def _check_word_piece_class(files: _Files) -> None:
+    named = files.config.get("tokenizer_class") or files.model.get("tokenizer_class")
+    if named is None and files.model_type not in WORD_PIECE_MODELS:
+        raise TokenizerError(
+            [
+                f"vocab.txt of {files.model_type} does not say which tokenizer reads it: put its"
+                ' tokenizer.json beside it, or write {"tokenizer_class": "BertTokenizer",'
+                ' "do_lower_case": false}, or true, into tokenizer_config.json'
+            ]
+        )
+    if named is not None and str(named).removesuffix("Fast") not in WORD_PIECE_CLASSES:
+        message = "with vocab.txt alone is not supported: put its tokenizer.json beside it"
+        raise TokenizerError([f"tokenizer_class {named!r} {message}"])
+
+
+def _check_lower_case(pieces: Iterable[str]) -> None:
+    """Raise TokenizerError for pieces that no text in lower case has; they may be in brackets, as
+    those of special tokens.
+    """
+    written = (piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece))
+    if cased := sorted(piece for piece in written if piece != piece.lower()):
+        example = ", ".join(map(repr, cased[:3]))
+        raise TokenizerError(
+            [
+                f"vocab.txt has {len(cased)} pieces with capitals ({example}), and"
+                " tokenizer_config.json does not say whether texts are lower-cased: write"
+                ' {"do_lower_case": false}, or true, into it'
+            ]
+        )
+
+
+def _flag(files: _Files, name: str) -> bool | None:
+    """Return what `tokenizer_config.json` says; None if it says nothing."""
+    value = files.config.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    raise TokenizerError([f"tokenizer_config.json: {name} {value!r} is neither true nor false"])
 
 
 def _with_added(tokenizer_json: bytes, files: _Files) -> bytes:

@@ -31,6 +31,7 @@ from export.readers.hugging_face.folder import (
     Folder,
     forced_eos,
     generation_defaults,
+    logits_processors,
     refuse_unsupported,
     stop_ids,
 )
@@ -82,14 +83,13 @@ class Decoding:
     token after that, if any. stop: what ends a target.
 
     default_start: the option whose token begins targets where `decoder_start_token_id` is not said.
-    supported: options of generation that the family's reader takes care of.
     """
 
-    def __init__(self, folder: Folder, default_start: str, *supported: str) -> None:
+    def __init__(self, folder: Folder, default_start: str) -> None:
         self._config = config = folder.config
         self.options: Options = folder.defaults
         self.vocab_size = config.integer("decoder_vocab_size", config.integer("vocab_size"))
-        self.stop = stop_ids(folder.generation, config)
+        self.stop = stop_ids(folder, self.vocab_size)
         if not self.stop:
             config.problems.append(f"{config.file}: eos_token_id is missing")
         self.start = self._start(config, default_start)
@@ -98,7 +98,7 @@ class Decoding:
         self._unknown = _unknown(folder, self.vocab_size)
         self._forced_eos = forced_eos(self.options, self.stop)
         self._check()
-        refuse_unsupported(self.options, *supported)
+        refuse_unsupported(self.options)
 
     def _start(self, config: Options, default: str) -> int:
         name = "decoder_start_token_id"
@@ -133,6 +133,9 @@ class Decoding:
             unk=self._unknown,
             forced_eos=self._forced_eos,
             generation=self._defaults(len(prompt) + num_forced, options or self.options),
+            logits_processors=logits_processors(
+                self.options, self.vocab_size, len(prompt) + num_forced - 1
+            ),
             **around,
         )
 
@@ -189,22 +192,29 @@ def sizes(folder: Folder, *, default_activation: str, scales: bool) -> dict[str,
     scales: whether embeddings are scaled where `scale_embedding` is not said.
     """
     options = folder.config
-    for name in ("attention_heads", "ffn_dim"):
-        _must_be_equal(options, f"decoder_{name}", f"encoder_{name}")
+    heads, ffn_dim = (
+        {stack: options.integer(f"{stack}_{name}") for stack in STACKS}
+        for name in ("attention_heads", "ffn_dim")
+    )
+    imported = {
+        name: sizes["encoder"]
+        for name, sizes in (("encoder_heads", heads), ("encoder_ffn_dim", ffn_dim))
+        if sizes["encoder"] != sizes["decoder"]
+    }
     num_positions = options.integer("max_position_embeddings", at_most=MOST_POSITIONS)
     return {
         "architecture": "transformer",
         "vocab_size": options.integer("vocab_size"),
         "d_model": options.integer("d_model", at_most=WIDEST),
-        "num_heads": options.integer("encoder_attention_heads"),
-        "ffn_dim": options.integer("encoder_ffn_dim"),
+        "num_heads": heads["decoder"],
+        "ffn_dim": ffn_dim["decoder"],
         "encoder_layers": options.integer("encoder_layers", at_most=MOST_LAYERS),
         "decoder_layers": options.integer("decoder_layers", at_most=MOST_LAYERS),
         "max_source_tokens": num_positions,
         "max_target_tokens": num_positions,
         "positions": {"kind": "learned"},
         "activation": read_activation(options, "activation_function", default_activation),
-        "imported": {"embedding_scale": _embedding_scale(options, scales)},
+        "imported": {"embedding_scale": _embedding_scale(options, scales), **imported},
         "tied_embeddings": _is_tied(folder),
         "pad_id": options.integer("pad_token_id"),
     }
@@ -228,11 +238,6 @@ def _is_tied(folder: Folder) -> bool:
         return True
     folder.notes.append(UNTIED.format(file=folder.config.file))
     return False
-
-
-def _must_be_equal(options: Options, name: str, other: str) -> None:
-    if options.integer(name) != (expected := options.integer(other)):
-        options.refuse(name, f"must be {other} {expected}: unequal sides are not supported")
 
 
 def _embedding_scale(options: Options, default: bool) -> float:

@@ -20,6 +20,7 @@ class GPTNeoXImports(RotaryImports):
     qkv_limit: Positive | None = None  # queries, keys and values are cut to -limit..limit
     qk_norm: bool = False  # each head's queries and keys are divided by their root mean square
     position_biases: bool = False  # of scores, for each head and position of the key; no rotation
+    residual_after_norm: bool = False  # sublayers are added to their normalised inputs (BLOOM)
     layers_without_window: LayerNumbers = ()
     layers_without_rotation: LayerNumbers = ()
 
@@ -58,6 +59,9 @@ class GPTNeoXConfig(RotaryConfig):
         if self.imported.output_bias and self.tied_embeddings:
             message = "imported.output_bias needs tied_embeddings false"
             yield Conflict(("imported", "tied_embeddings"), message)
+        if self.imported.residual_after_norm and self.parallel_residual:
+            message = "imported.residual_after_norm needs parallel_residual false"
+            yield Conflict(("imported", "parallel_residual"), message)
         if self.imported.position_biases and self.kv_heads != self.num_heads:
             message = "imported.position_biases needs keys for each head"
             yield Conflict(("imported", "num_kv_heads"), message)

@@ -56,9 +56,14 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         return qkv
 
     def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
+        name = f"layers.{layer}"
+        if self.config.imported.residual_after_norm:
+            x = self._layer_norm(x, f"{name}.attention_norm")
+            x = x + self.attend(x, layer, total_lengths)
+            x = self._layer_norm(x, f"{name}.feed_forward_norm")
+            return x + self.feed_forward(x, f"{name}.feed_forward")
         if not self.config.parallel_residual:
             return super().block(x, layer, total_lengths)
-        name = f"layers.{layer}"
         y = self.feed_forward(self.norm(x, f"{name}.feed_forward_norm"), f"{name}.feed_forward")
         return x + (self.attend(x, layer, total_lengths) + y)
 
@@ -70,6 +75,10 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         )
 
     def norm(self, x: Value, name: str) -> Value:
+        is_normalised = self.config.imported.residual_after_norm and name.startswith("layers.")
+        return x if is_normalised else self._layer_norm(x, name)
+
+    def _layer_norm(self, x: Value, name: str) -> Value:
         return self.layers.layer_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
     def _normalise(self, x: Value, name: str, heads: Heads) -> Value:

@@ -17,7 +17,13 @@ from torch.nn.functional import rms_norm
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward
-from models.layers.decoder_only import Block, DecoderOnly, ParallelBlock, initialise
+from models.layers.decoder_only import (
+    Block,
+    DecoderOnly,
+    NormedResidualBlock,
+    ParallelBlock,
+    initialise,
+)
 from models.layers.positions import Rotary
 
 
@@ -116,6 +122,8 @@ def _block(config: GPTNeoXConfig) -> Block:
         bias=imported.ffn_bias,
     )
     kind = ParallelBlock if config.parallel_residual else Block
+    if imported.residual_after_norm:
+        kind = NormedResidualBlock
     return kind(GPTNeoXAttention(config), feed_forward, partial(_norm, config), config.dropout)
 
 

@@ -44,6 +44,21 @@ class Disentangled(Section):
         return self
 
 
+class Convolution(Section):
+    """A convolution of the embedded text, which is added to the first layer's output, normalised
+    (DeBERTa v2, He et al. 2021). kernel_size: words that it reads, as many on either side.
+    """
+
+    kernel_size: Size = 3
+    activation: Literal["gelu", "relu", "tanh"] = "tanh"
+
+    @model_validator(mode="after")
+    def _has_a_middle(self) -> Self:
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size {self.kernel_size} must be odd")
+        return self
+
+
 class TransformerEncoderConfig(EncoderConfig, HasHeads):
     """BERT (Devlin et al. 2019): post-norm layers over words, learned positions and segments.
 
@@ -63,6 +78,7 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     has_positions: bool = True
     embedding_dim: Size | None = None
     distances: Relative | Disentangled | None = Field(default=None, discriminator="kind")
+    convolution: Convolution | None = None
     shared_layer: bool = False
     norm_epsilon: Positive = 1e-12
     activation: Activation = "gelu"

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import Heads, SourceTokens, is_real
 from export.layers.basic import feed_forward, head_layout
-from export.layers.encoder import EncoderGraph, pool
+from export.layers.convolutions import neighbours
+from export.layers.encoder import SQUASHING, EncoderGraph, pool
 from export.layers.memory import encoder_attention_weights
 from export.layers.positions import AddedPositions, DisentangledPositions, RelativePositions
 from models.architectures.transformer_encoder.config import (
+    Convolution,
     Disentangled,
     TransformerEncoderConfig,
 )
@@ -29,10 +31,17 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         )
         tokens = SourceTokens(ids, lengths, target)
         x, bias = self._embed(tokens), self._bias(ids, tokens)
+        embedded, convolution = x, config.convolution
         for number in range(config.num_layers):
             layer = f"layers.{number % config.num_stored_layers}"
             x = self._attend(x, layer, tokens, lengths, bias)
             x = self._feed(x, f"{layer}.feed_forward")
+            if number == 0 and convolution is not None:
+                within = is_real(ids, lengths).unsqueeze(2)
+                rows = tokens.spread(embedded).where(within, 0.0)
+                windows = neighbours(self.layers, rows, convolution.kernel_size)
+                num_inputs = convolution.kernel_size * config.d_model
+                x = self._convolve(x, tokens.of_rows(windows, num_inputs), convolution)
         self.attention_outputs.finish(AttentionKind.ENCODER, config.num_heads)
         x = tokens.spread(x)
         return x if config.head.per_token else pool(x, ids, lengths, config.pooling)
@@ -109,6 +118,15 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             self.layers, x, name, dims, config.activation, is_gated=False, bias=True
         )
         return self._norm(x + update, f"{name}_norm", config.d_model)
+
+    def _convolve(self, x: Value, windows: Value, config: Convolution) -> Value:
+        """Add to x what comes of each token's window, its neighbours side by side with it."""
+        size, layers = self.config.d_model, self.layers
+        names, num_inputs = ["convolution.linear"], config.kernel_size * size
+        found = SQUASHING[config.activation](
+            layers.linear(windows, names, num_inputs, [size], bias=True)
+        )
+        return self._norm(x + found, "convolution.norm", size)
 
     def _norm(self, x: Value, name: str, dim: int) -> Value:
         return self.layers.layer_norm(x, name, dim, self.config.norm_epsilon)

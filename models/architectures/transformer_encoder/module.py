@@ -8,9 +8,10 @@ ELECTRA (Clark et al. 2020) and ALBERT (Lan et al. 2020) have smaller vectors th
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from models.architectures.transformer_encoder.config import (
+    Convolution,
     Disentangled,
     TransformerEncoderConfig,
 )
@@ -20,7 +21,7 @@ from models.configs.transformer import Relative
 from models.contract import Encoder
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
-from models.layers.encoder import HeadLayers, MaskedWordLayers, pool
+from models.layers.encoder import SQUASHING, HeadLayers, MaskedWordLayers, pool
 from models.layers.position_tables import disentangled_buckets
 from models.layers.positions import DisentangledPositions, LearnedPositions, RelativePositions
 from models.layers.recurrent import initialise
@@ -50,6 +51,24 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
 
 
+class ConvolutionLayer(nn.Module):
+    """Adds a convolution of the embedded text to a layer's output, and normalises the sum."""
+
+    def __init__(self, dim: int, config: Convolution, epsilon: float) -> None:
+        super().__init__()
+        self.half = config.kernel_size // 2
+        self.linear = nn.Linear(config.kernel_size * dim, dim)
+        self.activation = SQUASHING[config.activation]
+        self.norm = nn.LayerNorm(dim, eps=epsilon)
+
+    def forward(self, embedded: Tensor, x: Tensor, is_real: Tensor) -> Tensor:
+        """Both [batch, source, dim]; is_real: [batch, source]."""
+        length = x.shape[1]
+        padded = pad(embedded * is_real[..., None], (0, 0, self.half, self.half))
+        windows = [padded[:, first : first + length] for first in range(2 * self.half + 1)]
+        return self.norm(x + self.activation(self.linear(torch.cat(windows, -1))))
+
+
 class TransformerEncoder(Encoder):
     """Self-attention over a text, then pooling of its tokens, unless the head reads each token."""
 
@@ -67,6 +86,10 @@ class TransformerEncoder(Encoder):
         self.projection = nn.Linear(size, config.d_model) if config.embedding_dim else None
         self.distances = _distances(config)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
+        self.convolution = None
+        if config.convolution is not None:
+            sizes = config.d_model, config.convolution, config.norm_epsilon
+            self.convolution = ConvolutionLayer(*sizes)
         self.dropout = Dropout(config.dropout)
         self.head = _head(config)
         self.apply(initialise)
@@ -81,9 +104,11 @@ class TransformerEncoder(Encoder):
         mask = is_real
         if self.distances is not None:
             mask = self.distances.mask_scores(is_real, 0, length)
-        x = self.dropout(self._embed(source_ids, source_types))
+        x = embedded = self.dropout(self._embed(source_ids, source_types))
         for number in range(self.config.num_layers):
             x = self.layers[number % len(self.layers)](x, mask)
+            if number == 0 and self.convolution is not None:
+                x = self.convolution(embedded, x, is_real[:, 0, 0])
         per_token = self.config.head.per_token
         return self.head(x if per_token else pool(x, source_lengths, self.config.pooling))
 

@@ -20,7 +20,6 @@ from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Follower
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.memory import Memory
-from serving.parameters import NO_PROCESSORS
 
 PARAMS = {
     "uniform": "float64",
@@ -89,8 +88,7 @@ class Selector(Follower):
         self.is_plain[row] = is_plain(generation) and not self._has_exclusions
         can_select = self._graph is not None and can_choose(generation, self._vocab_size)
         self.is_served[row] = self.is_plain[row] or can_select
-        is_edited = generation.request.processors != NO_PROCESSORS
-        self.is_independent[row] = self.is_served[row] and not is_edited
+        self.is_independent[row] = self.is_served[row] and not generation.has_processors
 
     def copy(self, source: int, target: int) -> None:
         for column in (self.is_served, self.is_plain, self.is_independent):
@@ -220,14 +218,15 @@ def can_choose(generation: Generation, vocab_size: int) -> bool:
     can_filter = sampling.filters.keys() <= SERVED_FILTERS
     can_rank = sampling.top_k <= MAX_TOP_K or sampling.top_k >= vocab_size
     can_draw = sampling.is_greedy or (can_filter and can_rank)
-    return can_draw and not is_searched and not is_masked
+    has_decay = generation.model_processors.exponential_decay_length_penalty is not None
+    return can_draw and not is_searched and not is_masked and not has_decay
 
 
 def is_plain(generation: Generation) -> bool:
     """Return whether it takes its likeliest token at every step, independent of earlier tokens."""
     request = generation.request
     is_greedy = request.sampling.is_greedy and request.beam is None and request.constraint is None
-    return is_greedy and request.processors == NO_PROCESSORS
+    return is_greedy and not generation.has_processors
 
 
 ALIGNMENT = 16  # bytes

@@ -27,7 +27,6 @@ from serving.engine.decoding.beam_hypotheses import (
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Decision, Follower, RowCopy
-from serving.parameters import NO_PROCESSORS
 from serving.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
@@ -98,7 +97,7 @@ class BeamGroup:
         return (
             params.early_stopping is not True
             and params.coverage_penalty == 0
-            and self.generation.request.processors == NO_PROCESSORS
+            and not self.generation.has_processors
         )
 
     def grown(self, parent: Beam, row: int, logprob: float, event: TokenEvent) -> Beam:

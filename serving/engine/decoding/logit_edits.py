@@ -5,7 +5,8 @@ a step changes them with one gather and one scatter. Data of bans that depends o
 shared by the rows of a beam search; only data that differs between rows is copied.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from serving.arrays import Array
+from serving.bundle.manifest import LengthDecay
 from serving.engine.generation import Generation
 from serving.request import Mask, Matcher
 
@@ -23,7 +25,8 @@ class Changes:
     """Changes of one row's scores, in this order: add the bias; divide positive scores and multiply
     negative ones by the repetition penalty; subtract the presence and frequency penalties.
 
-    Prompt tokens get only the repetition penalty, generated tokens get all penalties.
+    Prompt tokens get only the repetition penalty, generated tokens get all penalties. A penalty of
+    the source's tokens is multiplied into the repetition penalty.
     """
 
     def __init__(self, generation: Generation, vocab_size: int) -> None:
@@ -33,7 +36,9 @@ class Changes:
         self.is_beam = generation.request.beam is not None
         biases = dict(params.logit_bias)
         prompt = set(generation.given_ids) if self._repetition != 1 else set()
-        token_ids = [*biases, *(prompt - biases.keys())]
+        of_source = 1 / generation.model_processors.encoder_repetition_penalty
+        source = {i for i in generation.input_ids if of_source != 1 and i < vocab_size}
+        token_ids = [*biases, *((prompt | source) - biases.keys())]
         capacity = min(len(token_ids) + generation.max_new_tokens, vocab_size)
         self._index = {token_id: index for index, token_id in enumerate(token_ids)}
         self._token_ids = np.zeros(capacity, np.int64)
@@ -42,7 +47,9 @@ class Changes:
         self._columns = np.zeros((3, capacity))
         self._columns[PENALTY] = 1
         self._columns[BIAS, : len(biases)] = list(biases.values())
-        self._columns[PENALTY, [self._index[token_id] for token_id in prompt]] = self._repetition
+        self._columns[PENALTY, [self._index[token_id] for token_id in source]] = of_source
+        self._source_penalties = self._columns[PENALTY].copy()
+        self._columns[PENALTY, [self._index[token_id] for token_id in prompt]] *= self._repetition
 
     def __len__(self) -> int:
         return len(self._index)
@@ -65,7 +72,7 @@ class Changes:
         index = self._index.setdefault(token_id, len(self._index))
         self._token_ids[index] = token_id
         self._counts[index] += 1
-        self._columns[PENALTY, index] = self._repetition
+        self._columns[PENALTY, index] = self._source_penalties[index] * self._repetition
         self._columns[TOLL, index] = self._presence + self._frequency * self._counts[index]
 
     def fork(self) -> "Changes":
@@ -106,6 +113,7 @@ def change(logp: Array, log_normaliser: Array, changes: Sequence[tuple[int, Chan
     return Changed(rows, token_ids, before, (scores - shift).astype(np.float32))
 
 
+MOST_GROWTH = math.log(1e30)  # of a score, which stays a number in single precision
 Ngrams = dict[tuple[int, ...], tuple[int, ...]]  # first tokens -> last tokens
 Words = dict[int, list[tuple[int, ...]]]  # second to last token -> words
 NOTHING = np.zeros(0, np.int64)
@@ -122,16 +130,30 @@ class Ban(Protocol):
 
 def bans_of(generation: Generation) -> tuple[Ban, ...]:
     """Return the bans that a request asks for, in Hugging Face's order."""
-    params = generation.request.processors
+    params, of_model = generation.request.processors, generation.model_processors
     known, stop_ids = generation.given_ids, generation.stop_ids
     bans: list[Ban] = []
     if params.no_repeat_ngram_size:
         bans.append(RepeatedNgrams.after(known, params.no_repeat_ngram_size))
-    if params.bad_words:
-        bans.append(BadWords.after(known, params.bad_words, stop_ids))
+    if size := of_model.encoder_no_repeat_ngram_size:
+        bans.append(SourceNgrams.after(known, size, generation.input_ids))
+    if words := (*of_model.bad_words_ids, *params.bad_words):
+        bans.append(BadWords.after(known, words, stop_ids))
     if params.min_tokens and stop_ids:
-        bans.append(EarlyStops(params.min_tokens, np.array(sorted(stop_ids), np.int64)))
+        bans.append(EarlyTokens.of(stop_ids, params.min_tokens))
+    if of_model.suppress_tokens:
+        bans.append(EarlyTokens.of(of_model.suppress_tokens, math.inf))
+    if of_model.begin_suppress_tokens:
+        bans.append(EarlyTokens.of(of_model.begin_suppress_tokens, 1))
     return tuple(bans)
+
+
+def _followers(token_ids: tuple[int, ...], size: int) -> Ngrams:
+    """Return the tokens that end n-grams of a text, by the tokens before them."""
+    followers: dict[tuple[int, ...], dict[int, None]] = {}
+    for end in range(size - 1, len(token_ids)):
+        followers.setdefault(token_ids[end - size + 1 : end], {})[token_ids[end]] = None
+    return {first: tuple(last) for first, last in followers.items()}
 
 
 class RepeatedNgrams:
@@ -144,11 +166,7 @@ class RepeatedNgrams:
 
     @classmethod
     def after(cls, given_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
-        followers: dict[tuple[int, ...], dict[int, None]] = {}
-        for end in range(size - 1, len(given_ids)):
-            followers.setdefault(given_ids[end - size + 1 : end], {})[given_ids[end]] = None
-        prompt = {first: tuple(last) for first, last in followers.items()}
-        return cls(size, prompt, {}, _last(given_ids, size - 1))
+        return cls(size, _followers(given_ids, size), {}, _last(given_ids, size - 1))
 
     def banned(self) -> Array:
         token_ids = self._prompt.get(self._recent, ()) + self._own.get(self._recent, ())
@@ -161,6 +179,30 @@ class RepeatedNgrams:
 
     def fork(self) -> "RepeatedNgrams":
         return RepeatedNgrams(self._size, self._prompt, self._own.copy(), self._recent)
+
+
+class SourceNgrams:
+    """Bans tokens that would repeat an n-gram of the source."""
+
+    def __init__(self, size: int, source: Ngrams, recent: tuple[int, ...]) -> None:
+        """recent: the last size - 1 tokens, fewer at the beginning."""
+        self._size, self._source, self._recent = size, source, recent
+
+    @classmethod
+    def after(
+        cls, given_ids: tuple[int, ...], size: int, source_ids: tuple[int, ...]
+    ) -> "SourceNgrams":
+        return cls(size, _followers(source_ids, size), _last(given_ids, size - 1))
+
+    def banned(self) -> Array:
+        token_ids = self._source.get(self._recent, ())
+        return np.array(token_ids, np.int64) if token_ids else NOTHING
+
+    def accept(self, token_id: int) -> None:
+        self._recent = _last((*self._recent, token_id), self._size - 1)
+
+    def fork(self) -> "SourceNgrams":
+        return SourceNgrams(self._size, self._source, self._recent)
 
 
 class BadWords:
@@ -204,20 +246,60 @@ class BadWords:
         return BadWords(self._singles, self._words, self._span, self._recent)
 
 
-class EarlyStops:
-    """Bans stop tokens before the minimum number of generated tokens."""
+class EarlyTokens:
+    """Bans tokens until a number of tokens is generated; forever if it is infinite."""
 
-    def __init__(self, num_missing: int, stop_ids: Array) -> None:
-        self._num_missing, self._stop_ids = num_missing, stop_ids
+    def __init__(self, num_missing: float, token_ids: Array) -> None:
+        self._num_missing, self._token_ids = num_missing, token_ids
+
+    @classmethod
+    def of(cls, token_ids: Iterable[int], num_missing: float) -> "EarlyTokens":
+        return cls(num_missing, np.array(sorted(token_ids), np.int64))
 
     def banned(self) -> Array:
-        return self._stop_ids if self._num_missing > 0 else NOTHING
+        return self._token_ids if self._num_missing > 0 else NOTHING
 
     def accept(self, token_id: int) -> None:
         self._num_missing -= 1
 
-    def fork(self) -> "EarlyStops":
-        return EarlyStops(self._num_missing, self._stop_ids)
+    def fork(self) -> "EarlyTokens":
+        return EarlyTokens(self._num_missing, self._token_ids)
+
+
+class StopGrowth:
+    """Raises the scores of stop tokens, which then end the text sooner (`LengthDecay`)."""
+
+    def __init__(self, decay: LengthDecay, stop_ids: Array, is_beam: bool, num_generated: int = 0):
+        self._decay, self._stop_ids, self._is_beam = decay, stop_ids, is_beam
+        self._num_generated = num_generated
+
+    @property
+    def is_active(self) -> bool:
+        return self._num_generated > self._decay.start
+
+    def apply(self, logp: Array, log_normaliser: float) -> None:
+        """Change the scores of one row, f32 [vocabulary]. As in Hugging Face, the magnitude of a
+        logit decides when sampling, that of a log-probability in a beam search.
+        """
+        ids = self._stop_ids[np.isfinite(logp[self._stop_ids])]
+        scores = logp[ids].astype(np.float64) + (0.0 if self._is_beam else log_normaliser)
+        num_beyond = self._num_generated - self._decay.start
+        growth = math.exp(min(num_beyond * math.log(self._decay.factor), MOST_GROWTH)) - 1
+        logp[ids] += (np.abs(scores) * growth).astype(np.float32)
+
+    def accept(self) -> None:
+        self._num_generated += 1
+
+    def fork(self) -> "StopGrowth":
+        return StopGrowth(self._decay, self._stop_ids, self._is_beam, self._num_generated)
+
+
+def _stop_growth_of(generation: Generation) -> StopGrowth | None:
+    decay = generation.model_processors.exponential_decay_length_penalty
+    if decay is None or not generation.stop_ids:
+        return None
+    stop_ids = np.array(sorted(generation.stop_ids), np.int64)
+    return StopGrowth(decay, stop_ids, generation.request.beam is not None)
 
 
 def _last(token_ids: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -229,12 +311,15 @@ class RowProcessors:
     """The processors of one row.
 
     asked_ids: i64, excluded tokens that this request allows.
+    normalises: the scores are made log-probabilities again where they have changed.
     """
 
     changes: Changes | None
     bans: tuple[Ban, ...]
     matchers: tuple[Matcher, ...]
     asked_ids: Array
+    stop_growth: StopGrowth | None = None
+    normalises: bool = False
 
     def banned(self) -> list[Array]:
         return [token_ids for ban in self.bans if len(token_ids := ban.banned())]
@@ -246,6 +331,8 @@ class RowProcessors:
             ban.accept(token_id)
         for matcher in self.matchers:
             matcher.accept(token_id)
+        if self.stop_growth is not None:
+            self.stop_growth.accept()
 
     def fork(self) -> "RowProcessors":
         return RowProcessors(
@@ -253,6 +340,8 @@ class RowProcessors:
             tuple(ban.fork() for ban in self.bans),
             tuple(matcher.fork() for matcher in self.matchers),
             self.asked_ids,
+            None if self.stop_growth is None else self.stop_growth.fork(),
+            self.normalises,
         )
 
 
@@ -260,18 +349,21 @@ def row_processors(
     generation: Generation, vocab_size: int, asked_ids: Array
 ) -> RowProcessors | None:
     """Return the processors of a request; None if it needs none."""
-    params = generation.request.processors
+    params, of_model = generation.request.processors, generation.model_processors
     has_changes = (
         params.repetition_penalty != 1
         or params.presence_penalty != 0
         or params.frequency_penalty != 0
         or params.logit_bias
+        or of_model.encoder_repetition_penalty != 1
     )
     changes = Changes(generation, vocab_size) if has_changes else None
     bans, matchers = bans_of(generation), _matchers_of(generation, vocab_size)
-    if not (has_changes or bans or matchers):
+    stop_growth = _stop_growth_of(generation)
+    if not (has_changes or bans or matchers or stop_growth):
         return None
-    return RowProcessors(changes, bans, matchers, asked_ids)
+    normalises = of_model.renormalize_logits and generation.request.beam is not None
+    return RowProcessors(changes, bans, matchers, asked_ids, stop_growth, normalises)
 
 
 class AllowedTokens:

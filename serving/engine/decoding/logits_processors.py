@@ -99,7 +99,13 @@ class Processors(Follower):
         changing = [(row, each.changes) for row, each in editing if each.changes]
         banning = [(row, ids) for row, each in editing for ids in each.banned()]
         matching = [(row, matcher) for row, each in editing for matcher in each.matchers]
-        rows = {row for row, _ in (*changing, *banning, *matching)}.union(ending_rows.tolist())
+        growing = [
+            (row, each.stop_growth)
+            for row, each in editing
+            if each.stop_growth is not None and each.stop_growth.is_active
+        ]
+        edits = (*changing, *banning, *matching, *growing)
+        rows = {row for row, _ in edits}.union(ending_rows.tolist())
         if not rows:
             return
         scores.edited = edited = self._begin(scores, rows)
@@ -111,6 +117,12 @@ class Processors(Follower):
             matcher.allowed(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
             edited.is_dead[row] = np.isneginf(edited.logp[row].max())
+        for row, stop_growth in growing:
+            stop_growth.apply(edited.logp[row], float(scores.log_normaliser[row]))
+            edited.is_raised[row] = True
+        for row, each in editing:
+            if each.normalises and edited.is_edited[row] and not edited.is_dead[row]:
+                _normalise(edited, row)
 
     def _put(self, row: int, processors: RowProcessors | None) -> None:
         if processors is None:
@@ -144,6 +156,13 @@ def _ban(edited: Edited, bans: list[tuple[int, Array]], fewest_scored: int) -> N
     num_bans = np.bincount(rows, minlength=len(edited.logp))
     for row in np.flatnonzero(num_bans >= fewest_scored):
         edited.is_dead[row] = np.isneginf(edited.logp[row].max())
+
+
+def _normalise(edited: Edited, row: int) -> None:
+    logp = edited.logp[row]
+    highest = logp.max()
+    logp -= highest + np.log(np.exp(logp - highest).sum(dtype=np.float64)).astype(np.float32)
+    edited.is_raised[row] = True
 
 
 def _replace_window(scores: Scores, rows: Array) -> None:

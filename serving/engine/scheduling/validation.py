@@ -82,6 +82,7 @@ class RequestRules:
             deadline=self._deadline(request, now),
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
+            model_processors=self._manifest.logits_processors,
             selections=self._selections(request, num_given + max_new_tokens),
             alignment=self._alignment(request),
         )

@@ -18,6 +18,7 @@ from tests.export.layers.test_attention_outputs import softmaxes
 from tests.export.texts import (
     LIKE_ALBERT,
     LIKE_DEBERTA,
+    LIKE_DEBERTA_XLARGE,
     LIKE_MPNET,
     MASKED_WORDS,
     RERANKER,
@@ -47,6 +48,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"activation": "relu", "head_dim": 12, "norm_epsilon": 1e-5},
     LIKE_ALBERT,
     LIKE_DEBERTA,
+    LIKE_DEBERTA_XLARGE,
     {"head_dim": 12, "distances": {"kind": "disentangled", "position_to_content": False}},
     {"distances": {"kind": "disentangled", "num_buckets": 5, "content_to_position": False}},
 ]
@@ -78,7 +80,9 @@ def test_the_graph_computes_what_torch_computes(options: dict[str, Any], tmp_pat
     assert np.abs(of_graph(bundle, TEXTS) - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("options", [{}, LIKE_MPNET, {"head_dim": 12}, LIKE_DEBERTA])
+@pytest.mark.parametrize(
+    "options", [{}, LIKE_MPNET, {"head_dim": 12}, LIKE_DEBERTA, LIKE_DEBERTA_XLARGE]
+)
 def test_attention_is_that_of_torch(options: dict[str, Any], tmp_path: Path) -> None:
     bundle, _ = exported(tmp_path, Precision.FP32, options)
     maps = encoded(bundle, TEXTS)["encoder_attention"]
@@ -107,7 +111,7 @@ def test_segments_and_positions_count(tmp_path: Path) -> None:
     assert np.abs(one - backwards).max() > 0.01
 
 
-@pytest.mark.parametrize("options", [{}, LABELS, LIKE_MPNET, LIKE_DEBERTA])
+@pytest.mark.parametrize("options", [{}, LABELS, LIKE_MPNET, LIKE_DEBERTA, LIKE_DEBERTA_XLARGE])
 def test_16_bits_err_by_rounding(options: dict[str, Any], tmp_path: Path) -> None:
     half, expected = exported(tmp_path, Precision.FP16, options)
     assert np.abs(of_graph(half, TEXTS) - expected).max() < 0.01

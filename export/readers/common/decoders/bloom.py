@@ -50,13 +50,16 @@ def configure_bloom(config: Options) -> dict[str, Any]:
     more = {
         "activation": "gelu_tanh",
         "parallel_residual": False,
-        "imported": {"position_biases": True, "embedding_norm": True},
+        "imported": {
+            "position_biases": True,
+            "embedding_norm": True,
+            "residual_after_norm": config.flag("apply_residual_connection_post_layernorm", False),
+        },
     }
     return joined(_sizes(config), more)
 
 
 def _sizes(config: Options) -> dict[str, Any]:
-    config.only("apply_residual_connection_post_layernorm", False)
     rename(config, n_embed="hidden_size", layer_norm_epsilon="layer_norm_eps")
     config.integer("max_position_embeddings", at_most=MOST_POSITIONS)
     return {"architecture": "gpt-neox", **sizes(config, act="gelu", width=4, is_tied=True)}
@@ -81,6 +84,7 @@ def _biases(shape: Shape) -> Array:
 
 def configure_falcon(config: Options) -> dict[str, Any]:
     is_new = config.flag("new_decoder_architecture", False)
+    config.only("apply_residual_connection_post_layernorm", False)
     config.only("num_ln_in_parallel_attn", *((1, 2) if is_new else (1,)))
     if is_new:
         config.only("parallel_attn", True)

@@ -1,8 +1,10 @@
 """Families whose layers are mixtures of experts, in Llama's shape otherwise.
 
-Mixtral (Jiang et al. 2024) and Qwen3-MoE (Qwen Team 2025). Their experts are written one by one.
+Mixtral (Jiang et al. 2024), Qwen2-MoE, which has a network for all tokens besides (Qwen Team 2024),
+and Qwen3-MoE (Qwen Team 2025). Their experts are written one by one.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from export.readers.common.decoders import llama
@@ -12,18 +14,36 @@ from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
 
 
+def configure_qwen2_moe(config: Options) -> dict[str, Any]:
+    config.default_to(num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408)
+    if config.flag("use_sliding_window", False):
+        most, layers = config.integer("max_window_layers", 28), range(num_layers(config))
+        kinds = ("full_attention", "sliding_attention")
+        config.default_to(layer_types=[kinds[i < most and i % 2 == 0] for i in layers])
+    experts = {"shared_ffn_dim": config.integer("shared_expert_intermediate_size", 5632)}
+    imported = _qwen_experts(config) | {
+        "attention_bias": "qkv" if config.flag("qkv_bias", True) else "none"
+    }
+    imported["experts"] |= experts
+    return joined(llama.configure_qwen2(config), {"imported": imported})
+
+
 def configure_qwen3_moe(config: Options) -> dict[str, Any]:
-    config.default_to(num_experts_per_tok=8)
+    config.default_to(num_experts_per_tok=8, num_local_experts=128, moe_intermediate_size=768)
+    imported = _qwen_experts(config)
+    config.default_to(head_dim=head_size(config))
+    return joined(llama.configure_qwen3(config), {"imported": imported})
+
+
+def _qwen_experts(config: Options) -> dict[str, Any]:
+    """Return the options of experts, and of the layers that have none."""
     step, dense = config.integer("decoder_sparse_step", 1), config.integers("mlp_only_layers")
     layers = range(num_layers(config))
     without = tuple(i for i in layers if i in dense or (i + 1) % max(step, 1))
-    config.default_to(num_local_experts=128, moe_intermediate_size=768)
     number = "num_experts" if "num_experts" in config else "num_local_experts"
     experts = experts_of(config, number, "moe_intermediate_size")
     experts |= {"normalised": config.flag("norm_topk_prob", False)}
-    imported = {"experts": experts, "layers_without_experts": without}
-    config.default_to(head_dim=head_size(config))
-    return joined(llama.configure_qwen3(config), {"imported": imported})
+    return {"experts": experts, "layers_without_experts": without}
 
 
 def configure_mixtral(config: Options) -> dict[str, Any]:
@@ -43,12 +63,22 @@ def experts_of(config: Options, number: str, size: str) -> dict[str, Any]:
     }
 
 
-QWEN3_MOE = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+QWEN_MOE = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
 MIXTRAL = {"gate": "w1", "up": "w3", "down": "w2"}
 
 
+def qwen2_moe_table(options: Options, config: LlamaConfig) -> Table:
+    ours, theirs = "layers.*.feed_forward", "model.layers.*.mlp"
+    shared = {
+        f"{ours}.shared.{part}": f"{theirs}.shared_expert.{n}" for part, n in QWEN_MOE.items()
+    }
+    found = _table(config, theirs, QWEN_MOE)
+    gate = {f"{ours}.shared_gate": f"{theirs}.shared_expert_gate"}
+    return replace(found, names={**found.names, **shared, **gate})
+
+
 def qwen3_moe_table(options: Options, config: LlamaConfig) -> Table:
-    return _table(config, "model.layers.*.mlp", QWEN3_MOE)
+    return _table(config, "model.layers.*.mlp", QWEN_MOE)
 
 
 def mixtral_table(options: Options, config: LlamaConfig) -> Table:
@@ -68,5 +98,6 @@ def _table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Table:
 
 FAMILIES = {
     "mixtral": LanguageFamily(configure_mixtral, mixtral_table),
+    "qwen2_moe": LanguageFamily(configure_qwen2_moe, qwen2_moe_table),
     "qwen3_moe": LanguageFamily(configure_qwen3_moe, qwen3_moe_table),
 }

@@ -139,6 +139,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mixtral": SIZES | {"num_local_experts": 4, "intermediate_size": 24},
     "qwen2": SIZES | {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": SIZES | WIDE_HEADS,
+    "qwen2_moe": SIZES
+    | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    | {"shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
     "qwen3_moe": SIZES
     | WIDE_HEADS
     | {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
@@ -176,6 +179,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt_neox one after the other": {"model_type": "gpt_neox", **NEOX}
     | {"use_parallel_residual": False, "attention_bias": False, "tie_word_embeddings": True}
     | {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
+    "bloom with sums after norms": {"model_type": "bloom", **BLOOM, "n_layer": 3, "n_head": 4}
+    | {"apply_residual_connection_post_layernorm": True},
     "bloom with 6 heads of 7": {"model_type": "bloom", **BLOOM, "hidden_size": 42}
     | {"n_layer": 2, "n_head": 6},
     "cohere with norms of heads": {"model_type": "cohere", **COMMAND, "hidden_size": 80}
@@ -220,6 +225,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen3 with biases": {"model_type": "qwen3", **SIZES, **WIDE_HEADS, "attention_bias": True},
     "qwen3_moe in every second layer": {"model_type": "qwen3_moe", **SIZES, "num_experts": 5}
     | {"num_experts_per_tok": 3, "moe_intermediate_size": 20, "decoder_sparse_step": 2},
+    "qwen2_moe with windows": {"model_type": "qwen2_moe", **SIZES, "num_experts": 5}
+    | {"num_experts_per_tok": 3, "moe_intermediate_size": 20, "decoder_sparse_step": 2}
+    | {"shared_expert_intermediate_size": 24, "norm_topk_prob": True, "qkv_bias": False}
+    | {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 2},
     "phi with grouped queries": {"model_type": "phi", **SIZES, **NEOX, "num_key_value_heads": 1},
     "phi3 short": {"model_type": "phi3", **SIZES, "sliding_window": 5, "rope_parameters": LONGROPE}
     | {"original_max_position_embeddings": CONTEXT_LENGTH},
@@ -273,6 +282,7 @@ SEEDS = {  # of those whose first draw never ends, or always
     "stablelm": 1,
     "falcon with linear biases": 1,
     "gpt_neox one after the other": 2,
+    "bloom with sums after norms": 2,
     "starcoder2 without biases": 2,
     "gemma2 with heads of 24": 1,
     "helium with biases": 1,

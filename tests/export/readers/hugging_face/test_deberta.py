@@ -36,6 +36,9 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("deberta-v2", {"share_att_key": False, "pos_att_type": "c2p", "position_buckets": 9}),
     ("deberta-v2", {"pos_att_type": ["p2c"], "position_buckets": -1, "max_relative_positions": 9}),
     ("deberta-v2", {"position_biased_input": True, "type_vocab_size": 2}),
+    ("deberta-v2", {"conv_kernel_size": 3, "conv_act": "gelu"}),
+    ("deberta-v2", {"conv_kernel_size": 5, "num_hidden_layers": 1, "type_vocab_size": 2}),
+    ("deberta-v2", {"conv_kernel_size": 1, "conv_act": "relu", "norm_rel_ebd": "none"}),
     ("deberta-v2", {"pooler_hidden_act": "tanh", "hidden_act": "gelu_new", "layer_norm_eps": 0.1}),
 ]
 
@@ -61,6 +64,19 @@ def test_integers_err_by_rounding(family: str, tmp_path: Path) -> None:
     expected = of_transformers(model, family, PAIRS)[0].logits
     error = torch.tensor(found).log_softmax(-1) - expected.log_softmax(-1)
     assert error.abs().max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"conv_kernel_size": 3, "conv_groups": 2}, "conv_groups"),
+        ({"conv_kernel_size": 3, "conv_act": "mish"}, "conv_act"),
+    ],
+)
+def test_other_convolutions_are_refused(values: dict[str, Any], word: str, tmp_path: Path) -> None:
+    save(random_model("deberta-v2"), tmp_path)
+    change(tmp_path / "config.json", **values)
+    assert word in "; ".join(problems_of(tmp_path))
 
 
 def test_attention_is_that_of_transformers(tmp_path: Path) -> None:
@@ -93,7 +109,7 @@ def test_buckets_are_those_of_transformers(num_buckets: int, max_distance: int) 
         ("deberta", {"talking_head": True}),
         ("deberta", {"relative_attention": False}),
         ("deberta-v2", {"relative_attention": None}),
-        ("deberta-v2", {"conv_kernel_size": 3}),
+        ("deberta-v2", {"conv_kernel_size": 4}),
         ("deberta-v2", {"embedding_size": 16}),
         ("deberta-v2", {"attention_head_size": 16}),
         ("deberta-v2", {"pooler_hidden_act": "mish"}),

@@ -1,5 +1,6 @@
 """Tests that what a device does to scores is what the host does, to the bit."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from export.graph.choice import select_graph
 from serving.arrays import Array
-from serving.engine.cuda.token_selector import EDITS, edits_of, write_edits
+from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LengthDecay, LogitsProcessors
+from serving.engine.cuda.token_selector import EDITS, can_choose, edits_of, is_plain, write_edits
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Scores
 from serving.parameters import ProcessorParams
@@ -17,6 +19,7 @@ from tests.serving.engine.decoding.editing import (
     SLOTS,
     VOCAB_SIZE,
     generation_of,
+    model_processors,
     random_scores,
     taking,
 )
@@ -35,11 +38,13 @@ processor_params = st.builds(
     logit_bias=st.dictionaries(tokens, st.floats(-5, 5), max_size=6).map(lambda d: (*d.items(),)),
     bad_words=st.lists(st.tuples(tokens) | st.tuples(tokens, tokens), max_size=4).map(tuple),
 )
+on_device = model_processors.map(lambda each: replace(each, exponential_decay_length_penalty=None))
 
 
 @settings(max_examples=150)
 @given(
     params=st.lists(processor_params, min_size=SLOTS, max_size=SLOTS),
+    of_model=st.just(NO_LOGITS_PROCESSORS) | on_device,
     prompt=st.lists(tokens, min_size=1, max_size=6).map(tuple),
     generated=st.lists(st.lists(tokens, min_size=SLOTS, max_size=SLOTS), max_size=5),
     has_exclusions=st.booleans(),
@@ -47,6 +52,7 @@ processor_params = st.builds(
 )
 def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
     params: list[ProcessorParams],
+    of_model: LogitsProcessors,
     prompt: tuple[int, ...],
     generated: list[list[int]],
     has_exclusions: bool,
@@ -56,7 +62,7 @@ def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
     is_excluded[EXCLUDED] = has_exclusions
     processors = Processors(SLOTS, VOCAB_SIZE)
     for row, each in enumerate(params):
-        processors.admit(row, generation_of(each, prompt))
+        processors.admit(row, generation_of(each, prompt, of_model))
     for token_ids in generated:
         processors.advance(taking(*token_ids))
     scores = random_scores(SLOTS, seed)
@@ -93,6 +99,18 @@ def chosen_by_device(
     }
     found = SESSION.run(None, inputs | arrays)
     return dict(zip((each.name for each in SESSION.get_outputs()), found, strict=True))
+
+
+def test_what_changes_by_the_scores_themselves_is_left_to_the_host() -> None:
+    words = LogitsProcessors(bad_words_ids=((4,),), suppress_tokens=(5,))
+    decay = LogitsProcessors(exponential_decay_length_penalty=LengthDecay(2, 1.5))
+    normalised = LogitsProcessors(renormalize_logits=True)
+    generations = [
+        generation_of(ProcessorParams(), model_processors=each)
+        for each in (words, decay, normalised)
+    ]
+    assert [can_choose(each, VOCAB_SIZE) for each in generations] == [True, False, True]
+    assert [is_plain(each) for each in generations] == [False, False, True]
 
 
 SESSION = session_of(select_graph(VOCAB_SIZE))

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from serving.arrays import Array
+from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LengthDecay, LogitsProcessors
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
@@ -18,7 +19,10 @@ STOPS = frozenset({1, 2})
 
 
 def generation_of(
-    params: ProcessorParams, prompt: tuple[int, ...] = (0,), **request: Any
+    params: ProcessorParams,
+    prompt: tuple[int, ...] = (0,),
+    model_processors: LogitsProcessors = NO_LOGITS_PROCESSORS,
+    **request: Any,
 ) -> Generation:
     return Generation(
         request=GenerationRequest("r", processors=params, **request),
@@ -29,6 +33,7 @@ def generation_of(
         has_own_stops=False,
         submitted_at=0.0,
         deadline=None,
+        model_processors=model_processors,
     )
 
 
@@ -95,4 +100,17 @@ processor_params = st.builds(
     ),
     allowed_ids=st.none() | st.lists(token, min_size=1, max_size=20).map(tuple),
     min_tokens=st.integers(0, 8),
+)
+model_processors = st.builds(
+    LogitsProcessors,
+    bad_words_ids=st.lists(
+        st.lists(st.integers(0, 5) | token, min_size=1, max_size=3).map(tuple), max_size=4
+    ).map(tuple),
+    suppress_tokens=st.lists(token, max_size=4).map(tuple),
+    begin_suppress_tokens=st.lists(token, max_size=4).map(tuple),
+    encoder_no_repeat_ngram_size=st.integers(0, 3),
+    encoder_repetition_penalty=st.sampled_from([1.0, 1.0, 1.5, 0.7]),
+    exponential_decay_length_penalty=st.none()
+    | st.builds(LengthDecay, st.integers(-1, 4), st.sampled_from([1.1, 2.0])),
+    renormalize_logits=st.booleans(),
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import GenerationConfig, GenerationMixin, PrefixConstrainedLogitsProcessor
 
+from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LogitsProcessors
 from serving.engine.decoding.logits_processors import Processors
 from serving.parameters import BeamParams, ProcessorParams
 from tests.serving.engine.decoding.editing import (
@@ -20,6 +21,7 @@ from tests.serving.engine.decoding.editing import (
     banned_of,
     edited_by,
     generation_of,
+    model_processors,
     processor_params,
     random_scores,
     row_of,
@@ -29,12 +31,24 @@ from tests.serving.engine.decoding.editing import (
 history = st.lists(st.integers(0, 5) | token, max_size=12)
 
 
-def hugging_face(params: ProcessorParams, known: list[int], generated: list[int]) -> Any:
+def hugging_face(
+    params: ProcessorParams,
+    known: list[int],
+    generated: list[int],
+    of_model: LogitsProcessors = NO_LOGITS_PROCESSORS,
+    source: tuple[int, ...] = (),
+) -> Any:
     """The processors of its `generate`, in its order: history and scores to scores."""
+    decay = of_model.exponential_decay_length_penalty
     config = GenerationConfig(
         repetition_penalty=params.repetition_penalty,
         no_repeat_ngram_size=params.no_repeat_ngram_size,
-        bad_words_ids=[list(word) for word in params.bad_words] or None,
+        bad_words_ids=[list(w) for w in (*of_model.bad_words_ids, *params.bad_words)] or None,
+        suppress_tokens=list(of_model.suppress_tokens) or None,
+        begin_suppress_tokens=list(of_model.begin_suppress_tokens) or None,
+        encoder_no_repeat_ngram_size=of_model.encoder_no_repeat_ngram_size,
+        encoder_repetition_penalty=of_model.encoder_repetition_penalty,
+        exponential_decay_length_penalty=decay and (decay.start, decay.factor),
         min_new_tokens=params.min_tokens,
         sequence_bias={(token_id,): bias for token_id, bias in params.logit_bias} or None,
     )
@@ -43,7 +57,9 @@ def hugging_face(params: ProcessorParams, known: list[int], generated: list[int]
         config=SimpleNamespace(is_encoder_decoder=True),
         _merge_criteria_processor_list=lambda default, custom: default,
     )
-    processors = GenerationMixin._get_logits_processor(model, config, len(known))
+    processors = GenerationMixin._get_logits_processor(
+        model, config, len(known), torch.tensor([source], dtype=torch.long)
+    )
     if params.allowed_ids is not None:
         allowed = [*params.allowed_ids, *STOPS]
         processors.append(PrefixConstrainedLogitsProcessor(lambda batch, ids: allowed, 1))
@@ -51,10 +67,21 @@ def hugging_face(params: ProcessorParams, known: list[int], generated: list[int]
     return lambda scores: processors(history, torch.tensor(scores)[None])[0].numpy()
 
 
-@given(processor_params, history, history, history, st.booleans(), st.integers(0, 100))
-@settings(max_examples=300)
+@given(
+    processor_params,
+    st.just(NO_LOGITS_PROCESSORS) | model_processors,
+    st.lists(token, min_size=1, max_size=8),
+    history,
+    history,
+    history,
+    st.booleans(),
+    st.integers(0, 100),
+)
+@settings(max_examples=500)
 def test_what_hugging_face_has_too_comes_out_as_it_has_it(
     params: ProcessorParams,
+    of_model: LogitsProcessors,
+    source: list[int],
     prompt: list[int],
     forced: list[int],
     generated: list[int],
@@ -64,7 +91,14 @@ def test_what_hugging_face_has_too_comes_out_as_it_has_it(
     beam = BeamParams(num_beams=2) if is_beam else None
     prompt = [0, *prompt]
     processors = Processors(SLOTS, VOCAB_SIZE)
-    generation = generation_of(params, tuple(prompt), forced_ids=tuple(forced), beam=beam)
+    generation = generation_of(
+        params,
+        tuple(prompt),
+        of_model,
+        source_ids=tuple(source),
+        forced_ids=tuple(forced),
+        beam=beam,
+    )
     processors.admit(0, generation)
     advance(processors, *generated)
     scores = random_scores(1, seed)
@@ -73,7 +107,10 @@ def test_what_hugging_face_has_too_comes_out_as_it_has_it(
         return  # Hugging Face would take any token
     # Beam search gives its processors log-probabilities, sampling gives them logits.
     shift = 0 if is_beam else scores.log_normaliser[0]
-    expected = hugging_face(params, prompt + forced, generated)(scores.logp[0] + shift) - shift
+    theirs = hugging_face(params, prompt + forced, generated, of_model, tuple(source))
+    expected = theirs(scores.logp[0] + shift) - shift
+    if scores.edited is not None and of_model.renormalize_logits and is_beam:
+        expected = torch.from_numpy(expected).log_softmax(-1).numpy()
     np.testing.assert_allclose(row_of(scores, 0), expected, atol=2e-4, rtol=1e-5)
 
 
