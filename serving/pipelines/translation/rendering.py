@@ -45,7 +45,7 @@ from serving.text.alignment import (
     words_of,
 )
 from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import spelt, with_end
+from serving.text.plain_text import spelt, without_added_end
 from serving.text.sentences import TextLayout
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
@@ -175,9 +175,9 @@ class SegmentRenderer:
         return replace_placeholders(target, source, attention, self._placeholders)
 
     def _ended(self, segment: Segment, text: str) -> str:
-        """Return a translation that ends with a mark if its segment does, and with none else."""
+        """Return a translation that ends with no mark if its segment ends with a word."""
         is_free = self._job.protection and not self._job.target_prefix
-        return with_end(segment.text, text) if is_free else text
+        return without_added_end(segment.text, text) if is_free else text
 
     def _quality(
         self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None

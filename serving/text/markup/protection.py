@@ -223,8 +223,8 @@ class Protection:
         if self.placeholders is not None:
             yield from ((span, _Kind.WHOLE) for span in _spans(text, self.placeholders))
         if may_be_kept:
-            yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
             yield from ((span, _Kind.POINT) for span in kaomoji(text))
+            yield from ((span, _Kind.WHOLE) for span in _spans(text, KEPT))
             yield from ((span, _Kind.POINT) for span in _spans(text, EMOJI))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in self.terms(text))

@@ -20,6 +20,11 @@ def signs() -> list[str]:
     return lines_of(MADE / "signs.txt")
 
 
+def marks() -> list[str]:
+    """Return sentences with quotation marks, brackets, runs of marks, faces and order numbers."""
+    return lines_of(MADE / "marks.txt")
+
+
 def thousand_lines() -> list[str]:
     """Return both sets and lines of the corpus, 1,000 in all; fewer if the corpus is missing."""
     own = list(dict.fromkeys([*units(), *signs()]))
