@@ -80,7 +80,7 @@ def formatted_as(source: str, translation: str) -> str:
     """Return the translation with a first letter as large or small as the source's, and with its
     closing marks. Tags and spaces around both stay.
     """
-    return with_end(source, _with_beginning(source, translation))
+    return _with_end(source, _with_beginning(source, translation))
 
 
 def _with_beginning(source: str, translation: str) -> str:
@@ -91,17 +91,25 @@ def _with_beginning(source: str, translation: str) -> str:
     return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
 
 
-def with_end(source: str, translation: str) -> str:
-    """Return the translation with closing marks if the source has some, without if it has none.
-    Marks are left as the target language writes them where both have one.
-    """
+def _with_end(source: str, translation: str) -> str:
+    """Marks are left as the target language writes them where both have one."""
     wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
     assert wanted is not None and own is not None  # they match nothing at least
-    text = translation[: len(translation) - own.end()]
     if wanted[2] and not own[2]:
+        text = translation[: len(translation) - own.end()]
         return text + wanted[2][::-1] + own[1][::-1]
-    if own[2] and not wanted[2] and _ENDS_WITH_WORD.search(source) and text.strip():
-        return text.rstrip() + own[1][::-1]
+    return without_added_end(source, translation)
+
+
+def without_added_end(source: str, translation: str) -> str:
+    """Return the translation without the marks that it ends with, if the source ends with a
+    word.
+    """
+    own = _LAST_MARKS.match(translation[::-1])
+    assert own is not None  # it matches nothing at least
+    text = translation[: len(translation) - own.end()].rstrip()
+    if own[2] and text and _ENDS_WITH_WORD.search(source):
+        return text + own[1][::-1]
     return translation
 
 

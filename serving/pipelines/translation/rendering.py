@@ -50,7 +50,7 @@ from serving.text.plain_text import (
     as_beginning_of_sentence,
     as_rest_of_sentence,
     spelt,
-    with_end,
+    without_added_end,
 )
 from serving.text.sentences import TextLayout
 
@@ -214,9 +214,9 @@ class SegmentRenderer:
         return replace_placeholders(target, source, attention, self._placeholders)
 
     def _ended(self, segment: Segment, text: str) -> str:
-        """Return a translation that ends with a mark if its segment does, and with none else."""
+        """Return a translation that ends with no mark if its segment ends with a word."""
         is_free = self._job.protection and not self._job.target_prefix
-        return with_end(segment.text, text) if is_free else text
+        return without_added_end(segment.text, text) if is_free else text
 
     def _quality(
         self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None

@@ -1,7 +1,7 @@
 """Finds pairs of round brackets and quotation marks, and what encloses whole sentences."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.text.alignment import Span
@@ -16,6 +16,10 @@ _AFTER_CLOSING = re.compile(r"[\s)\]}>\"'”“»›’.,;:!?…/–—-]")
 # Words that an apostrophe begins.
 _ELIDED = re.compile(r"['’](?:tis|twas|twere|em|til|cause|bout|round|n|\d\ds?)\b", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
+_CLOSING_APOSTROPHE = re.compile(r"(?<=\S)['’](?=[.,;:!?)]|\s|\Z)")
+_OPENING_APOSTROPHE = re.compile(r"(?<=\s)['‘](?=\w)")
+_LONGEST_QUOTATION = 500  # characters that are searched for the end of one
+_MOST_NESTED = 20
 _LEADING_RUN = re.compile(r"(?:\.{2,}|…|[¡¿]{2,})(?=\s*[^\s.…])")
 
 
@@ -42,17 +46,17 @@ def pairs_in(text: str) -> Pairs:
     opened: list[int] = []
     for match in _MARK.finditer(text):
         place, mark = match.start(), match.group()
-        before, after = text[:place][-1:], text[place + 1 : place + 2]
+        before, after = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
         can_open = bool(after.strip()) and (not before or bool(_BEFORE_OPENING.match(before)))
         can_close = bool(before.strip()) and (not after or bool(_AFTER_CLOSING.match(after)))
         if mark in "()":
             can_open, can_close = mark == "(", mark == ")"
         elif mark in "«»‹›":
             can_open, can_close = can_open or mark in "«‹", can_close or mark in "»›"
-        partner = next((n for n in opened[::-1] if mark in _CLOSING[text[n]]), None)
-        if can_close and partner is not None and not _is_possessive(text, place, mark):
-            closing[partner] = place
-            del opened[opened.index(partner) :]
+        number = _number_of_partner(text, mark, opened) if can_close else None
+        if number is not None and not _is_possessive(text, place, mark):
+            closing[opened[number]] = place
+            del opened[number:]
         elif can_open and not (mark in "'’" and _ELIDED.match(text, place)):
             opened.append(place)
             alone[place] = True
@@ -67,14 +71,23 @@ def pairs_in(text: str) -> Pairs:
     return Pairs(closing, unpaired)
 
 
+def _number_of_partner(text: str, mark: str, opened: Sequence[int]) -> int | None:
+    """Return which of the marks that are open a mark closes."""
+    for number in range(len(opened) - 1, max(len(opened) - _MOST_NESTED, 0) - 1, -1):
+        if mark in _CLOSING[text[opened[number]]]:
+            return number
+    return None
+
+
 def _is_possessive(text: str, place: int, mark: str) -> bool:
     """Return whether an apostrophe after an s within an open quotation belongs to the word: the
     quotation is closed later.
     """
     if mark not in "'’" or text[place - 1 : place] != "s" or text[place + 1 : place + 2] != " ":
         return False
-    later = re.compile(r"(?<=[^\s])['’](?=[.,;:!?)]|\s|\Z)").search(text, place + 1)
-    opens_again = re.compile(r"(?<=\s)['‘](?=\w)").search(text, place + 1)
+    end = place + _LONGEST_QUOTATION
+    later = _CLOSING_APOSTROPHE.search(text, place + 1, end)
+    opens_again = _OPENING_APOSTROPHE.search(text, place + 1, end)
     return later is not None and not (opens_again and opens_again.start() < later.start())
 
 

@@ -22,7 +22,8 @@ _LAST_MARKS = re.compile(r"[.,;:!?…\"'”’»]+$")
 # Of ASCII alone it is one only in round brackets: eyes that are alike, or signs, at both ends.
 _ASCII_FACE = re.compile(
     r"[\\<m]?\((?:([oOTQUuVvXxn])[_.^~-]+\1|[oO][_.][oO]"
-    r"|(?=[^()]*[_^~=><*])[^\w\s()]?[\^_~=><*;.@'-][^\w\s()]*[ovwOVW_^.~-]?[^\s()]{0,3}[\^_~=><*;.@'-])\)[/>m]?"
+    r"|(?=[^()]*[_^~=><*])[^\w\s()]?[\^_~=><*;.@'-][^\w\s()]*[ovwOVW_^.~-]?[^\s()]{0,3}"
+    r"[\^_~=><*;.@'-]|[_^] [_^])\)[/>m]?"
 )
 _LONGEST = 40  # characters of a chunk
 _MOST_CHUNKS = 5  # of one face

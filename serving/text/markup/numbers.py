@@ -28,7 +28,8 @@ _DECIMAL = r"\d+(?:[.,]\d+)*"
 _SIGN = r"(?:(?<![\w)])[-−+±~≈<>≤≥])?"
 _CURRENCY_CODE = "|".join(sorted(Locale("en").currencies))
 _FRACTION = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
-_MERIDIEM = rf"{_SPACE}?[ap](?:\.{_SPACE}?m\.(?=\s+(?-i:[a-z\d])|[,;:)])|\.{_SPACE}?m|m)(?!\w)"
+_GOES_ON = r"(?=[\"'”’»)]*\s+(?-i:[a-z\d])|[,;:)])"
+_MERIDIEM = rf"{_SPACE}?[ap](?:\.{_SPACE}?m\.{_GOES_ON}|\.{_SPACE}?m|m)(?!\w)"
 _HOUR = r"\d{1,2}(?:[:.]\d\d){0,2}"
 
 
@@ -53,7 +54,7 @@ class UnitKind(Enum):
 # Groups: the hour, the minute, a or p. The last stop of p.m. may be the sentence's end.
 TIME_OF_DAY = re.compile(
     r"(?<![\w.,:-])(1[0-2]|0?[1-9]):([0-5]\d)[ \u00a0\u202f]?([apAP])"
-    r"(?:[mM]|\.[mM](?:\.(?=\s+[a-z\d]|[,;:)]))?)(?![\w-])"
+    rf"(?:[mM]|\.[mM](?:\.{_GOES_ON})?)(?![\w-])"
 )
 _AMOUNT = re.compile(
     rf"(?<![\w.,$–—-])(?:[{CURRENCIES}]{_SPACE}?{_DECIMAL}|{_DECIMAL}{_SPACE}?[{CURRENCIES}])"
@@ -177,17 +178,16 @@ def _scaled_amount(language: str) -> re.Pattern[str] | None:
     scales = sorted(_scales(language), key=len, reverse=True)
     if not scales:
         return None
-    words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1)
-    letters = "".join(scale for scale in scales if len(scale) == 1)
+    words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1) or "(?!)"
+    letters = [scale for scale in scales if len(scale) == 1]
+    attached = "|".join([f"(?i:{words})", *letters, *map(str.upper, letters)])
+    apart = "|".join([f"(?i:{words})", *map(str.upper, letters)])  # "€5 a month" has no scale
     sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{_CURRENCY_CODE}))"
     number = rf"{_DECIMAL}(?:[-–]{_DECIMAL})?"
-    scale = (
-        rf"(?:{_SPACE}|-)?(?P<scale>(?i:{words})|(?<=\d)[{letters}{letters.upper()}]"
-        rf"|(?<={_SPACE})[{letters.upper()}])(?!\w)"
-    )
+    scale = rf"(?:(?P<scale>{attached})|(?:{_SPACE}|-)(?P<scale_apart>{apart}))(?!\w)"
     return re.compile(
         rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){_SPACE}?(?P<number>{number}){scale}"
-        rf"|(?P<number_before>{number}){scale.replace('<scale>', '<scale_before>')}"
+        rf"|(?P<number_before>{number}){scale.replace('<scale', '<scale_before')}"
         rf"{_SPACE}?(?P<sign_after>{sign})(?!\w))"
     )
 
@@ -302,7 +302,8 @@ def _localised_scaled_amount(match: re.Match[str], source: str, target: str) -> 
     """Return None where the target's way to write this scale is not known."""
     sign = match["sign"] or match["sign_after"]
     number = match["number"] or match["number_before"]
-    scale = (match["scale"] or match["scale_before"]).lower()
+    scales = match.group("scale", "scale_apart", "scale_before", "scale_before_apart")
+    scale = next(filter(None, scales)).lower()
     number, pattern = localised(number, source, target), _currency_pattern(target)
     words = _scale_pattern(_scales(source)[scale], number, len(scale) > _LONGEST_LETTER, target)
     if pattern is None or words is None:

@@ -86,7 +86,7 @@ _JOINED = rf"(?:{_PICTURE})[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
 # Faces of ASCII: lying, as :-( and >:'(, or upright, as ^_^ and o.O.
 _EMOTICON = (
     r"(?<!\S)(?:[>}]?[:;=][-'^o]{0,2}[()\[\]{}DPpOo|*/\\@$]{1,3}|[:;]-?3|[8BDXx]-[()D]|[xX]+D+|</3"
-    r"|\\o/|([oOTQUuVvXxn])[_.]{1,3}\1|([\^><=;~*@-])[_.]{1,3}\2|([\^><=])[oOvVwW]\3|\^\^"
+    r"|\\o/|[oO]/|([oOTQUuVvXxn])[_.]{1,3}\1|([\^><=;~*@-])[_.]{1,3}\2|([\^><=])[oOvVwW]\3|\^\^"
     r"|>[_.]<|o[_.]O|O[_.]o)(?=[.,;!?…]*(?:\s|\Z))"
 )
 EMOJI = re.compile(

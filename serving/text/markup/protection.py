@@ -248,8 +248,8 @@ class Protection:
         if self.placeholders is not None:
             yield from _kept(text, self.placeholders)
         if may_be_kept:
-            yield from _kept(text, KEPT)
             yield from ((span, _Kind.POINT) for span in kaomoji(text))
+            yield from _kept(text, KEPT)
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in self.terms(text))

@@ -218,13 +218,14 @@ def shouting_translator(
     max_segments: int | None = None,
     known_words: KnownWords | None = None,
     memories: Memories | None = None,
+    end: str = "",
     **options: Any,
 ) -> tuple[TranslationPipeline, FakeEngine]:
-    """Its French is the English in capitals."""
+    """Its French is the English in capitals, with an end of its own."""
 
     def script(request: GenerationRequest) -> list[int]:
         assert request.source_ids is not None
-        return tokenizer.encode(tokenizer.decode(request.source_ids).upper())
+        return tokenizer.encode(tokenizer.decode(request.source_ids).upper() + end)
 
     engine = FakeEngine(script)
     card = manifest(Task.TRANSLATE, name, **options)

@@ -99,13 +99,13 @@ async def test_other_fields(world: World) -> None:
 
 
 async def test_alternatives(world: World) -> None:
-    one = (await translate(world, alternatives=2)).json()
-    many = (await translate(world, q=["a", ""], alternatives=1, return_scores=True)).json()
+    one = (await translate(world, q="a dog.", alternatives=2)).json()
+    many = (await translate(world, q=["a.", ""], alternatives=1, return_scores=True)).json()
 
-    assert one == {"translatedText": "A DOG", "alternatives": ["A DOG!", "A DOG!!"]}
+    assert one == {"translatedText": "A DOG.", "alternatives": ["A DOG.!", "A DOG.!!"]}
     assert many == {
-        "translatedText": ["A", ""],
-        "alternatives": [["A!"], []],
+        "translatedText": ["A.", ""],
+        "alternatives": [["A.!"], []],
         "scores": [[-0.5, -1.0], [0.0]],
         "finish_reasons": ["stop", "stop"],
     }

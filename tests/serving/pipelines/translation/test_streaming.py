@@ -73,6 +73,15 @@ async def test_tokens_come_one_by_one_and_a_character_is_whole(tokenizer: Tokeni
     assert [delta.reason for delta in deltas] == [None] * 4 + [FinishReason.STOP]
 
 
+async def test_a_mark_that_the_source_has_not_is_not_told(tokenizer: Tokenizer) -> None:
+    pipeline, _ = shouting_translator(tokenizer, end=" !")
+
+    deltas, last = await streamed(pipeline, job("A dog", "Two cats.", protection=True))
+
+    assert list(last.texts) == ["A DOG", "TWO CATS. !"]
+    assert [joined(deltas, number) for number in range(2)] == list(last.texts)
+
+
 async def test_marks_are_told_with_their_sentences(tokenizer: Tokenizer) -> None:
     pipeline, _ = shouting_translator(tokenizer)
     text = "<p>One dog.</p>\n<p>See &lt; <b>this</b>. At http://a.example</p>"

@@ -26,6 +26,11 @@ def placeholder_lines() -> dict[str, list[str]]:
     return {re.sub("[‹›]", "", line): re.findall("‹(.*?)›", line) for line in lines}
 
 
+def marks() -> list[str]:
+    """Return sentences with quotation marks, brackets, runs of marks, faces and order numbers."""
+    return lines_of(MADE / "marks.txt")
+
+
 def thousand_lines() -> list[str]:
     """Return both sets and lines of the corpus, 1,000 in all; fewer if the corpus is missing."""
     own = list(dict.fromkeys([*units(), *signs()]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.serving.text.protection.lines import placeholder_lines, signs, units
+from tests.serving.text.protection.lines import marks, placeholder_lines, signs, units
 from tests.serving.text.protection.units import lost, lost_placeholders
 
 
@@ -25,6 +25,9 @@ from tests.serving.text.protection.units import lost, lost_placeholders
         ("{a, select, b {He} other {}}", "{a, select, b {Il} other {}}"),
         ("• A dog", "• Un chien"),
         ("10x15 cm", "10×15 cm"),
+        ('"A dog!!!" (red)', '"Un chien !!!" (rouge)'),
+        ("It's the dogs' 'red' house", "C'est la maison 'rouge' des chiens"),
+        ("I left at 5 p.m.!", "Je suis parti à 5 p.m. !"),
         ("-5 °C", "−5\u00a0°C"),
     ],
 )
@@ -55,6 +58,19 @@ def test_what_survives(source: str, answer: str) -> None:
         ("AT&amp;T", "AT T", ["sign &"]),
         ("a) Bowl", "Bol", ["sign )", "list mark a)"]),
         ("- [ ] Buy", "- [] Acheter", ["list mark - [ ]"]),
+        (
+            "#A-4471-X",
+            "#A-471-X",
+            ["digits 4471", "digits 471", "identifier A-4471-X", "order #A-4471-X"],
+        ),
+        ("@a.b", "@a", ["order @a.b"]),
+        ('"A dog"', "Un chien", ['quote "']),
+        ("'red'", "rouge", ["quote '"]),
+        ("Hey!!!!", "Hé ! ! ! !", ["run !!!!"]),
+        ("Hey?!", "Hé ?", ["run ?!"]),
+        ("Why ಠ_ಠ", "Pourquoi ಠ ಠ", ["sign _", "face ಠ_ಠ"]),
+        ("A dog", "Un chien.", ["end ."]),
+        ("A (red) dog", "Un chien ( rouge)", ["loose ( "]),
     ],
 )
 def test_what_is_lost(source: str, answer: str, losses: list[str]) -> None:
@@ -63,7 +79,7 @@ def test_what_is_lost(source: str, answer: str, losses: list[str]) -> None:
 
 def test_lines_are_all_different_and_survive_as_they_are() -> None:
     assert len(set(units())) == 300
-    for line in [*units(), *signs()]:
+    for line in [*units(), *signs(), *marks()]:
         assert lost(line, line) == []
 
 
