@@ -179,12 +179,13 @@ def _scaled_amount(language: str) -> re.Pattern[str] | None:
         return None
     words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1)
     letters = "".join(scale for scale in scales if len(scale) == 1)
+    written = [rf"(?i:{words})"] if words else []
+    if letters:
+        capitals = letters.upper()
+        written += [rf"(?<=\d)[{letters}{capitals}]", rf"(?<={_SPACE})[{capitals}]"]
     sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{_CURRENCY_CODE}))"
     number = rf"{_DECIMAL}(?:[-–]{_DECIMAL})?"
-    scale = (
-        rf"(?:{_SPACE}|-)?(?P<scale>(?i:{words})|(?<=\d)[{letters}{letters.upper()}]"
-        rf"|(?<={_SPACE})[{letters.upper()}])(?!\w)"
-    )
+    scale = rf"(?:{_SPACE}|-)?(?P<scale>{'|'.join(written)})(?!\w)"
     return re.compile(
         rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){_SPACE}?(?P<number>{number}){scale}"
         rf"|(?P<number_before>{number}){scale.replace('<scale>', '<scale_before>')}"
