@@ -6,6 +6,7 @@ The model is loaded on first use, not when the server starts.
 import asyncio
 import re
 import threading
+import unicodedata
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -150,6 +151,9 @@ _JOINED_CHARACTERS = 4_000
 # language of all. Of 58,000 phrases of two English or French words, of captions, 5 are so by
 # mistake, of those of three words 1; of six German words 96% are recognised.
 _FOREIGN = 0.1
+# One or two words are names as often as not, of which the language says little: "Dvořák" is Czech.
+# A wide letter says as much as four: "東京" is a word.
+_FEW_WORDS, _FEW_LETTERS, _LETTERS_OF_WIDE = 2, 24, 4
 # A text is in the target language if that is so many times as likely as all languages together
 # that can be translated: where English is translated to French, 92% of 29,000 phrases of three
 # French words are (of two words 75%), and 0.04% of English ones (of two words 0.2%).
@@ -283,10 +287,15 @@ class SourceDetector:
     target: str
 
     def sources_of(self, texts: Sequence[str]) -> list[Guess]:
-        """Raises RequestError where a text is in another language, or all together are."""
+        """Raises RequestError where a text is in another language, or all together are. One or two
+        words are not refused by themselves if there are other texts.
+        """
         guesses = [self._ranked(text) for text in texts]
         for number, (text, ranked) in enumerate(zip(texts, guesses, strict=True)):
-            self._check(f"the text at index {number}" if texts[1:] else "the text", text, ranked)
+            if not texts[1:]:
+                self._check("the text", text, ranked)
+            elif not _is_short(text):
+                self._check(f"the text at index {number}", text, ranked)
         best = list(map(self._best, guesses))
         if not any(map(self._is_unsure, best)):
             return best
@@ -360,12 +369,30 @@ class SourceDetector:
             raise RequestError("source", AUTO, f"{place} seems to be {name}, {there}")
 
     def _foreign_language(self, text: str, ranked: Sequence[Guess]) -> str | None:
-        """Return the language of a text that is in none of the candidates, else None."""
+        """Return the language of a text that is in none of the candidates, else None. One or two
+        words in Latin letters may be in any.
+        """
         confidence = sum(guess.confidence for guess in ranked)
         if confidence >= _FOREIGN or not any(map(str.isalpha, text)):
             return None
+        if _is_short(text) and _is_latin(text):
+            return None
         likeliest = self.identifier.likeliest(text)
         return likeliest.language if confidence < _FOREIGN * likeliest.confidence else None
+
+
+def _is_short(text: str) -> bool:
+    words = _telling(text)
+    num_letters = sum(
+        _LETTERS_OF_WIDE if unicodedata.east_asian_width(letter) == "W" else 1
+        for letter in filter(str.isalpha, words)
+    )
+    return num_letters <= _FEW_LETTERS and len(words.split()) <= _FEW_WORDS
+
+
+def _is_latin(text: str) -> bool:
+    letters = filter(str.isalpha, _telling(text))
+    return all(unicodedata.name(letter, "").startswith("LATIN") for letter in letters)
 
 
 Tagged = tuple[int, TranslationDelta | Translation]

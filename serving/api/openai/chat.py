@@ -89,15 +89,16 @@ class ChatMessage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_its_meaning(cls, value: Any) -> Any:
-        """Return what the message says. An answer may have had no text, only calls or thoughts, and
-        servers call these thoughts by two names.
+        """Return what the message says. An answer may have no text, only calls or thoughts, which
+        servers call by two names, and a tool may answer nothing.
         """
         said = without_notes(value)
         if not isinstance(said, dict):
             return said
         if isinstance(reasoning := said.get("reasoning"), str):
             said = {"reasoning_content": reasoning, **said}
-        return {"content": "", **said} if said.get("role") == "assistant" else said
+        may_be_empty = said.get("role") in ("assistant", "tool")
+        return {"content": "", **said} if may_be_empty else said
 
     @property
     def text(self) -> str:

@@ -107,9 +107,11 @@ def _target(card: ModelCard, named: str | None, body: GenerationBody) -> str:
     given = body.target_language
     if named and given and named != given:
         raise RequestError("target_language", given, f"the model's name says {named}")
+    if target := given or named or _only(card.target_languages):
+        return target
     source = body.source_language
     known = card.targets_of(card.source_language(source)) if source else card.target_languages
-    target = given or named or _only(known)
+    target = _only(known)
     if target is None:
         message = f"is required: model {card.name} translates into {', '.join(known)}"
         raise RequestError("target_language", None, message)

@@ -26,7 +26,7 @@ from serving.text.markup.tokens import (
     with_whole_elements,
 )
 
-_DECLARATION = r"\s*+(?:<\?xml\s[^>]*\?>\s*+)?"
+_DECLARATION = r"\ufeff?\s*+(?:<\?xml\s[^>]*\?>\s*+)?"
 _QUOTED = r"\"[^\"]*+\"|'[^']*+'"
 _COMMENT = r"<!--(?:(?!--).)*+-->"
 _INSTRUCTION = r"<\?(?!xml\s)(?:(?!\?>).)*+\?>"
@@ -38,6 +38,7 @@ _PROLOG = re.compile(
     rf"|{_INSTRUCTION}|<!(?!--)(?:[^<>\"']|{_QUOTED})*+>)*+)\]\s*+)?>\s*+))?",
     re.DOTALL,
 )
+_DECLARES_NOTHING = re.compile(rf"{_COMMENT}|{_INSTRUCTION}|{_QUOTED}", re.DOTALL)
 # The elements at the ends of ranges, and the attributes that are the same at both.
 _RANGES = {
     "bpt": "bpt-ept",
@@ -97,7 +98,7 @@ def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
 
 
 def _check_prolog(prolog: re.Match[str], text: str) -> None:
-    declarations = prolog["declarations"] or ""
+    declarations = _DECLARES_NOTHING.sub("", prolog["declarations"] or "")
     if "<!ENTITY" in declarations or "%" in declarations:
         message = "is not well-formed XML by itself: its document type declares entities, which"
         message += " are refused"

@@ -269,6 +269,29 @@ async def test_nothing_is_billed_and_no_model_is_counted(desk: World) -> None:
 
 
 @pytest.mark.parametrize(
+    ("source", "languages"),
+    [
+        ("fr", {}),
+        ("FR", {"target_language": "fr"}),
+        ("fr-CA", {"target_language": "fra"}),
+        ("en", {"target_language": "en"}),
+        ("en-US", {"target_language": "en-GB"}),
+    ],
+)
+async def test_prompts_whose_source_language_is_the_target(
+    world: World, source: str, languages: dict[str, str]
+) -> None:
+    body = {"model": "shout", "prompt": [FR, EN], "source_language": source, **languages}
+
+    answer = await world.client.post("/v1/completions", json=body)
+    other = await world.client.post("/v1/completions", json={**body, "source_language": "de"})
+
+    assert [choice["text"] for choice in answer.json()["choices"]] == [FR, EN]
+    error = other.json()["error"]
+    assert (other.status_code, error["param"]) == (400, "source_language")
+
+
+@pytest.mark.parametrize(
     ("text", "source", "expected", "billed"),
     [
         ("Le chien court dans le jardin.\nIl est à moi.\n", "auto", None, 0),

@@ -189,8 +189,10 @@ FOREIGN = """
 Guten Morgen, wie geht es Ihnen heute?|en|fr|German
 Ich habe einen Hund und eine Katze.|en|fr|German
 こんにちは、元気ですか|en|fr|Japanese
-你好|en|fr|Chinese
-Спасибо|en|fr|
+Ich bin müde.|en|fr|German
+Как вас зовут?|en|fr|
+你好，今天天气很好|en|fr|Chinese
+Donaudampfschifffahrtsgesellschaft|en|fr|German
 ¿Dónde está la biblioteca?|en|fr|Spanish
 Un chien court dans la neige.||en|French
 Un chien court dans la neige.|de|en|French
@@ -236,6 +238,32 @@ def test_a_text_that_says_little_goes_with_the_others(
     guesses = detector(identifier, "en", "fr").sources_of(texts)
 
     assert [guess.language for guess in guesses] == languages.split()
+
+
+NAMES = (
+    "Dvořák|Antonín Dvořák|Reykjavík|Nguyễn|Søren Kierkegaard|Lech Wałęsa|München|Pizza|Łódź|İzmir"
+)
+WORDS_IN_OTHER_LETTERS = (
+    "Москва|Лев Толстой|Αθήνα|東京|你好|こんにちは|안녕하세요|สวัสดี|مرحبا|نجيب محفوظ|שלום|नमस्ते"
+)
+
+
+@pytest.mark.parametrize("name", NAMES.split("|"))
+def test_a_name_in_latin_letters_is_never_refused(identifier: Identifier, name: str) -> None:
+    for texts in ([name], ["The dog runs in the garden.", name], [name, "12"]):
+        assert detector(identifier, "en", "fr").sources_of(texts)
+
+
+@pytest.mark.parametrize("word", WORDS_IN_OTHER_LETTERS.split("|"))
+def test_a_word_in_other_letters_is_refused_only_alone(identifier: Identifier, word: str) -> None:
+    texts = ["The dog runs in the garden.", word, "Open the file"]
+
+    guesses = detector(identifier, "en", "fr").sources_of(texts)
+
+    assert [guess.language for guess in guesses] == ["en"] * 3
+    for alone in ([word], [word, word], ["12", word]):
+        with pytest.raises(RequestError, match="seems to be"):
+            detector(identifier, "en", "fr").sources_of(alone)
 
 
 def test_small_words_that_are_foreign_together_are_refused(identifier: Identifier) -> None:

@@ -77,6 +77,17 @@ async def test_notes_in_a_message_change_no_prompt(world: World, tokenizer: Toke
         assert await prompt_after(world, tokenizer, path, messages=noted) == plain, notes
 
 
+async def test_a_tool_may_answer_nothing(world: World, tokenizer: Tokenizer) -> None:
+    path = "/v1/chat/completions"
+    called = {"role": "assistant", "content": None, "tool_calls": CALLS}
+    prompts = set()
+    for content in ({"content": ""}, {"content": None}, {"content": []}, {}):
+        result = {"role": "tool", "tool_call_id": "call_1", **content}
+        body = {"messages": [*ASKED, called, result], "tools": TOOLS}
+        prompts.add(await prompt_after(world, tokenizer, path, **body))
+    assert len(prompts) == 1
+
+
 NOTES_IN_PARTS: list[dict[str, Any]] = [
     {"cache_control": {"type": "ephemeral"}},
     {"annotations": []},

@@ -119,11 +119,31 @@ async def test_spaces_between_sentences_are_kept(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["<a>b", "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>", "&nbsp;", "a & b", "</fragment>"]
+    "text",
+    [
+        *("<a>b", "&nbsp;", "a & b", "</fragment>", "<a>\ufeff</b>"),
+        *("<!DOCTYPE a [<!ENTITY b 'c'>]><a/>", "<!DOCTYPE a [<!-- c --><!ENTITY % b 'c'>]><a/>"),
+        "<!DOCTYPE a [%b;]><a/>",
+    ],
 )
 async def test_what_is_no_xml_is_refused(tokenizer: Tokenizer, text: str) -> None:
     with pytest.raises(RequestError, match="text: is not well-formed XML"):
         await shouted(tokenizer, text, markup=XML)
+
+
+PROLOGS = (
+    '\ufeff<?xml version="1.0"?>',
+    "\ufeff<!DOCTYPE a>",
+    '<?xml version="1.0" encoding="UTF-16"?>\n<?page x?>\n<!-- <a> -->\n<!DOCTYPE a SYSTEM "a">\n',
+    "<!DOCTYPE a [<!-- <!ENTITY b 'c'> 50% isn't one --><!ELEMENT a ANY>]>",
+    '<!DOCTYPE a [<!ATTLIST a width CDATA "50%"><?tool <!ENTITY?>]>',
+)
+
+
+@pytest.mark.parametrize("prolog", PROLOGS)
+async def test_what_stands_before_an_xml_document_stays(tokenizer: Tokenizer, prolog: str) -> None:
+    [found], _ = await shouted(tokenizer, f"{prolog}<a>one two</a>", markup=XML)
+    assert found == f"{prolog}<a>ONE TWO</a>"
 
 
 async def test_branches_of_messages_are_translated(tokenizer: Tokenizer) -> None:

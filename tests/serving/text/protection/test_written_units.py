@@ -3,10 +3,11 @@
 import re
 
 import pytest
+from babel.localedata import locale_identifiers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.markup.numbers import UnitKind, written_units
+from serving.text.markup.numbers import UnitKind, scaled_amounts, written_units
 
 WHOLE, NUMBER = UnitKind.WHOLE, UnitKind.NUMBER
 QUANTITY, AMOUNT, TIME = UnitKind.QUANTITY, UnitKind.AMOUNT, UnitKind.TIME
@@ -113,3 +114,29 @@ def test_every_digit_is_in_a_unit(text: str) -> None:
 @pytest.mark.parametrize("text", ["1-" * 50_000, "1 " * 50_000, "(" * 50_000 + "1", "12:" * 30_000])
 def test_long_runs_take_no_time(text: str) -> None:
     assert [*written_units(text)]
+
+
+AMOUNTS = """
+de|Das kostet 3,2 Millionen € im Jahr.|3,2 Millionen €
+pt|Isto custa R$ 3,2 milhões por ano.|R$ 3,2 milhões
+ru|Это стоит 3,2 млн € в год.|3,2 млн €
+ja|これは ¥5万。|¥5万
+zh|这要 ¥5万。|¥5万
+en|It is $5M a year.|$5M
+de|Das kostet 5 € im Jahr.|
+ja|これは¥5です。|
+"""
+
+
+@pytest.mark.parametrize("case", AMOUNTS.strip().splitlines())
+def test_amounts_with_a_scale_in_languages_with_and_without_letters_for_scales(case: str) -> None:
+    language, text, amount = case.split("|")
+
+    assert [text[span.start : span.end] for span in scaled_amounts(text, language)] == (
+        [amount] if amount else []
+    )
+
+
+def test_amounts_are_looked_for_in_every_language_of_the_locales() -> None:
+    for language in locale_identifiers():
+        assert list(scaled_amounts("5 m", language)) == []
