@@ -213,8 +213,10 @@ class Replacement:
 class CandidateRequests:
     """Builds requests from the one by which a segment was translated without its terms."""
 
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, max_rows: int) -> None:
+        """max_rows: of the engine."""
         self._tokens, self._tokenizer = manifest.tokens, tokenizer
+        self._num_beams = min(NUM_BEAMS, max_rows)
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._borders = WordBorders(tokenizer)
 
@@ -285,13 +287,13 @@ class CandidateRequests:
         processors = request.processors
         bad_words = (*processors.bad_words, *self._unwanted(replacement))
         num_left = processors.min_tokens + len(request.forced_ids) - len(prefix)
-        beam = request.beam or BeamParams(NUM_BEAMS)
+        beam, num_beams = request.beam or BeamParams(NUM_BEAMS), self._num_beams
         return replace(
             request,
             forced_ids=prefix,
             constraint=insertion,
             max_new_tokens=num_new,
-            beam=replace(beam, num_beams=NUM_BEAMS, num_hypotheses=NUM_BEAMS),
+            beam=replace(beam, num_beams=num_beams, num_hypotheses=num_beams),
             sampling=GREEDY,
             processors=replace(
                 processors, bad_words=bad_words[:MAX_WORDS], min_tokens=max(num_left, 0)
