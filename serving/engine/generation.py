@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.bundle.manifest import AttentionKind
 from serving.engine.attention_query import HeadSelection
-from serving.engine.decoding.repetition import Repetition
+from serving.engine.decoding.repetition import Repetition, may_loop
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
@@ -119,6 +119,8 @@ class Generation:
 
     def has_loop(self) -> bool:
         """Return whether the tokens so far loop, after reading those since the last check."""
+        if not may_loop(self.tokens.ids):
+            return False
         request = self.request
         if self.repetition is None:
             source_ids = request.source_ids or request.prompt_ids

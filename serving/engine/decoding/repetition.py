@@ -61,9 +61,16 @@ class Repetition:
         return max(Counter(pairwise(self._source_ids)).values(), default=0)
 
 
+def may_loop(ids: Sequence[int]) -> bool:
+    """Return False if so few tokens come again that none of their n-grams comes too often: most
+    translations are told by that.
+    """
+    return len(ids) - len(set(ids)) >= NGRAM_SIZE + MOST_REPEATS - 1
+
+
 def loop_start(ids: Sequence[int], source_ids: Sequence[int], num_forced: int = 0) -> int | None:
     """Return the number of tokens before the loop of a translation; None of one without."""
-    if len(ids) - len(set(ids)) < NGRAM_SIZE + MOST_REPEATS - 1:  # as most: too few come again
+    if not may_loop(ids):
         return None
     ngrams = Counter(zip(*(ids[start:] for start in range(NGRAM_SIZE)), strict=False))
     if max(ngrams.values()) <= MOST_REPEATS:
