@@ -298,6 +298,10 @@ class MeasuredEngine:
         self._engine = engine
         self._meter = meter
 
+    @property
+    def max_rows(self) -> int:
+        return self._engine.max_rows
+
     def check_room(self, work: int, share: str, priority: int) -> None:
         self._engine.check_room(work, share, priority)
 

@@ -126,6 +126,11 @@ class GenerationRequest:
     priority: lower values come first. timeout_seconds: from submission to the last token.
     job_id: the job that it belongs to; jobs take turns. Empty if the request is its own job.
     share: the account that it belongs to; accounts get equal shares.
+    job_accepted_at: when the job was accepted that the request goes on with, by
+        `time.perf_counter`: its timeout counts from then, and it is not refused however much waits.
+        None for the first requests of a job.
+    ends_loops: end by length soon after the tokens began to loop, see
+        `serving.engine.decoding.repetition`; not used with `beam`.
     """
 
     request_id: str
@@ -152,6 +157,8 @@ class GenerationRequest:
     share: str = ""
     pair_start: int | None = None
     picture: Picture | None = None
+    job_accepted_at: float | None = None
+    ends_loops: bool = False
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:

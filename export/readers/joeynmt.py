@@ -58,7 +58,7 @@ def read(source: Path) -> Checkpoint:
     words = Words(model, config.section("data"), embeddings)
     reader = _reader(model, embeddings)
     values = reader.values() | words.values
-    values["split_tokens"] = short_limit(config.section("data").values.get("max_sent_length"))
+    values["split_tokens"] = short_limit(words.longest_source)
     model.check()
     found = model.configured(values)
     conventions = Conventions(
@@ -136,6 +136,15 @@ class Words:
     def _language(self, side: str) -> str:
         older = self._data.word(side, UNKNOWN_LANGUAGE) if not self._is_section(side) else ""
         return older or self._data.section(side).word("lang", UNKNOWN_LANGUAGE)
+
+    @property
+    def longest_source(self) -> Any:
+        """Return the length above which sentences were left out of the training: of all sides in
+        version 1.
+        """
+        if self._is_section("src"):
+            return self._data.section("src").values.get("max_length")
+        return self._data.values.get("max_sent_length")
 
     def _is_section(self, side: str) -> bool:
         return isinstance(self._data.values.get(side), dict)

@@ -68,6 +68,11 @@ class AsyncEngine:
     def is_alive(self) -> bool:
         return self._is_open
 
+    @property
+    def max_rows(self) -> int:
+        """Return the number of rows of each engine."""
+        return self._scheduler.slots
+
     def stats(self) -> EngineStats:
         """Return the sum over all engines of their numbers after the last step."""
         each = [worker.stats for worker in self._workers]

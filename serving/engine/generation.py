@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, AttentionKind, LogitsProcessors
 from serving.engine.attention_query import HeadSelection
+from serving.engine.decoding.repetition import Repetition, may_loop
 from serving.errors import DeadlineExceeded
 from serving.parameters import NO_PROCESSORS, TokenIds
 from serving.request import (
@@ -53,6 +54,7 @@ class Generation:
     step_attention: the kinds of attention that its steps must output.
     source_attention, prompt_attention: attention weights of the chunks so far.
     tokens: the reported tokens so far, unless a beam search keeps them.
+    repetition: what repeats among those that were checked for loops; None until the first check.
     queue_seconds: time until it got its row.
     entered_at, entered_step: time, and number of the engine's step, of its first decoding step.
     """
@@ -74,6 +76,7 @@ class Generation:
     source_attention: AttentionPieces = ()
     prompt_attention: list[AttentionPieces] = field(default_factory=list)
     tokens: Tokens = field(default_factory=Tokens)
+    repetition: Repetition | None = None
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
@@ -126,6 +129,22 @@ class Generation:
 
     def reports(self, kind: AttentionKind) -> bool:
         return any(each.kind is kind for each in self.selections)
+
+    @property
+    def ends_loops(self) -> bool:
+        return self.request.ends_loops and self.request.beam is None
+
+    def has_loop(self) -> bool:
+        """Return whether the tokens so far loop, after reading those since the last check."""
+        if not may_loop(self.tokens.ids):
+            return False
+        request = self.request
+        if self.repetition is None:
+            source_ids = request.source_ids or request.prompt_ids
+            self.repetition = Repetition(source_ids, len(request.forced_ids))
+        for token_id in self.tokens.ids[len(self.repetition) :]:
+            self.repetition.push(token_id)
+        return self.repetition.loop_start is not None
 
     @property
     def returns_logprobs(self) -> bool:
@@ -198,7 +217,9 @@ class Generation:
 
     def expired(self) -> FailedEvent:
         assert self.deadline is not None
-        return self.failed(DeadlineExceeded(self.deadline - self.submitted_at))
+        started = self.request.job_accepted_at
+        started = self.submitted_at if started is None else started
+        return self.failed(DeadlineExceeded(self.deadline - started))
 
     def aborted(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)

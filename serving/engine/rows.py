@@ -101,6 +101,7 @@ class Batch:
     num_ahead: number of tokens that the graph has run for each row but the row may not have taken
         yet.
     num_steps: number of runs whose tokens rows have taken.
+    ends_loops: whether the row ends when its tokens loop.
     """
 
     def __init__(self, slots: int) -> None:
@@ -120,6 +121,7 @@ class Batch:
         self.needs_logp = np.zeros(slots, bool)
         self.returns_logprobs = np.zeros(slots, bool)
         self.tells_tokens = np.zeros(slots, bool)
+        self.ends_loops = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
@@ -134,6 +136,7 @@ class Batch:
             self.needs_logp,
             self.returns_logprobs,
             self.tells_tokens,
+            self.ends_loops,
         )
 
     @property
@@ -166,6 +169,7 @@ class Batch:
         self.needs_logp[row] = generation.needs_logp
         self.returns_logprobs[row] = generation.returns_logprobs
         self.tells_tokens[row] = generation.tells_tokens
+        self.ends_loops[row] = generation.ends_loops
         self.generations.append(generation)
         return row
 

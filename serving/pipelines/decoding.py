@@ -44,6 +44,10 @@ from serving.text.tokenizer import Tokenizer
 class EnginePort(Protocol):
     """The interface of the engine that pipelines use; `serving/engine/bridge.py` implements it."""
 
+    @property
+    def max_rows(self) -> int:
+        """Return the number of rows of a batch: no beam search may have more beams."""
+
     def check_room(self, work: int, share: str, priority: int) -> None:
         """Raise Overloaded if a job of about `work` tokens would be refused now."""
 

@@ -31,6 +31,8 @@ from serving.request import (
     TokenLogprob,
 )
 
+LOOP_CHECK_TOKENS = 16  # a check of a row for loops is due after so many
+
 
 class Search:
     def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
@@ -121,7 +123,8 @@ class Outcomes:
         decision.reported_rows = np.flatnonzero(is_single & ~is_stopped & ~is_dead).tolist()
         self._tell(decision, logprobs, scores)
         num_left = self._num_left(num_rows)
-        is_ended = is_single & (is_stopped | is_dead | (num_left == 1))
+        is_last = (num_left == 1) | self._looping(num_rows)
+        is_ended = is_single & (is_stopped | is_dead | is_last)
         for row in np.flatnonzero(is_ended).tolist():
             if is_dead[row]:
                 ending = self._ending(row, FinishReason.CONSTRAINT, 0)
@@ -181,6 +184,17 @@ class Outcomes:
         batch = self._batch
         left: Array = batch.num_given[:num_rows] + batch.max_generated[:num_rows]
         return left - batch.num_generated[:num_rows]
+
+    def _looping(self, num_rows: int) -> Array:
+        """Return which rows end because the tokens before this step loop; bool [rows]. Given tokens
+        are not counted, so that when a row is checked depends on its own tokens alone.
+        """
+        batch = self._batch
+        is_due = batch.num_generated[:num_rows] % LOOP_CHECK_TOKENS == LOOP_CHECK_TOKENS - 1
+        is_looping: Array = batch.ends_loops[:num_rows] & is_due
+        for row in np.flatnonzero(is_looping):
+            is_looping[row] = batch.generations[row].has_loop()
+        return is_looping
 
     def _stopped(self, token_ids: Array) -> Array:
         """Return which tokens are stop tokens of their requests; bool [rows]."""

@@ -70,7 +70,9 @@ class Scheduler:
         return [self._rules.accept(request, now) for request in requests]
 
     def add(self, generations: Sequence[Generation]) -> None:
-        """Add generations to the waiting queue, all or none. Raises RequestError or Overloaded."""
+        """Add generations to the waiting queue, all or none. Raises RequestError, and Overloaded
+        unless they go on with a job that was accepted before.
+        """
         if not generations:
             return
         with self.lock:
@@ -79,7 +81,8 @@ class Scheduler:
             num_new = len({generation.request.job for generation in generations})
             request = generations[0].request
             who = request.share, request.priority
-            self._check_room(work, who, len(generations), num_new)
+            if request.job_accepted_at is None:
+                self._check_room(work, who, len(generations), num_new)
             self._job_queues.add(generations)
             for generation in generations:
                 self._open_ids.add(generation.request_id)

@@ -89,7 +89,8 @@ class RequestRules:
 
     def _deadline(self, request: GenerationRequest, now: float) -> float | None:
         timeout = request.timeout_seconds or self._timeout_seconds
-        return None if timeout is None else now + timeout
+        started = now if request.job_accepted_at is None else request.job_accepted_at
+        return None if timeout is None else started + timeout
 
     def _selections(self, request: GenerationRequest, num_target: int) -> tuple[HeadSelection, ...]:
         """Return the heads of a request's attention queries. Raises RequestError if they have too

@@ -6,7 +6,11 @@ accepted, and its segment gets one further request:
 
 - A translation that loops goes on from where its loop began, without repeated n-grams.
 - Where words of a short source became nothing, the first hypothesis of a beam search that lacks
-  nothing is taken. If there is none, the segment stays in its source language.
+  nothing is taken. If there is none, or an engine of one row cannot search, the segment stays in
+  its source language.
+
+A second try is a part of the job that was accepted: it asks for no more rows than the engine has,
+waits however much waits, and ends with the timeout of the first.
 
 Given translations, whole ones of a translation memory, are not checked; those that were begun, by a
 target prefix, only for loops.
@@ -18,14 +22,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from serving.engine.decoding.repetition import NGRAM_SIZE, Repetition, loop_start
 from serving.parameters import GREEDY, BeamParams
 from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.omission import SourceWords
 from serving.pipelines.translation.rendering import SegmentRenderer
-from serving.pipelines.translation.repetition import NGRAM_SIZE, Repetition, loop_start
 from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
-from serving.pipelines.translation.term_placing import TermPlacing, gathered, seconds_left
+from serving.pipelines.translation.term_placing import TermPlacing, gathered
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.request import (
     Event,
@@ -50,10 +54,11 @@ _MAX_GROWTH, _FEWEST_TOKENS = 2, 10
 class SecondTry:
     """What is asked once more.
 
+    request: None if the engine cannot answer it.
     omits_words: why it is asked: words had become nothing; else the translation looped.
     """
 
-    request: GenerationRequest
+    request: GenerationRequest | None
     omits_words: bool
 
 
@@ -75,7 +80,7 @@ class Fallback:
         self.plan = plan
         self._terms, self._tokenizers, self._job = terms, tokenizers, job
         self._requests, self._renderer = requests, renderer
-        self._started = time.monotonic()
+        self._accepted_at = time.perf_counter()
         self._places = [
             place for place, segment in enumerate(plan.segments) for _ in segment.prefixes
         ]
@@ -138,7 +143,7 @@ class Fallback:
         if start is not None:
             return SecondTry(_without_loop(request, segment, end, start), False)
         if self._omits_words(segment, end.best):
-            return SecondTry(_searching(request), True)
+            return SecondTry(_searching(request, self._terms.max_rows), True)
         return None
 
     def _loop_start(self, request: GenerationRequest, hypothesis: Hypothesis) -> int | None:
@@ -188,13 +193,16 @@ class Fallback:
         """Return the final event of a request after its second try. The segment changes as it was
         read for that, or stays as it is written if both tries leave words out.
         """
-        original = self._requests[number]
+        original, place = self._requests[number], self._places[number]
+        if second.request is None:
+            self._keep_source(place)
+            return first
         request = replace(
             second.request,
             request_id=f"{original.request_id}-again",
-            timeout_seconds=seconds_left(original, self._started),
+            job_accepted_at=self._accepted_at,
+            ends_loops=False,
         )
-        place = self._places[number]
         segment = replace(self.plan.segments[place], prefixes=(request.forced_ids,))
         plan = replace(self.plan, layouts=(), segments=(segment,))
         [event] = await self._terms.run(plan, [request])
@@ -204,8 +212,8 @@ class Fallback:
             count = original.beam.num_hypotheses if original.beam else 1
             whole = [each for each in hypotheses if self._has_all_words(segment, each)]
             hypotheses = whole[:count] or [*first.hypotheses]
-            if not whole and not self._shows_tokens:
-                self.plan = self.plan.with_changes({place: {"given": _as_written(segment)}})
+            if not whole:
+                self._keep_source(place)
         return replace(
             end,
             request_id=original.request_id,
@@ -213,6 +221,12 @@ class Fallback:
             num_prompt_tokens=first.num_prompt_tokens,
             num_generated_tokens=first.num_generated_tokens + end.num_generated_tokens,
         )
+
+    def _keep_source(self, place: int) -> None:
+        """Leave a segment in its source language, unless more of its tokens is asked for."""
+        if not self._shows_tokens:
+            given = _as_written(self.plan.segments[place])
+            self.plan = self.plan.with_changes({place: {"given": given}})
 
     def _held_tokens(self, number: int) -> "_HeldTokens":
         segment, request = self.plan.segments[self._places[number]], self._requests[number]
@@ -302,10 +316,12 @@ def _without_loop(
     )
 
 
-def _searching(request: GenerationRequest) -> GenerationRequest:
-    """Return the request as a beam search with several hypotheses."""
-    beam = request.beam or BeamParams(NUM_BEAMS)
-    num_beams = max(beam.num_beams, NUM_BEAMS)
+def _searching(request: GenerationRequest, max_rows: int) -> GenerationRequest | None:
+    """Return the request as a beam search with several hypotheses; None if there is one row."""
+    beam = request.beam or BeamParams(1)
+    num_beams = max(beam.num_beams, min(NUM_BEAMS, max_rows))
+    if num_beams == 1:
+        return None
     return replace(
         request,
         beam=replace(beam, num_beams=num_beams, num_hypotheses=num_beams),

@@ -154,6 +154,8 @@ class TranslationRequests:
             "alignment_heads": job.attention_heads
             if job.needs_attention or needs_attention
             else None,
+            # Whether words loop is certain only when the terms are in their places.
+            "ends_loops": not (segment.terms or job.decoding.ignore_eos),
         }
 
     def _only_read(self, job: TranslationJob) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Find the words that a glossary term may replace, and build the requests that try it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
 MAX_FREE_TOKENS = 2  # with which the model may replace the word before a term
+_BRACKETS = ("()", "[]", "{}", "«»", "“”")
 MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
 
 
@@ -25,10 +27,13 @@ class Place:
     """Words of a translation that a term may replace.
 
     free_starts: the starts of words from which on the model may change the text before the term.
+    is_copied: whether they are the term itself, which the model has copied: what is around it was
+        written for it, and stays.
     """
 
     span: Span
-    free_starts: tuple[int, ...]
+    free_starts: tuple[int, ...] = ()
+    is_copied: bool = False
 
 
 class AlignedTranslation:
@@ -81,9 +86,12 @@ class AlignedTranslation:
         return any(overlap(best, span) for span in spans)
 
     def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
-        """Return the places for a term: the word that attends to it most, alone and together with
-        neighbours that attend mostly to the term. For a model without attention, every word.
+        """Return the places for a term: where it was copied; else the word that attends to it most,
+        alone and together with neighbours that attend mostly to the term. For a model without
+        attention, every word.
         """
+        if copy := self._copy_of(term, taken):
+            return [Place(copy, is_copied=True)]
         is_free = [self._is_free(word, taken) for word in self.words]
         free = [number for number, each in enumerate(is_free) if each]
         if self._attention is None or not free:
@@ -98,11 +106,19 @@ class AlignedTranslation:
             return []
         first, last = _grown(best, belongs, is_free)
         ranges = dict.fromkeys([(best, best), *((start, last) for start in range(first, best + 1))])
-        plain = [self._place(*each, is_free) for each in ranges]
-        places = [self._with_signs(place, term) for place in plain]
-        # One without a sign beside it would leave it there.
-        longer = [place for place in places if place not in plain]
-        return longer or places
+        places = [self._with_signs(self._place(*each, is_free), term) for each in ranges]
+        # A place that lacks a sign of the term would leave it there.
+        num_signs = [self._num_signs(place, term) for place in places]
+        pairs = zip(places, num_signs, strict=True)
+        return [place for place, count in pairs if count == max(num_signs)]
+
+    def _copy_of(self, term: FoundTerm, taken: Sequence[Span]) -> Span | None:
+        """Return where a term with signs at its ends stands as it is written in the source."""
+        if not any(self._signs_of_term(term)):
+            return None
+        matches = _copy_pattern(self._source.text[slice(*term.span)]).finditer(self.text)
+        spans = (Span(*match.span()) for match in matches)
+        return next((span for span in spans if self._is_free(span, taken)), None)
 
     def _end_of_fixed(self, request: GenerationRequest) -> int:
         """Return how many characters at the beginning must not change."""
@@ -127,20 +143,37 @@ class AlignedTranslation:
         words = [word for word in self._source_words if overlap(word, term.span)]
         return Span(words[0].start, words[-1].end) if words else term.span
 
+    def _signs_of_term(self, term: FoundTerm) -> tuple[str, str]:
+        """Return the signs before the first word of a term, and those after its last one."""
+        words = self._words_of_term(term)
+        before = self._source.text[term.span.start : words.start]
+        return before.strip(), self._source.text[words.end : term.span.end].strip()
+
+    def _num_signs(self, place: Place, term: FoundTerm) -> int:
+        """Return at how many ends of a term its signs are in a place."""
+        text = self.text[slice(*place.span)]
+        return sum(signs in text for signs in self._signs_of_term(term) if signs)
+
     def _with_signs(self, place: Place, term: FoundTerm) -> Place:
         """Return a place with the signs that begin and end the term, if they are beside it: they
-        are a part of what the term replaces.
+        are a part of what the term replaces. So is the other one of a pair of brackets.
         """
-        words, (start, end) = self._words_of_term(term), place.span
-        before = self._source.text[term.span.start : words.start].strip()
-        after = self._source.text[words.end : term.span.end].strip()
+        before, after = self._signs_of_term(term)
+        span = self._grown_by(place.span, before, after)
+        for opening, closing in _BRACKETS:
+            num_open = self.text.count(opening, *span) - self.text.count(closing, *span)
+            pair = opening if num_open < 0 else "", closing if num_open > 0 else ""
+            span = self._grown_by(span, *pair)
+        return Place(span, tuple(start for start in place.free_starts if start < span.start))
+
+    def _grown_by(self, span: Span, before: str, after: str) -> Span:
+        """Return a span with these signs, where they are beside it."""
+        start, end = span
         if before and self.text[self._fixed_end : start].rstrip().endswith(before):
             start = self.text.rindex(before, self._fixed_end, start)
         if after and self.text[end:].lstrip().startswith(after):
             end = self.text.index(after, end) + len(after)
-        free_starts = tuple(each for each in place.free_starts if each < start)
-        is_longer = (start, end) != place.span
-        return Place(Span(start, end), free_starts) if is_longer else place
+        return Span(start, end)
 
     def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
         """Return the hypothesis in which the tokens of these terms attend only to their sources."""
@@ -204,17 +237,20 @@ class Replacement:
         return self.draft.text[self.place.span.start : self.place.span.end]
 
     @property
-    def replaced_words(self) -> str:
-        """Return what is replaced from its first word on."""
+    def replaced_parts(self) -> tuple[str, str]:
+        """Return the signs before the first word that is replaced, and the rest."""
         first = HYPHENATED_WORD.search(self.replaced)
-        return self.replaced[first.start() :] if first else self.replaced
+        start = first.start() if first else 0
+        return self.replaced[:start].rstrip(), self.replaced[start:]
 
 
 class CandidateRequests:
     """Builds requests from the one by which a segment was translated without its terms."""
 
-    def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, max_rows: int) -> None:
+        """max_rows: of the engine."""
         self._tokens, self._tokenizer = manifest.tokens, tokenizer
+        self._num_beams = min(NUM_BEAMS, max_rows)
         self._max_target_tokens = manifest.limits.max_target_tokens
         self._borders = WordBorders(tokenizer)
 
@@ -245,8 +281,11 @@ class CandidateRequests:
         self, request: GenerationRequest, replacement: Replacement
     ) -> Iterator[GenerationRequest]:
         """Yield requests in which the model may also change the words before the term, or all words
-        after it. If tokens were sampled, those after the term stay.
+        after it. If tokens were sampled, those after the term stay. None where the model has copied
+        the term.
         """
+        if replacement.place.is_copied:
+            return
         place, draft = replacement.place, replacement.draft
         starts = [(place.span.start, 0)]
         starts += [
@@ -285,13 +324,13 @@ class CandidateRequests:
         processors = request.processors
         bad_words = (*processors.bad_words, *self._unwanted(replacement))
         num_left = processors.min_tokens + len(request.forced_ids) - len(prefix)
-        beam = request.beam or BeamParams(NUM_BEAMS)
+        beam, num_beams = request.beam or BeamParams(NUM_BEAMS), self._num_beams
         return replace(
             request,
             forced_ids=prefix,
             constraint=insertion,
             max_new_tokens=num_new,
-            beam=replace(beam, num_beams=NUM_BEAMS, num_hypotheses=NUM_BEAMS),
+            beam=replace(beam, num_beams=num_beams, num_hypotheses=num_beams),
             sampling=GREEDY,
             processors=replace(
                 processors, bad_words=bad_words[:MAX_WORDS], min_tokens=max(num_left, 0)
@@ -301,13 +340,16 @@ class CandidateRequests:
         )
 
     def _unwanted(self, replacement: Replacement) -> list[TokenIds]:
-        """Return the replaced words, so that the model does not write them after the term. Empty if
-        they are a part of the term or occur elsewhere in the translation.
+        """Return the replaced words and the signs before them, so that the model does not write
+        them after the term; not what is a part of the term or occurs elsewhere in the translation.
         """
-        replaced = replacement.replaced_words
-        if term_pattern(replaced).search(replacement.result):
-            return []
-        return self._spellings(replaced)
+        signs, words = replacement.replaced_parts
+        unwanted = []
+        if not term_pattern(words).search(replacement.result):
+            unwanted += self._spellings(words)
+        if signs and signs not in replacement.result:
+            unwanted += self._spellings(signs)
+        return unwanted
 
     def _spellings(self, text: str) -> list[TokenIds]:
         """Return the tokens of a text within another one, with a space before it and without."""
@@ -354,6 +396,12 @@ class CandidateRequests:
         if not text.strip():
             return ()
         return self._tokenizer.encode(text) if begins_text else self._tokenizer.encode_inside(text)
+
+
+def _copy_pattern(term: str) -> re.Pattern[str]:
+    """Match a term with signs at its ends as it is written, whatever stands beside a sign."""
+    before, after = (r"(?<!\w)" * term[0].isalnum(), r"(?!\w)" * term[-1].isalnum())
+    return re.compile(before + re.escape(term) + after, re.IGNORECASE)
 
 
 def _grown(best: int, belongs: Sequence[bool], is_free: Sequence[bool]) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
-from serving.errors import DeadlineExceeded
 from serving.pipelines.decoding import EnginePort, successful
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
 from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
@@ -47,17 +46,20 @@ COST_OF_CHANGE = 1.0
 COST_OF_ELISION = 10.0  # "l'" before a consonant
 _ELIDED = re.compile(r"\w['’]$")
 _VOWELS = "aeiouyhœæ"
-_SHORTEST_SECONDS = 0.001
 
 Result = TypeVar("Result")
 
 
 class TermPlacing:
-    """Puts terms into the translations of one model."""
+    """Puts terms into the translations of one model.
+
+    max_rows: of the engine.
+    """
 
     def __init__(self, engine: EnginePort, manifest: Manifest, tokenizers: TokenizerPair) -> None:
         self._engine, self._tokenizers = engine, tokenizers
-        self._candidates = CandidateRequests(manifest, tokenizers.target)
+        self.max_rows = engine.max_rows
+        self._candidates = CandidateRequests(manifest, tokenizers.target, self.max_rows)
 
     async def run(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
@@ -68,7 +70,7 @@ class TermPlacing:
         """
         if not requests:
             return []
-        started = time.monotonic()
+        started = time.perf_counter()
         outcomes = await self._engine.run(requests)
         if not plan.has_terms:
             return outcomes
@@ -83,7 +85,7 @@ class TermPlacing:
         """Yield events as they arrive. Those of a request with terms follow when its terms are in
         place.
         """
-        started = time.monotonic()
+        started = time.perf_counter()
         segments = (segment for segment, _ in plan.prefixed_segments())
         held: dict[str, tuple[Segment, GenerationRequest]] = {
             request.request_id: (segment, request)
@@ -121,7 +123,9 @@ class TermPlacing:
         end = successful(event)
         pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
         source = over_text(TokenizedText.from_pieces(pieces), segment.text)
-        sentence = _Sentence(source, WantedTerms(segment.terms), request, started)
+        if request.job_accepted_at is None:
+            request = replace(request, job_accepted_at=started)
+        sentence = _Sentence(source, WantedTerms(segment.terms), request)
         revisions = [
             _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
             for n, each in enumerate(end.hypotheses)
@@ -159,26 +163,13 @@ async def gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
             task.cancel()
 
 
-def seconds_left(request: GenerationRequest, started: float) -> float | None:
-    """Return what is left of the timeout of a request that was made at `started`, a monotonic time.
-
-    Raises DeadlineExceeded if nothing is.
-    """
-    timeout = request.timeout_seconds
-    if timeout is None:
-        return None
-    left = timeout - (time.monotonic() - started)
-    if left < _SHORTEST_SECONDS:
-        raise DeadlineExceeded(timeout)
-    return left
-
-
 @dataclass(frozen=True, slots=True)
 class _Sentence:
+    """request: the one that was answered, as a part of an accepted job."""
+
     source: TokenizedText
     wanted: WantedTerms
     request: GenerationRequest
-    started: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +246,10 @@ class _Revision:
 
     async def _run(self, work: Sequence[tuple[GenerationRequest, Replacement]]) -> list[_Candidate]:
         """Return the results in which fewer terms are missing than now."""
-        seconds = seconds_left(self._sentence.request, self._sentence.started)
         requests = []
         for request, _ in work:
             name = f"{self._name}-{self._num_requests}"
-            requests.append(replace(request, request_id=name, timeout_seconds=seconds))
+            requests.append(replace(request, request_id=name))
             self._num_requests += 1
         outcomes = await self._engine.run(requests)
         wanted = self._sentence.wanted

@@ -183,3 +183,29 @@ def test_damaged_folders(tmp_path: Path, damage: str) -> None:
     saved(tmp_path, RECURRENT)
     DAMAGES[damage](tmp_path)
     assert problems_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "split_tokens"),
+    [
+        ({}, None),
+        ({"src": {"max_length": 62}}, 62),
+        ({"src": {"max_length": 100}}, None),  # as where nothing is said
+        ({"src": {"max_length": -1}}, None),
+        ({"trg": {"max_length": 62}}, None),
+        ({"src": "de", "trg": "en", "max_sent_length": 50}, 50),  # version 1
+        ({"src": "de", "trg": "en", "max_sent_length": 300}, None),
+    ],
+)
+def test_the_longest_sentence_is_that_of_the_training(
+    tmp_path: Path, data: dict[str, Any], split_tokens: int | None
+) -> None:
+    saved(tmp_path, TRANSFORMER)
+    for side, options in data.items():
+        if isinstance(options, dict):
+            rewrite(tmp_path, "data", side, **options)
+        else:
+            rewrite(tmp_path, "data", **{side: options})
+    config = read_model(tmp_path).config
+    assert isinstance(config, TranslationModelConfig)
+    assert config.split_tokens == split_tokens

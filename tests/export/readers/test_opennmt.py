@@ -252,3 +252,16 @@ def test_damaged_checkpoints(tmp_path: Path, change: str) -> None:
         assert any("shape" in problem for problem in problems_of(path))
     else:
         assert problems_of(path)
+
+
+@pytest.mark.parametrize(
+    ("longest", "split_tokens"),
+    [(None, None), (50, 50), (99, 99), (100, None), (200, None), (0, None), ("50", None)],
+)
+def test_the_longest_sentence_is_that_of_the_training(
+    tmp_path: Path, longest: Any, split_tokens: int | None
+) -> None:
+    path = changed(tmp_path, lambda tree: setattr(tree["opt"], "src_seq_length", longest))
+    config = read_model(path).config
+    assert isinstance(config, TranslationModelConfig)
+    assert config.split_tokens == split_tokens

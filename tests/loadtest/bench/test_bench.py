@@ -106,6 +106,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.requests: list[GenerationRequest] = []
+        self.max_rows = 64
 
     def check_room(self, work: int, share: str, priority: int) -> None: ...
 

@@ -19,7 +19,7 @@ from serving.bundle.manifest import (
     Task,
     TensorSpec,
 )
-from serving.errors import Overloaded
+from serving.errors import Overloaded, RequestError
 from serving.parameters import MAX_BEAMS
 from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.translation.memory import Memories
@@ -62,6 +62,7 @@ class FakeEngine:
     fails_after: after so many tokens every request fails, with `failure`.
     end: the reason why requests end that are not cut.
     most_hypotheses: of a beam search, however many were asked for.
+    max_rows: a beam search with more beams is refused.
     """
 
     def __init__(self, script: Script, max_waiting: int = 10_000) -> None:
@@ -77,6 +78,7 @@ class FakeEngine:
         self.end = FinishReason.STOP
         self.most_hypotheses = MAX_BEAMS
         self.ending = EXCLAMATION_MARK
+        self.max_rows = MAX_BEAMS
 
     def check_room(self, work: int, share: str, priority: int) -> None:
         if self.refusal is not None:
@@ -84,6 +86,8 @@ class FakeEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
+        if request.num_rows > self.max_rows:
+            raise RequestError("num_beams", request.num_rows, "too many")
         hypotheses = self._hypotheses(request)
         best = hypotheses[0]
         has_ended = False
@@ -161,7 +165,7 @@ class FakeEngine:
                 yield batch
 
     def _check_number(self, requests: Sequence[GenerationRequest]) -> None:
-        if len(requests) > self.max_waiting:
+        if requests[0].job_accepted_at is None and len(requests) > self.max_waiting:
             raise Overloaded(self.max_waiting)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:

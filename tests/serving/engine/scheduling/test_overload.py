@@ -1,5 +1,6 @@
 """Tests that what waits is bounded by the time it will take; refusals say how long that is."""
 
+import time
 from typing import Any
 
 import pytest
@@ -135,3 +136,24 @@ def test_requests_have_the_servers_deadline_unless_they_say_one() -> None:
     failed = [event for event in events if isinstance(event, FailedEvent)]
     assert [event.request_id for event in failed] == ["none"]
     assert isinstance(failed[0].error, DeadlineExceeded)
+
+
+def test_what_goes_on_with_an_accepted_job_is_let_in(busy: Counter) -> None:
+    until_refused(busy)
+    busy.ask("second try", job_accepted_at=busy.clock.now)
+    with pytest.raises(Overloaded):
+        busy.ask("another job")
+
+
+def test_the_timeout_of_a_job_counts_from_its_acceptance() -> None:
+    engine = toy_engine(slots=1, timeout_seconds=20.0)
+    now = time.perf_counter()
+    for name, accepted_at in (("late", now - 30), ("early", now - 10), ("first", None)):
+        request = GenerationRequest(name, (3,), ignore_eos=True, job_accepted_at=accepted_at)
+        engine.submit(request)
+    events = []
+    while engine.has_work:
+        events += engine.step()
+    [failed] = [event for event in events if isinstance(event, FailedEvent)]
+    assert failed.request_id == "late"
+    assert str(failed.error) == "timeout_seconds: 20 s were not enough"

@@ -1,13 +1,14 @@
 """Translations that cannot be right are asked for once more, alike in a stream and whole."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from serving.bundle.manifest import Limits, Task
-from serving.errors import DeadlineExceeded
-from serving.parameters import BeamParams, SamplingParams
+from serving.errors import Overloaded
+from serving.parameters import MAX_BEAMS, BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
     GlossaryEntry,
@@ -27,7 +28,9 @@ LOOP = "un chien et un chien et un chien et un chien et un chien"
 Answer = Callable[[GenerationRequest, str], str]
 
 
-def translator(tokenizer: Tokenizer, answer: Answer) -> tuple[TranslationPipeline, FakeEngine]:
+def translator(
+    tokenizer: Tokenizer, answer: Answer, max_rows: int = MAX_BEAMS
+) -> tuple[TranslationPipeline, FakeEngine]:
     """Answer each request, of a source text, after what it has forced."""
 
     def script(request: GenerationRequest) -> list[int]:
@@ -36,6 +39,7 @@ def translator(tokenizer: Tokenizer, answer: Answer) -> tuple[TranslationPipelin
         return whole[len(request.forced_ids) :]
 
     engine = FakeEngine(script)
+    engine.max_rows = max_rows
     card = manifest(Task.TRANSLATE, limits=Limits(400, 400, 200))
     tokenizers = TokenizerPair(tokenizer, tokenizer)
     return TranslationPipeline(card, tokenizers, engine), engine
@@ -132,15 +136,39 @@ async def test_what_a_client_began_with_stays(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(engine.requests[1].forced_ids).startswith(prefix.strip())
 
 
-async def test_a_loop_is_asked_again_before_its_timeout(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("glossary", [(), (GlossaryEntry("dog", ("clebs",)),)])
+async def test_second_tries_have_the_timeout_of_the_job(
+    tokenizer: Tokenizer, glossary: tuple[GlossaryEntry, ...]
+) -> None:
     pipeline, engine = translator(tokenizer, looping)
     decoding = Decoding(timeout_seconds=30.0)
-    await pipeline.run(TranslationJob("job", ("a dog.",), "en", "fr", decoding))
-    assert 0 < (engine.requests[1].timeout_seconds or 0) < 30
+    before = time.perf_counter()
+    job = TranslationJob("job", ("a dog.",), "en", "fr", decoding, glossary=glossary)
+    await pipeline.run(job)
 
-    with pytest.raises(DeadlineExceeded):
-        decoding = Decoding(timeout_seconds=0.001)
-        await pipeline.run(TranslationJob("job", ("a dog.",) * 20, "en", "fr", decoding))
+    first, *others = engine.requests
+    assert first.job_accepted_at is None
+    assert others and {request.timeout_seconds for request in others} == {30.0}
+    accepted = {request.job_accepted_at for request in others}
+    assert all(at is not None and 0 <= at - before < 1 for at in accepted)
+
+
+async def test_a_server_that_is_full_lets_second_tries_in(tokenizer: Tokenizer) -> None:
+    """The engine takes one request at a time, and refuses others that do not go on with a job."""
+    pipeline, engine = translator(tokenizer, looping)
+    engine.max_waiting = 0
+    with pytest.raises(Overloaded):
+        await pipeline.run(TranslationJob("job", ("a dog.",), "en", "fr"))
+    engine.max_waiting = 1
+    job = TranslationJob("job", ("a dog.",), "en", "fr")
+    fill = engine.script
+
+    def filling(request: GenerationRequest) -> Sequence[int]:
+        engine.max_waiting = 0
+        return fill(request)
+
+    engine.script = filling
+    assert (await pipeline.run(job)).texts[0].startswith("un chien et un c")
 
 
 def omitting(request: GenerationRequest, source: str) -> str:
@@ -193,6 +221,28 @@ async def test_what_was_begun_or_cut_is_taken_as_it_is(
     pipeline, engine = translator(tokenizer, omitting)
     await pipeline.run(TranslationJob("job", ("Green Street",), "en", "fr", **asked))
     assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "num_beams", "expected"),
+    [(1, [], "Green Street"), (2, [2], "rue Verte"), (3, [3], "rue Verte"), (9, [4], "rue Verte")],
+)
+async def test_a_second_try_has_at_most_the_rows_of_the_engine(
+    tokenizer: Tokenizer, max_rows: int, num_beams: list[int], expected: str
+) -> None:
+    pipeline, engine = translator(tokenizer, omitting, max_rows)
+
+    assert (await both_ways(pipeline, "Green Street")).texts == (expected,)
+    assert [each.beam.num_beams for each in engine.requests if each.beam] == num_beams * 2
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3])
+async def test_terms_are_put_in_place_with_few_rows(tokenizer: Tokenizer, max_rows: int) -> None:
+    pipeline, engine = translator(tokenizer, lambda request, source: source, max_rows)
+    found = await both_ways(pipeline, "a dog.", glossary=(GlossaryEntry("dog", ("clebs",)),))
+
+    assert found.texts == ("a clebs.",)
+    assert max(request.num_rows for request in engine.requests) == max_rows
 
 
 async def test_where_words_are_aligned_the_first_translation_stays(tokenizer: Tokenizer) -> None:

@@ -7,6 +7,7 @@ times, more often than anything comes in its source.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 NGRAM_SIZE = 4
@@ -28,6 +29,9 @@ class Repetition:
         self._run_start: int | None = None
         self.loop_start: int | None = None
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     @property
     def num_certain(self) -> int:
         """Return the number of tokens that stay whatever follows."""
@@ -46,20 +50,27 @@ class Repetition:
             return
         if self._run_start is None:
             self._run_start = len(self._ids) - 1
-        if count > MOST_REPEATS and count > _most_repeats(self._source_ids):
+        if count > MOST_REPEATS and count > self._most_repeats_of_source:
             self.loop_start = self._run_start
 
+    @cached_property
+    def _most_repeats_of_source(self) -> int:
+        """Return how often the two tokens in a row come that come most: few translations of two
+        tokens are longer than four.
+        """
+        return max(Counter(pairwise(self._source_ids)).values(), default=0)
 
-def _most_repeats(source_ids: Sequence[int]) -> int:
-    """Return how often the two tokens in a row come that come most: few translations of two tokens
-    are longer than four.
+
+def may_loop(ids: Sequence[int]) -> bool:
+    """Return False if so few tokens come again that none of their n-grams comes too often: most
+    translations are told by that.
     """
-    return max(Counter(pairwise(source_ids)).values(), default=0)
+    return len(ids) - len(set(ids)) >= NGRAM_SIZE + MOST_REPEATS - 1
 
 
 def loop_start(ids: Sequence[int], source_ids: Sequence[int], num_forced: int = 0) -> int | None:
     """Return the number of tokens before the loop of a translation; None of one without."""
-    if len(ids) - len(set(ids)) < NGRAM_SIZE + MOST_REPEATS - 1:  # as most: too few come again
+    if not may_loop(ids):
         return None
     ngrams = Counter(zip(*(ids[start:] for start in range(NGRAM_SIZE)), strict=False))
     if max(ngrams.values()) <= MOST_REPEATS:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.pipelines.translation.repetition import Repetition, loop_start
+from serving.engine.decoding.repetition import Repetition, loop_start
 
 SOURCE = [*range(100, 120)]
 
