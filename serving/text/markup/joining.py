@@ -23,8 +23,9 @@ _INVISIBLE = re.compile(
 _ALPHABETIC = r"[A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u024F\u0370-\u052F]"
 # Marks without a width between letters, which may stand where a space should.
 _BETWEEN_LETTERS = re.compile(
-    rf"({_ALPHABETIC}+)([\u180E\u200B-\u200F\u2060-\u2064\uFEFF]+)(?=({_ALPHABETIC}+))"
+    rf"(?<!{_ALPHABETIC})({_ALPHABETIC}++)([\u180E\u200B-\u200F\u2060-\u2064\uFEFF]+)(?=({_ALPHABETIC}+))"
 )
+_ZERO_WIDTH_SPACE = "\u200b"
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
 _TAG = "\0"  # in the place of one
@@ -75,17 +76,25 @@ def _without_invisible(
 def _with_parted_words(
     tokens: Sequence[Token], num_tokens: Callable[[str], int]
 ) -> Iterator[Token]:
-    """Yield the tokens, a mark without a width between two words as a space. They are two if a
-    model reads fewer tokens so: "dog" and "runs", but "garden".
-    """
+    """Yield the tokens, a mark without a width between two words as a space."""
     spaces = {
         Span(*match.span(2))
         for match in _BETWEEN_LETTERS.finditer(read(tokens))
-        if num_tokens(f"{match[1]} {match[3]}") < num_tokens(match[1] + match[3])
+        if _are_two_words(match, num_tokens)
     }
     borders = sorted(border for space in spaces for border in space)
     for token, span in placed(divided(tokens, borders)):
         yield Token(Role.TEXT, token.raw, " ") if span in spaces else token
+
+
+def _are_two_words(match: re.Match[str], num_tokens: Callable[[str], int]) -> bool:
+    """Return whether letters beside a mark without a width are two words. They are if a model reads
+    fewer tokens so: "dog" and "runs", but "garden". As many are enough if the mark has no use within
+    a word, where a line is not broken anyway.
+    """
+    num_apart, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
+    may_be_broken = _ZERO_WIDTH_SPACE in match[2]
+    return num_apart < num_joined + (not may_be_broken)
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:

@@ -1,6 +1,5 @@
 """Writes brackets, quotation marks and runs of marks of a translation as its source has them."""
 
-import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from serving.text.markup.enclosing import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
+from serving.text.markup.escapes import unescaped
 from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
 from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
 
@@ -102,7 +102,7 @@ def _raws(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
     """Yield how the source writes the marks at places in what is read."""
     borders = sorted({border for place in places for border in (place, place + 1)})
     starts = {span.start: token for token, span in placed(divided(tokens, borders)) if token.text}
-    return (html.unescape(starts[place].raw) for place in places)
+    return (unescaped(starts[place].raw) for place in places)
 
 
 @dataclass(frozen=True, slots=True)
