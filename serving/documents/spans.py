@@ -180,8 +180,9 @@ class LayeredDocument:
         in_language: Callable[[str, str], str] = lambda text, language: text,
     ) -> None:
         self._file, self._layers, self._in_language = file, layers, in_language
+        self._spans = [_with_words(layer(file.text)) for layer in layers]
         self.fragments: Sequence[str] = [
-            span.fragment.xml for layer in layers for span in _with_words(layer(file.text))
+            span.fragment.xml for spans in self._spans for span in spans
         ]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
@@ -190,8 +191,9 @@ class LayeredDocument:
     def written(self, translations: Sequence[str], language: str) -> bytes:
         """Return the content of the file with translations."""
         text, waiting = self._file.text, iter(translations)
-        for layer in self._layers:
-            spans = _with_words(layer(text))
+        for layer, spans in zip(self._layers, self._spans, strict=True):
+            if text != self._file.text:
+                spans = _with_words(layer(text))
             text = replaced(text, spans, [*islice(waiting, len(spans))])
         return self._file.encoded(self._in_language(text, language))
 

@@ -8,6 +8,7 @@ hard breaks. A translation has the same structure as its source.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from serving.documents.encoding import read_text
@@ -31,20 +32,25 @@ _REFERENCE = re.compile(rf"[ \t>]*\[[^\[\]]+\]:[ \t]*(?:<[^<>]*>|\S+)[ \t]+{TITL
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#+|~$^={}:!-])")
 _IN_TITLES = str.maketrans('`"[]{}', "''()()")  # would end titles
 _NUMBER_OF_LIST = re.compile(r"^(\d+)([.)])", re.MULTILINE)
+# A line that is nothing but a paragraph of text, so that it need not be parsed.
+_PLAIN = re.compile(
+    r"(?!import|export)[^\W\d_](?:[^\W_]|[ \u00a0\u202f.,;!?…'’\"«»“”()/–—-])*"
+)
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 def read(path: Path, language: str | None = None) -> Document:
     """Read a Markdown file. Raises RequestError."""
-    return LayeredDocument(read_text(path, language).with_line_feeds(), (_label_spans, _text_spans))
+    page_of = lru_cache(maxsize=1)(Page)  # both layers read the same text
+    layers = [lambda text: _label_spans(page_of(text)), lambda text: _text_spans(page_of(text))]
+    return LayeredDocument(read_text(path, language).with_line_feeds(), layers)
 
 
-def _text_spans(text: str) -> Iterator[Span]:
-    page = Page(text)
+def _text_spans(page: Page) -> Iterator[Span]:
     for block in page.blocks():
         if isinstance(block, HtmlBlock):
-            if not _begins_with_inline_tag(text, block):
-                yield from _html_spans(text, block, text_spans)
+            if not _begins_with_inline_tag(page.text, block):
+                yield from _html_spans(page.text, block, text_spans)
             continue
         with suppress(NotAsParsed):
             yield _TextSpan(block, page)
@@ -62,14 +68,23 @@ class _TextSpan(Span):
         super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
 
     def translated(self, translation: str) -> str:
-        outline = self._page.outline(self._block.block.content)
         if self._may_be_code():
             return self._block.raw
         for self._escapes in (False, True):
             text = super().translated(translation)
-            if self._page.outline(self._block.content_of(text)) == outline:
+            if self._has_outline_of_source(self._block.content_of(text)):
                 return text
         return self._block.raw
+
+    def _has_outline_of_source(self, content: str) -> bool:
+        source = self._block.block.content
+        if _PLAIN.fullmatch(source) and _PLAIN.fullmatch(content):
+            return True
+        return self._page.outline(content) == self._outline
+
+    @cached_property
+    def _outline(self) -> list[str]:
+        return self._page.outline(self._block.block.content)
 
     def _may_be_code(self) -> bool:
         """Return whether the first line is indented as code and a later one is not.
@@ -90,10 +105,10 @@ class _TextSpan(Span):
         return text.replace("|", "\\|") if self._block.is_cell else text
 
 
-def _label_spans(text: str) -> Iterator[Span]:
+def _label_spans(page: Page) -> Iterator[Span]:
     """Yield front matter, and the texts of pictures and links within the marks of other texts."""
+    text = page.text
     yield from front_matter_spans(text)
-    page = Page(text)
     spans = [
         _title_span(start + len(line), line)
         for start, line in page.lines_without_blocks()

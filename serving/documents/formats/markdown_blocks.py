@@ -26,6 +26,7 @@ _HARD_BREAK = re.compile(r"(?: {2,}|\\)\n[ \t]*")
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _ALERT = re.compile(r"\[![\w-]+\]")
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
+_NEXT_LINE = re.compile(rf"[ \t]*(?:{_LINE_END.pattern})(?P<marks>[ \t>]*)")
 
 
 class NotAsParsed(Exception):
@@ -109,11 +110,12 @@ class Page:
                     yield HtmlBlock(place, end)
                     place = end
             elif token.type == "inline":
-                found = _pattern_of(token.content).search(self.text, place)
-                if found is not None:
-                    place = found.end()
-                    is_cell = previous.tag in ("th", "td")
-                    yield TextBlock(found.start(), place, found.group(), token, is_cell)
+                is_cell = previous.tag in ("th", "td")
+                area = self.text, place, max(place, self._line(token.map[1]))
+                find = _find_cell if is_cell else _find_lines
+                if (span := find(token.content, *area)) is not None:
+                    start, place = span
+                    yield TextBlock(start, place, self.text[start:place], token, is_cell)
 
     def lines_without_blocks(self) -> Iterator[tuple[int, str]]:
         """Yield lines outside of blocks with their places, such as link references."""
@@ -138,10 +140,38 @@ def _parser() -> MarkdownIt:
     return extended(parser)
 
 
-def _pattern_of(content: str) -> "re.Pattern[str]":
-    """Return a pattern of a block's content in the file, where lines may begin with quote marks."""
-    lines = [re.escape(line.lstrip()).replace(r"\|", r"\\?\|") for line in content.split("\n")]
-    return re.compile(rf"[ \t]*(?:{_LINE_END.pattern})[ \t>]*".join(lines))
+def _find_cell(content: str, text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the place of a table cell's content in the file, where bars are escaped."""
+    if "|" not in content:
+        return _find_lines(content, text, start, end)
+    pattern = re.compile(re.escape(content).replace(r"\|", r"\\?\|"))
+    found = pattern.search(text, start, end)
+    return found.span() if found else None
+
+
+def _find_lines(content: str, text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Return the place of a block's content in the file, where lines may begin with quote marks."""
+    first, *others = [line.lstrip() for line in content.split("\n")]
+    begin = text.find(first, start, end)
+    while begin >= 0:
+        place: int | None = begin + len(first)
+        for line in others:
+            if (place := _end_of_line(line, text, place, end)) is None:
+                break
+        if place is not None:
+            return begin, place
+        begin = text.find(first, begin + 1, end)
+    return None
+
+
+def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
+    """Return where a line ends that begins after the end of the line before it."""
+    found = _NEXT_LINE.match(text, place, end)
+    if found is None:
+        return None
+    starts = range(found.end(), found.start("marks") - 1, -1)
+    start = next((start for start in starts if text.startswith(line, start, end)), None)
+    return None if start is None else start + len(line)
 
 
 class Reader:
@@ -167,7 +197,7 @@ class Reader:
     def _read(self, token: Token, following: Iterator[Token]) -> None:
         match token.type:
             case "text":
-                self.pieces.append(self._match(re.compile(re.escape(token.content))))
+                self.pieces.append(self._match_literally(token.content))
             case "text_special":
                 self._take(re.escape(token.markup))
             case "softbreak":
@@ -183,7 +213,7 @@ class Reader:
             case "shifted":
                 self._read_shifted(token)
             case "html_inline":
-                self._match(re.compile(re.escape(token.content)))
+                self._match_literally(token.content)
                 self.pieces.append(tag_mark(self._broken(token.content)))
                 self.labels.append(Label(_raw(self.pieces[-1]), is_tag=True))
             case "image":
@@ -221,7 +251,7 @@ class Reader:
             self.pieces.append(" ")
 
     def _read_kept(self, token: Token) -> None:
-        self._match(re.compile(re.escape(token.content)))
+        self._match_literally(token.content)
         raw = self._broken(token.content)
         role = Role.STANDS
         if _ALERT.match(raw):
@@ -233,7 +263,7 @@ class Reader:
         self.pieces.append(Mark(raw, role, raw, shown=raw if token.meta["shown"] else ""))
 
     def _read_shifted(self, token: Token) -> None:
-        self._match(re.compile(re.escape(token.content)))
+        self._match_literally(token.content)
         mark, text = token.content[0], token.content[1:-1]
         shift = Shift.SUPERSCRIPT if mark == "^" else Shift.SUBSCRIPT
         self.pieces += [Mark(mark, Role.OPENS, mark, shift), text, Mark(mark, Role.CLOSES, mark)]
@@ -245,6 +275,12 @@ class Reader:
     def _broken(self, raw: str) -> str:
         """Return a mark with the line beginnings of the file."""
         return raw.replace("\n", self._continued)
+
+    def _match_literally(self, text: str) -> str:
+        if not self._text.startswith(text, self.place):
+            raise NotAsParsed
+        self.place += len(text)
+        return text
 
     def _match(self, pattern: "re.Pattern[str]") -> str:
         found = pattern.match(self._text, self.place)
