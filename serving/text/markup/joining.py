@@ -88,9 +88,10 @@ def _with_parted_words(
 
 
 def _are_two_words(match: re.Match[str], num_tokens: Callable[[str], int]) -> bool:
-    """Return whether letters beside a mark without a width are two words. They are if a model reads
-    fewer tokens so: "dog" and "runs", but "garden". As many are enough if the mark has no use within
-    a word, where a line is not broken anyway.
+    """Return whether letters beside a mark without a width are two words.
+
+    They are if a model reads fewer tokens so: "dog" and "runs", but "garden". As many are enough if
+    the mark has no use within a word, where a line is not broken anyway.
     """
     num_apart, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
     may_be_broken = _ZERO_WIDTH_SPACE in match[2]
