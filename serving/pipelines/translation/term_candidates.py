@@ -18,7 +18,7 @@ from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
 MAX_FREE_TOKENS = 2  # with which the model may replace the word before a term
-_BRACKETS = ("()", "[]", "{}", "«»", "“”")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("«", "»"), ("“", "”"))
 MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
 
 

@@ -160,7 +160,8 @@ class Protection:
     source, target: languages, in two letters.
     known_words: names that are none of them are kept too; None where it is not known what a model
         knows.
-    terms: finds the terms of a glossary in a text; they are translated, whatever they look like.
+    terms: finds the terms of a glossary in a text; they are translated, whatever they look like,
+        unless they are in something that is kept.
     """
 
     placeholders: re.Pattern[str] | None
@@ -245,14 +246,16 @@ class Protection:
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
         may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
+        terms = [*self.terms(text)]
         if self.placeholders is not None:
             yield from _kept(text, self.placeholders)
         if may_be_kept:
             yield from ((span, _Kind.POINT) for span in kaomoji(text))
-            yield from _kept(text, KEPT)
+            kept = _kept(text, KEPT)
+            yield from (part for part in kept if not any(_holds(term, part[0]) for term in terms))
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
-        yield from ((span, _Kind.TERM) for span in self.terms(text))
+        yield from ((span, _Kind.TERM) for span in terms)
         if not self.is_whole:
             return
         yield from ((Span(*m.span()), _Kind.POINT) for m in SIGNS_IN_BRACKETS.finditer(text))
@@ -392,6 +395,10 @@ def _as_in(part: Iterable[Token], translation: str) -> str:
     """Return a translation with characters written by the references that its source has."""
     table = {ord(token.text): token.raw for token in part if len(token.text) == 1}
     return translation.translate({own: raw for own, raw in table.items() if raw != chr(own)})
+
+
+def _holds(term: Span, span: Span) -> bool:
+    return term.start <= span.start and span.end <= term.end
 
 
 def _kept(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:

@@ -227,6 +227,21 @@ async def test_a_deadline_holds_for_all_requests_of_a_term(tokenizer: Tokenizer)
         ("a #dog here", "#dog", "A clebs HERE"),
         ("a dog % here", "dog %", "A clebs HERE"),
         ("a (dog) here", "(dog)", "A clebs HERE"),
+        ("a +dog coat here", "+dog", "A clebs COAT HERE"),
+        ("a @dog eats", "@dog", "A clebs EATS"),
+        ("a .dog coat", ".dog", "A clebs COAT"),
+        ("a c++ dog here", "c++ dog", "A clebs HERE"),
+        ("a dog++ coat", "dog++", "A clebs COAT"),
+        ("the $ dog is here", "$ dog", "THE clebs IS HERE"),
+        ("see dogs! they run", "dogs!", "SEE clebs THEY RUN"),
+        ("see dogs... they run", "dogs...", "SEE clebs THEY RUN"),
+        ("is it a dog?", "dog?", "IS IT A clebs"),
+        ("a (big) dog here", "(big) dog", "A clebs HERE"),
+        ("a big (dog) here", "big (dog)", "A clebs HERE"),
+        ('a "dog" here', '"dog"', "A clebs HERE"),
+        ("a *dog* here", "*dog*", "A clebs HERE"),
+        ("+dogs and a +dog here", "+dog", "+DOGS AND A clebs HERE"),
+        ("+dog and +dog here", "+dog", "clebs AND clebs HERE"),
         ("5 % here", "%", "5 % HERE"),  # no words, nothing to align
     ],
 )
@@ -236,6 +251,35 @@ async def test_signs_of_a_term_go_with_its_words(
     pipeline, _ = aligning_translator(tokenizer)
     [found] = (await pipeline.run(job(text, glossary=entries({term: "clebs"})))).texts
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "term", "expected"),
+    [
+        ("a #dog here", "#dog", "A clebs HERE"),
+        ("a #dog coat here", "#dog coat", "A clebs HERE"),
+        ("a @dog here", "@dog", "A clebs HERE"),
+        ("see example.com here", "example.com", "SEE clebs HERE"),
+        ("see www.dog.com/dog here", "dog", "SEE www.dog.com/dog HERE"),
+        ("a #dog here", "dog", "A #dog HERE"),
+    ],
+)
+async def test_a_term_wins_over_what_it_holds(
+    tokenizer: Tokenizer, text: str, term: str, expected: str
+) -> None:
+    pipeline, _ = aligning_translator(tokenizer)
+    asked = job(text, glossary=entries({term: "clebs"}), protection=True)
+    [found] = (await pipeline.run(asked)).texts
+    assert found == expected
+
+
+async def test_what_the_model_copied_is_replaced_and_nothing_around_it(
+    tokenizer: Tokenizer,
+) -> None:
+    pipeline, engine = aligning_translator(tokenizer)
+    await pipeline.run(job("a +dog coat", glossary=entries({"+dog": "clebs"})))
+    _, replacing = engine.requests
+    assert replacing.max_new_tokens == 0
 
 
 async def test_too_many_terms_are_refused(tokenizer: Tokenizer) -> None:
