@@ -282,7 +282,7 @@ def _parsed_json(request: Request, body: bytes, media_types: tuple[str, ...]) ->
     except (ValueError, RecursionError) as error:
         form = _type_of_form(body)
         if form in media_types:
-            message = f"is a form, but {_says(request)}: send Content-Type: {form}"
+            message = f"is a form, but {_describe_media_type(request)}: send Content-Type: {form}"
         elif form:
             message = f"is a form, but only JSON is read here: send it with Content-Type: {JSON}"
         else:
@@ -300,7 +300,7 @@ def _type_of_form(body: bytes) -> str | None:
     return URL_ENCODED if _FIRST_FIELD.match(body) else None
 
 
-def _says(request: Request) -> str:
+def _describe_media_type(request: Request) -> str:
     content_type = _media_type(request)
     return f"its Content-Type says {content_type}" if content_type else "it has no Content-Type"
 
@@ -359,7 +359,7 @@ async def _parsed_form(request: Request, body: bytes) -> Pairs:
     """Read a form, without files. A URL-encoded one may hold UTF-8, as of `curl -d q=é`."""
     content_type = _media_type(request)
     if body.lstrip()[:1] == b"{" and content_type:  # as of `curl -d '{"q": ...}'`
-        message = f"is JSON, but {_says(request)}, a form: send Content-Type: {JSON}"
+        message = f"is JSON, but {_describe_media_type(request)}, a form: send Content-Type: {JSON}"
         raise RequestError("body", body, message)
     if content_type == MULTIPART:
         return await _parsed_multipart(request)

@@ -115,6 +115,6 @@ def _gzip_stream() -> "zlib._Decompress":
 
 
 def _deflate_window_bits(data: bytes) -> int:
-    """Return whether data has a header of zlib, as it must, or none, as some clients send it."""
+    """Return the window bits for `zlib`, negative for data without its header, as some send it."""
     is_zlib = data[0] & 0x0F == zlib.DEFLATED and int.from_bytes(data[:2]) % 31 == 0
     return zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS

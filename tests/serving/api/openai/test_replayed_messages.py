@@ -81,7 +81,8 @@ async def test_a_tool_may_answer_nothing(world: World, tokenizer: Tokenizer) -> 
     path = "/v1/chat/completions"
     called = {"role": "assistant", "content": None, "tool_calls": CALLS}
     prompts = set()
-    for content in ({"content": ""}, {"content": None}, {"content": []}, {}):
+    empty: list[dict[str, Any]] = [{"content": ""}, {"content": None}, {"content": []}, {}]
+    for content in empty:
         result = {"role": "tool", "tool_call_id": "call_1", **content}
         body = {"messages": [*ASKED, called, result], "tools": TOOLS}
         prompts.add(await prompt_after(world, tokenizer, path, **body))
