@@ -80,7 +80,7 @@ def formatted_as(source: str, translation: str) -> str:
     """Return the translation with a first letter as large or small as the source's, and with its
     closing marks. Tags and spaces around both stay.
     """
-    return _with_end(source, _with_beginning(source, translation))
+    return with_end_mark(source, _with_beginning(source, translation))
 
 
 def _with_beginning(source: str, translation: str) -> str:
@@ -91,8 +91,11 @@ def _with_beginning(source: str, translation: str) -> str:
     return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
 
 
-def _with_end(source: str, translation: str) -> str:
-    """Marks are left as the target language writes them where both have one."""
+def with_end_mark(source: str, translation: str) -> str:
+    """Return the translation with the marks that end its source if it ends with none, and with none
+    if the source ends with a word. Marks are left as the target language writes them where both
+    have some.
+    """
     wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
     assert wanted is not None and own is not None  # they match nothing at least
     if wanted[2] and not own[2]:
@@ -105,7 +108,7 @@ def without_added_end(source: str, translation: str) -> str:
     """Return the translation without the marks that it ends with, if the source ends with a
     word.
     """
-    own = _LAST_MARKS.match(translation[::-1])
+    own = _LAST_CLAUSE_MARKS.match(translation[::-1])
     assert own is not None  # it matches nothing at least
     text = translation[: len(translation) - own.end()].rstrip()
     if own[2] and text and _ENDS_WITH_WORD.search(source):
@@ -136,7 +139,7 @@ def as_beginning_of_sentence(source: str, translation: str, language: str) -> st
     wanted = _LAST_CLAUSE_MARKS.match(source[::-1])
     own = _LAST_CLAUSE_MARKS.match(translation[::-1])
     assert wanted is not None and own is not None  # they match nothing at least
-    if not set(own[2]) <= _SENTENCE_MARKS:
+    if not (set(own[2]) <= _SENTENCE_MARKS or (wanted[2] and own[2] == ",")):
         return translation
     mark = wanted[2][::-1]
     if language == "fr" and mark in (";", ":"):

@@ -50,7 +50,7 @@ from serving.text.plain_text import (
     as_beginning_of_sentence,
     as_rest_of_sentence,
     spelt,
-    without_added_end,
+    with_end_mark,
 )
 from serving.text.sentences import TextLayout
 
@@ -214,9 +214,13 @@ class SegmentRenderer:
         return replace_placeholders(target, source, attention, self._placeholders)
 
     def _ended(self, segment: Segment, text: str) -> str:
-        """Return a translation that ends with no mark if its segment ends with a word."""
-        is_free = self._job.protection and not self._job.target_prefix
-        return without_added_end(segment.text, text) if is_free else text
+        """Return a translation that ends with a mark if its segment does, and with none else."""
+        if not self._job.protection or self._job.target_prefix or not text:
+            return text
+        text = with_end_mark(segment.text, text)
+        if segment.text.endswith((":", ";")):
+            return as_beginning_of_sentence(segment.text, text, primary_language(self._job.target))
+        return text
 
     def _quality(
         self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None

@@ -10,12 +10,13 @@ _MARK = re.compile(r"[()\"“”„‟«»‹›'‘’]")
 ROUND_BRACKETS, APOSTROPHES = frozenset("()"), frozenset("'‘’")
 DOUBLE_QUOTES = frozenset('"“”„‟«»‹›')
 _CLOSING = {"(": ")", "«": "»‹«", "‹": "›", "»": "«", "›": "‹", "„": '“”"', "‘": "’'"}
-_CLOSING |= {"“": '”"', "”": "”", "‟": '”"', '"': '"”“', "'": "'’", "’": "’"}
+_CLOSING |= {"“": '”"', "”": "”", "‟": '”"', '"': '"”“', "'": "'’‘", "’": "’"}
 _BEFORE_OPENING = re.compile(r"[\s(\[{<\"'“„«‹‘¿¡/–—-]")
 _AFTER_CLOSING = re.compile(r"[\s)\]}>\"'”“»›’.,;:!?…/–—-]")
 # Words that an apostrophe begins.
 _ELIDED = re.compile(r"['’](?:tis|twas|twere|em|til|cause|bout|round|n|\d\ds?)\b", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
+_DASHES = frozenset("-–—―")
 _CLOSING_APOSTROPHE = re.compile(r"(?<=\S)['’](?=[.,;:!?)]|\s|\Z)")
 _OPENING_APOSTROPHE = re.compile(r"(?<=\s)['‘](?=\w)")
 _LONGEST_QUOTATION = 500  # characters that are searched for the end of one
@@ -93,8 +94,8 @@ def _is_possessive(text: str, place: int, mark: str) -> bool:
 
 def enclosed(text: str) -> Span:
     """Return where the text lies without the brackets and quotation marks that enclose all of it,
-    those at its ends that have no other, and a run of marks before it; all of it where nothing else
-    has letters.
+    those at its ends that have no other, a run of marks before it and dashes after it; all of it
+    where nothing else has letters.
     """
     start, end = 0, len(text)
     pairs = pairs_in(text)
@@ -102,7 +103,7 @@ def enclosed(text: str) -> Span:
     while start < end:
         if text[start].isspace():
             start += 1
-        elif text[end - 1].isspace():
+        elif text[end - 1].isspace() or text[end - 1] in _DASHES:
             end -= 1
         elif run := _LEADING_RUN.match(text, start, end):
             start = run.end()

@@ -44,7 +44,7 @@ MATHEMATICS = (
 )
 
 REGULAR_EXPRESSION = r"(?<!\S)[^\s\\]{0,40}\\[dswDSW](?![A-Za-z])\S{0,80}(?<![.,;:])"
-_BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|u000[\daAdD])"
+_BREAK = r"\\{1,2}(?:[nrt]|[afv](?![a-z])|0(?!\d)|u000[\daAdD])"
 _ESCAPE = re.compile(
     rf"(?P<stays>{WINDOWS_PATH}|{MATHEMATICS}|{LATEX}|{REGULAR_EXPRESSION})"
     rf"|(?P<break>[ ]?(?!{LATEX}){_BREAK}(?:[ ]?(?!{LATEX}){_BREAK})*[ ]?)"

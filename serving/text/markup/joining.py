@@ -11,7 +11,7 @@ from enum import Enum, auto
 from itertools import groupby, takewhile
 
 from serving.text.alignment import Span
-from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.markup.tokens import Role, Token, divided, passages, placed, read, written
 from serving.text.wrapped_lines import wrapped_breaks
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
@@ -28,6 +28,10 @@ _BETWEEN_LETTERS = re.compile(
 _ZERO_WIDTH_SPACE = "\u200b"
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
+# The number of an item, a sign between.
+_LABEL_BEFORE = re.compile(r"[(#№]?\d{1,4}\)?[-–—/:.]")
+_LABEL_AFTER = re.compile(r"[-–—/]\d{1,4}")
+_HAS_WORD = re.compile(r"[^\W\d_]{4}|[^\W\d_]{2},? [^\W\d_]{2}")
 _TAG = "\0"  # in the place of one
 _MAY_BREAK_TAG = "wbr"
 _SHIFTING_TAGS = frozenset({"sub", "sup"})
@@ -88,10 +92,9 @@ def _with_parted_words(
 
 
 def _are_two_words(match: re.Match[str], num_tokens: Callable[[str], int]) -> bool:
-    """Return whether letters beside a mark without a width are two words.
-
-    They are if a model reads fewer tokens so: "dog" and "runs", but "garden". As many are enough if
-    the mark has no use within a word, where a line is not broken anyway.
+    """Return whether letters beside a mark without a width are two words: if a model reads fewer
+    tokens so, as of "dog" and "runs", but not of "garden". As many are enough where the mark cannot
+    say that a line may be broken within a word.
     """
     num_apart, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
     may_be_broken = _ZERO_WIDTH_SPACE in match[2]
@@ -198,6 +201,36 @@ def _is_number_and_word(tokens: Sequence[Token]) -> bool:
     texts = sorted(token.text for token in tokens if token.text)
     is_pair = len(texts) == 2 and texts[0].isdecimal() and texts[1].isalpha()
     return is_pair and len(texts[1]) >= _SHORTEST_WORD_BESIDE and not _is_shifted(tokens)
+
+
+def with_labels_as_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Yield the tokens; the number of an element that is all else of a passage is a break, as "2-"
+    of 2-<i>Paris, Rome</i>.
+    """
+    for passage in passages(tokens):
+        places = [number for number, token in enumerate(passage) if token.raw.strip()]
+        label = _label(passage, places)
+        for number, token in enumerate(passage):
+            yield Token(Role.BREAK, token.raw) if number == label else token
+
+
+def _label(tokens: Sequence[Token], places: Sequence[int]) -> int | None:
+    """Return which token is the number of an element; None if there is none."""
+    if len(places) < 4 or not _HAS_WORD.search(read(tokens)):
+        return None
+    first, last = tokens[places[0]], tokens[places[-1]]
+    if first.is_divisible and _LABEL_BEFORE.fullmatch(first.text.strip()):
+        label, start, stop = places[0], places[1], places[-1]
+    elif last.is_divisible and _LABEL_AFTER.fullmatch(last.text.strip()):
+        label, start, stop = places[-1], places[0], places[-2]
+    else:
+        return None
+    depth = 0
+    for number in range(start, stop):
+        depth += (tokens[number].role is Role.OPEN) - (tokens[number].role is Role.CLOSE)
+        if depth <= 0:
+            return None
+    return label if depth == 1 and tokens[stop].role is Role.CLOSE else None
 
 
 def _has_own_words(tokens: Iterable[Token]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from serving.text.alignment import Span
 
 _CHUNK = re.compile(r"\S+")
-_IS_OF_WORDS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]{2}|\d")
+_IS_OF_WORDS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]{2}|[0-9]")
 _LATIN = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]")
 _PUNCTUATION = frozenset(
     ".,:;!?'\"“”„‘’«»‹›…‒–—―()[]{}<>=+*/&%$€£¥@#-¡¿·§¶©®™、。，！？：；「」『』（）‥〜‐‑"

@@ -54,10 +54,10 @@ _PATTERNS = {
     rf"|\bwww\.{_ADDRESS_END}",
     "mail": r"<?(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}>?",
     # What follows is "<" and a name or a slash; "a < b and c > d" are comparisons.
-    "bracketed": r"(?:(?<![\w.])[A-Za-z_]\w{0,40})?<[/!?]?[A-Za-z_][^<>\n]{0,200}>+",
+    "bracketed": r"(?:(?<![\w.])[A-Za-z_]\w{0,40})?<{1,3}[/!?]?[A-Za-z_][^<>\n]{0,200}>+",
     "domain": rf"(?<![\w.-])[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{0,4}}\.(?:{_TLD})"
     r"(?:/[^\s<>\"]*)?(?![\w@-])",
-    "path": r"(?<![\w/.])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?(?!\w)"
+    "path": r"(?<![\w/.<])(?:~|\.{1,2})?/[\w.@+-]+(?:/[\w.@+-]+)*/?(?!\w)"
     r"|(?<![\w/.-])[\w-]+(?:/[\w.-]+){2,}"
     rf"|(?<![\w/.-])[\w-]+\.(?:{_FILE})\b"
     r"|(?<![\w./])\.[A-Za-z][\w-]{0,12}(?:/\.[\w-]{1,12})*(?![\w/])",
@@ -95,7 +95,7 @@ EMOJI = re.compile(
 
 # What this does not find has nothing that the others find: most sentences are done so.
 MAY_BE_KEPT = re.compile(
-    r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u024f\u2018\u2019]"
+    r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u2018\u2019]"
 )
 
 
@@ -115,7 +115,7 @@ def kept_end(match: re.Match[str]) -> int:
 
 # A run of marks: !!!, ?!, ..., ?.. and !!1. What is joined to a word or a path is none.
 RUN = re.compile(
-    r"(?:[!?]+[.…]*[!?.…]|(?<![./\\])(?<!\.\w)(?:\.{2,}|…))[.!?…]*"
+    r"(?:[!?！？]+[.…]*[!?！？.…]|(?<![./\\])(?<!\.\w)(?:\.{2,}|。{2,}|…|\.(?=[!?！？])))[.!?！？…]*"
     r"(?:(?<=[!?][!?])1{1,5}(?!\w)|(?<=\.\.\.)(?![/\\.])|(?<=…)|(?![\w/\\]))"
 )
 # Round brackets around nothing but signs: (!), (*), (...).
@@ -132,15 +132,16 @@ _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
     rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}]|[{_COMPATIBLE}]+|{_UNCOMPOSED}"
+    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
 )
-_MAY_BE_UNUSUAL = re.compile(r"[&\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
-_IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys(QUOTES, '"')}
+_MAY_BE_UNUSUAL = re.compile(r"``|''|[&\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
+_IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
+_IN_ASCII |= {"‚": "'", "。": ".", "、": ","}
 _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
 
 # Not Latin's own punctuation, nor what `_UNUSUAL` has: arrows, bullets, mathematics, currencies.
-_SIGN = r"[¢-©¬®-±¶·×÷‖‗†-‣‥‧‱-‸※-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〓�\U0001d000-\U0001f0ff]"
+_SIGN = r"[¢-©¬®-±¶·×÷‖‗†-‣‥‧‱-‸※-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〟｢｣�\U0001d000-\U0001f0ff]"
 _ASCII_SIGN = r"[<>=+*#^~|\\_{}$@]"
 _NO_WORD = r"(?![^\s.,;:!?)])"
 # Alone between spaces, or at the border of a word.
@@ -162,7 +163,11 @@ _SEPARATOR = re.compile(r"(?:(?<=[\w.?!%)\]}…])|\A)\s+[|·•→›»>/]\s+(?=
 _REMARK = re.compile(r"\A\s*\[[^\[\]\n]{2,80}\](\s+)(?=[A-Z♪])")
 # Around several words, or around one.
 PHRASE_BRACKETS = re.compile(r"(?<!\S)(?:\[[^\[\]\n]{1,300}\]|\{[^{}\n]{0,300}\s[^{}\n]{0,300}\})")
-BRACKETS = re.compile(r"\[[^\[\]\n]{1,300}\]|\{[^{}\n]{1,300}\}")
+BRACKETS = re.compile(
+    r"\[[^\[\]\n]{1,300}\]|\{[^{}\n]{1,300}\}|［[^［］\n]{1,300}］|｛[^｛｝\n]{1,300}｝"
+)
+# Of Spanish: other languages have no such marks before a sentence.
+INVERTED_MARKS = re.compile("[¡¿]+")
 
 
 def separators(text: str) -> Iterator[Span]:
@@ -247,6 +252,8 @@ def _read_as(unusual: str, before: str, after: str, language: str) -> str:
         return " "
     if re.fullmatch(rf"[{_NO_WIDTH}{_JOINERS}{_DIRECTIONS}{_CONTROLS}]+", unusual):
         return ""
+    if unusual in "。、" and language in _NATIVE_QUOTES:
+        return unusual
     if unusual in _NATIVE_QUOTES.get(language, ""):
         return unusual
     if unusual in _GUILLEMETS and language not in _WITHOUT_GUILLEMETS:

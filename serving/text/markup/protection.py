@@ -29,6 +29,7 @@ from serving.text.markup.patterns import (
     BORDER,
     BRACKETS,
     EMOJI,
+    INVERTED_MARKS,
     KEPT,
     MAY_BE_KEPT,
     PHRASE_BRACKETS,
@@ -68,6 +69,7 @@ _TIME_WITH_MERIDIEM = re.compile(r"[ap]\. ?m\.?", re.IGNORECASE)
 # Languages that write a space before these marks.
 _WITH_SPACED_MARKS = frozenset({"fr"})
 
+_WITH_INVERTED_MARKS = frozenset({"es", "gl", "ast"})
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
 
@@ -259,6 +261,8 @@ class Protection:
         if not self.is_whole:
             return
         yield from ((Span(*m.span()), _Kind.POINT) for m in SIGNS_IN_BRACKETS.finditer(text))
+        if not {self.source, self.target} & _WITH_INVERTED_MARKS:
+            yield from ((Span(*m.span()), _Kind.POINT) for m in INVERTED_MARKS.finditer(text))
         yield from ((Span(*m.span()), _Kind.RUN) for m in RUN.finditer(text))
         if self.known_words:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
@@ -431,7 +435,8 @@ _TITLE = re.compile(
 
 # What is counted, abbreviated: p. 45, no. 5/B, vol. II.
 _REFERENCE = re.compile(
-    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q|[Ee]xt)\. ?"
+    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Rr]ef|[Nn]r|[Aa]pt|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q"
+    r"|[Ee]xt)\. ?"
     r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
 )
 

@@ -55,10 +55,11 @@ class PairedMarks:
                     replaced |= {match.start() for match in _LOOSE_APOSTROPHE.finditer(translation)}
             elif places:
                 raws = _raws(tokens, places)
+                is_native = not any(translation[other] in _PLAIN for other in others)
                 written |= {
                     other: raw
                     for other, raw in zip(others, raws, strict=True)
-                    if raw not in _PLAIN or translation[other] in _PLAIN
+                    if not (raw in _PLAIN and is_native)
                 }
         opening = frozenset(place for place in written if _opens(target, place))
         return cls(frozenset(lost), written, opening, frozenset(replaced))

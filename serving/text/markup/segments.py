@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from serving.text.alignment import Span
 from serving.text.markup.enclosing import enclosed, pairs_in
 from serving.text.markup.escapes import with_escapes
-from serving.text.markup.joining import JoinedLines, with_line_breaks, with_whole_words
+from serving.text.markup.joining import (
+    JoinedLines,
+    with_labels_as_breaks,
+    with_line_breaks,
+    with_whole_words,
+)
 from serving.text.markup.protection import (
     Protection,
     in_small_letters,
@@ -211,7 +216,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 # What this finds nothing in is one line of Latin letters and simple punctuation: no mark, no sign,
 # no number and no address.
 _MAY_HAVE_MARKS = re.compile(
-    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]| [ '’]|\.\S|-[-'’]|,['’]|'['’]|’['’]|![.!?'’]|\?[.!?'’]"
+    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]| [ '’]|\.\S|-[-'’]|,['’]|'['’]|’['’]|![.!?'’]|\?[.!?'’]|(?<!\w)[xX]+D|-\Z"
     rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
 )
 
@@ -237,7 +242,7 @@ class MarkedReader:
         protection = self.protection
         raw = read_tokens(text, self.markup, protection.is_whole, protection.placeholders)
         if self.protection.is_whole:
-            raw = with_escapes(raw)
+            raw = with_labels_as_breaks(with_escapes(raw))
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
         tokens = [*with_whole_words(self.protection.with_tagged_spans(joined), self.num_tokens)]
         table = references(tokens, self.markup.kind if self.markup else None)

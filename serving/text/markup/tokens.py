@@ -309,7 +309,9 @@ DASH, ELLIPSIS, QUOTE = "-", "...", '"'
 
 def run_read_as(run: str) -> str:
     """Return the mark that a model reads for a run of marks, as ??? or ?!."""
-    return "?" if "?" in run else "!" if "!" in run else ELLIPSIS
+    if "?" in run or "？" in run:
+        return "?"
+    return "!" if "!" in run or "！" in run else ELLIPSIS
 
 
 def is_run(token: Token) -> bool:

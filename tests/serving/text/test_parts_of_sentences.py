@@ -2,7 +2,12 @@
 
 import pytest
 
-from serving.text.plain_text import as_beginning_of_sentence, as_rest_of_sentence, is_cut_sentence
+from serving.text.plain_text import (
+    as_beginning_of_sentence,
+    as_rest_of_sentence,
+    is_cut_sentence,
+    with_end_mark,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,24 @@ def test_the_beginning_ends_with_its_mark(
 )
 def test_the_rest_begins_small(source: str, translation: str, language: str, expected: str) -> None:
     assert as_rest_of_sentence(source, translation, language) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "written"),
+    [
+        ("The dog.", "Le chien", "Le chien."),
+        ("The dog!!", "Le chien", "Le chien!!"),
+        ("The dog", "Le chien.", "Le chien"),
+        ("Hello", "Olá,", "Olá"),
+        ("The dog?", "Le chien ?", "Le chien ?"),
+    ],
+)
+def test_a_translation_ends_with_a_mark_where_its_source_does(
+    source: str, translation: str, written: str
+) -> None:
+    assert with_end_mark(source, translation) == written
+
+
+@pytest.mark.parametrize("translation", ["Le chien", "Le chien,", "Le chien.", "Le chien ;"])
+def test_a_label_ends_with_its_mark(translation: str) -> None:
+    assert as_beginning_of_sentence("The dog;", translation, "fr") == "Le chien ;"

@@ -1,7 +1,9 @@
 """Tests that brackets, quotation marks, runs of marks and faces are written as in the source."""
 
+import re
 import time
 
+import numpy as np
 import pytest
 
 from serving.text.markup.enclosing import enclosed, pairs_in
@@ -10,7 +12,7 @@ from serving.text.markup.kaomoji import kaomoji
 from serving.text.markup.numbers import localised_amount, scaled_amounts
 from serving.text.markup.protection import Protection
 from serving.text.markup.tokens import Role, Token, read, text_tokens, written
-from tests.serving.text.markup.fake_model import HTML, by_table, layout, translate
+from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces, translate
 
 
 def kept(text: str) -> list[str]:
@@ -51,6 +53,8 @@ def test_pairs(text: str, pairs: list[str]) -> None:
         ("« Oui »", "Oui"),
         ('"..."', '"..."'),
         ("The dogs'", "The dogs'"),
+        ("The dog --", "The dog"),
+        ("(The dog)-", "The dog"),
     ],
 )
 def test_what_encloses_a_text_is_not_part_of_it(text: str, inner: str) -> None:
@@ -123,7 +127,17 @@ def test_the_end_and_runs_of_marks_are_the_sources(
     [
         *["¯\\_(ツ)_/¯", "ʕ•ᴥ•ʔ", "(╯°□°)╯︵ ┻━┻", "(^_^)", "(｡◕‿◕｡)", "( ͡° ͜ʖ ͡°)", "(-_-)"],
         *["ಠ_ಠ", "(ಥ﹏ಥ)", "m(_ _)m", "┬─┬ノ( º _ ºノ)", "༼ つ ◕_◕ ༽つ", "\\(^o^)/", "(>_<)"],
-        *["(=^･ω･^=)", "(づ｡◕‿‿◕｡)づ", "(ง'̀-'́)ง", "☜(ﾟヮﾟ☜)", "(*≧▽≦)", "ᕕ( ᐛ )ᕗ", "(o_O)"],
+        *[
+            "٩(◕‿◕｡)۶",
+            "(*^▽^*)",
+            "(=^･ω･^=)",
+            "(づ｡◕‿‿◕｡)づ",
+            "(ง'̀-'́)ง",
+            "☜(ﾟヮﾟ☜)",
+            "(*≧▽≦)",
+            "ᕕ( ᐛ )ᕗ",
+            "(o_O)",
+        ],
     ],
 )
 def test_faces(face: str) -> None:
@@ -212,6 +226,37 @@ def test_marks_without_a_width_part_words_that_are_two(mark: str) -> None:
     tokens = [*with_whole_words([Token(Role.TEXT, text, text)], num_tokens)]
     assert written(tokens) == text
     assert read(tokens).replace(mark, "") == "a dog runs, a garden"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["Dog —", "Dog！！", "Dog.!", "¡Dog!", "¿Dog?", "Dog × dog", "</3 dog", "xD dog"],
+        *["〝dog〞 a", "〔dog〕 a", "［dog］ a", "｢dog｣ a", "``dog'' a", "‚dog‘ a", "(*^▽^*) dog"],
+        *["a <<dog>> a", "a <<<dog>>>", "Dog。。。", r"Dog.\0", "Dog？！"],
+    ],
+)
+def test_signs_come_back_where_they_were(text: str) -> None:
+    def model(read: str) -> tuple[list[str], np.ndarray]:
+        words = re.findall(r"[^\W_]+|%\d|'s", read)  # it loses all signs
+        rows = np.eye(len(read.split(" ")))[[0] * len(words)]
+        return pieces(" ".join(words)), rows
+
+    assert translate(layout(text, protection=True), model).replace("\u202f", " ") == text
+
+
+@pytest.mark.parametrize(("source", "num_points"), [("en", 2), ("es", 0), ("gl", 0)])
+def test_inverted_marks_are_left_to_models_of_languages_that_have_them(
+    source: str, num_points: int
+) -> None:
+    text = "¿Dog? ¡Cat!"
+    tokens = Protection(None, True, source, "fr").protected(text_tokens(text, False, True))
+    assert [token.role for token in tokens].count(Role.POINT) == num_points
+
+
+def test_quotation_marks_of_two_kinds_are_written_as_in_the_source() -> None:
+    model = by_table({'"dog"': '« dog"'})
+    assert translate(layout('a "dog" a', protection=True), model) == 'a "dog" a'
 
 
 @pytest.mark.parametrize("space", [*"\u00a0\u1680\u2002\u2009\u202f\u205f\u3000"])

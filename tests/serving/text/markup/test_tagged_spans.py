@@ -125,7 +125,6 @@ def test_what_no_signs_enclose_ends_at_a_tag(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "1-<i>London, Paris</i>",
         "see 1-<i>London, Paris</i> now",
         "12-<i>year</i> plan",
         "street 2 <b>London-</b>12 dogs",
@@ -136,6 +135,26 @@ def test_a_number_beside_a_tag_leaves_the_border_where_it_is(text: str) -> None:
     parts = re.findall(r" ?\w+| ?[^\w\s]", segment.text)
     target = source = tokenized(parts)
     assert MarkedTranslation(segment, target, source, np.eye(len(parts))).text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1-<i>London, Paris</i>",
+        "<p>12/<b>The dog</b></p>",
+        "<p>(3)–<i>A <b>red</b> dog</i></p>",
+        "<li><i>London</i>-4</li>",
+    ],
+)
+def test_the_number_of_an_element_stays_beside_it(text: str) -> None:
+    found = layout(text, HTML, protection=True)
+    assert not any(character.isdigit() for s in found.segments for character in s.text)
+    assert translate(found, by_table({})) == text
+
+
+@pytest.mark.parametrize("text", ["see 1-<i>London, Paris</i>", "<p>12-<i>Rome</i> is red</p>"])
+def test_the_number_of_a_sentence_is_a_part_of_it(text: str) -> None:
+    assert len(layout(text, HTML, protection=True).gaps[0]) < len("<p>1")
 
 
 PIECES = st.sampled_from(
