@@ -33,9 +33,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#+|~$^={}:!-])")
 _IN_TITLES = str.maketrans('`"[]{}', "''()()")  # would end titles
 _NUMBER_OF_LIST = re.compile(r"^(\d+)([.)])", re.MULTILINE)
 # A line that is nothing but a paragraph of text, so that it need not be parsed.
-_PLAIN = re.compile(
-    r"(?!import|export)[^\W\d_](?:[^\W_]|[ \u00a0\u202f.,;!?…'’\"«»“”()/–—-])*"
-)
+_PLAIN = re.compile(r"(?!import|export)[^\W\d_](?:[^\W_]|[ \u00a0\u202f.,;!?…'’\"«»“”()/–—-])*")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
