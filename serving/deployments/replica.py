@@ -4,6 +4,7 @@ HAProxy connects to it directly, so that no other process lies between a request
 """
 
 import asyncio
+import gc
 import os
 from collections.abc import Sequence
 from contextlib import aclosing, nullcontext
@@ -65,6 +66,7 @@ class Replica:
     def __init__(self, group: WorkerGroup, cpus: int, prefix: str) -> None:
         log_to_console()
         apply_patches()
+        _exclude_modules_from_garbage_collection()
         context = serve.get_replica_context()
         self._metrics = Metrics(context.replica_tag)
         self._kept_metrics = replica_metrics(context.replica_tag, self._metrics.exposition)
@@ -244,6 +246,17 @@ class Replica:
         living = [answer.text for answer in answers]
         ended = self._kept_metrics.of_ended_replicas({answer.replica for answer in answers})
         return merged([*living, *ended, proxy_exposition()])
+
+
+def _exclude_modules_from_garbage_collection() -> None:
+    """Exclude what exists now, which is the imported modules, from garbage collection.
+
+    A full collection stops all threads, and the 170,000 objects of the modules take most of its
+    time (0.1 to 0.15 s; without them 0.03 s). Models are loaded later, so that the collection still
+    frees those that are unloaded.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def cpu_budget_of(group: WorkerGroup, cpus: int) -> CpuBudget:

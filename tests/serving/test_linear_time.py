@@ -56,20 +56,25 @@ WELL_FORMED = ("nested tags", "nested tags in a sentence", "nested blocks", "ent
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the least processor time of three runs."""
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
+    """Return the processor time of a run."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def check_is_linear(read: Callable[[str], object], make: Make) -> None:
-    """Four times the text may take nine times as long; by the square it takes sixteen times."""
+    """Four times the text may take nine times as long; by the square it takes sixteen times.
+
+    Other processes may slow a run down, so only the least of several times counts as too long.
+    """
     short, long = make(500), make(2_000)
     least = 0.02  # seconds; below that the clock and the collector of garbage count
-    assert seconds(lambda: read(long)) < max(9 * seconds(lambda: read(short)), least)
+    read(make(10))  # compiles patterns
+    limit = max(9 * min(seconds(lambda: read(short)) for _ in range(2)), least)
+    times: list[float] = []
+    while not times or (min(times) >= limit and len(times) < 4):
+        times.append(seconds(lambda: read(long)))
+    assert min(times) < limit
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -154,11 +154,12 @@ def _find_lines(content: str, text: str, start: int, end: int) -> tuple[int, int
     first, *others = [line.lstrip() for line in content.split("\n")]
     begin = text.find(first, start, end)
     while begin >= 0:
-        place: int | None = begin + len(first)
+        place = begin + len(first)
         for line in others:
-            if (place := _end_of_line(line, text, place, end)) is None:
+            if (line_end := _end_of_line(line, text, place, end)) is None:
                 break
-        if place is not None:
+            place = line_end
+        else:
             return begin, place
         begin = text.find(first, begin + 1, end)
     return None
