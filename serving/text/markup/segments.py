@@ -216,8 +216,8 @@ _LETTER = re.compile(r"[^\W\d_]")
 # What this finds nothing in is one line of Latin letters and simple punctuation: no mark, no sign,
 # no number and no address.
 _MAY_HAVE_MARKS = re.compile(
-    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]| [ '’]|\.\S|-[-'’]|,['’]|'['’]|’['’]|![.!?'’]|\?[.!?'’]|(?<!\w)[xX]+D|-\Z"
-    rf"|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
+    r"[^A-Za-zÀ-ÖØ-öø-ɏ ,.!?'’-]| [ '’]|\.\S|-[-'’]|,['’]|'['’]|’['’]|![.!?'’]|\?[.!?'’]"
+    rf"|(?<!\w)[xX]+D|-\Z|\A(?:[^A-Za-zÀ-ÖØ-öø-ɏ]|{LINE_MARK})| \Z"
 )
 
 
