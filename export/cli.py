@@ -146,16 +146,16 @@ def export(
     from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
-        found = read_model(source, context_length, adapters)
-        found = found.with_languages(source_language, target_language)
+        checkpoint = read_model(source, context_length, adapters)
+        checkpoint = checkpoint.with_languages(source_language, target_language)
         if split_tokens is not None:
-            found = found.with_split_tokens(split_tokens)
+            checkpoint = checkpoint.with_split_tokens(split_tokens)
         if translation_prompt is not None or languages is not None:
             codes = (languages or "").replace(",", " ").split()
-            found = translating(found, translation_prompt or "", codes)
+            checkpoint = translating(checkpoint, translation_prompt or "", codes)
         if corpus is None:
-            return found
-        return _shortlisting(found, corpus, precision, shortlist_best, shortlist_frequent)
+            return checkpoint
+        return _shortlisting(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)
 
     comparison = comparison_of(verify, test_file, texts)
     export_model(read, source, output, precision, name, comparison, of_floats="fp32")

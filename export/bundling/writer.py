@@ -91,9 +91,9 @@ def tokens_of(config: AnyConfig, conventions: Conventions) -> Tokens:
 def processors_of(conventions: Conventions) -> LogitsProcessors:
     """Return the logits processors of every request."""
     problems: list[str] = []
-    found = read_dataclass(LogitsProcessors, dict(conventions.logits_processors), problems)
-    assert found is not None, problems
-    return found
+    processors = read_dataclass(LogitsProcessors, dict(conventions.logits_processors), problems)
+    assert processors is not None, problems
+    return processors
 
 
 def encoder_of(config: AnyConfig, conventions: Conventions) -> EncoderSpec | None:

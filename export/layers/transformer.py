@@ -195,13 +195,13 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
             name = f"encoder.layers.{layer}.self_attention"
             normed = self.before_sublayer(x, f"{name}_norm")
             qkv = self.queries_keys_values(normed, name)
-            found, weights = tokens.attend(qkv, self.encoder_heads, bias)
+            attended, weights = tokens.attend(qkv, self.encoder_heads, bias)
             if self.attention_outputs.is_on:
                 if weights is None:
                     apart = tokens.spread(qkv)
                     weights = encoder_attention_weights(apart, lengths, self.encoder_heads, bias)
                 self.attention_outputs.add(AttentionKind.ENCODER, weights)
-            update = self.join_heads(found, name)
+            update = self.join_heads(attended, name)
             x = self.after_sublayer(x, update, f"{name}_norm")
             x = self.feed_forward(x, f"encoder.layers.{layer}")
         self.attention_outputs.finish(AttentionKind.ENCODER, self.encoder_heads.num_heads)

@@ -33,17 +33,17 @@ class Messages:
             rf"|(?P<escape>{escape})"
         )
 
-    def mark(self, found: re.Match[str]) -> Mark | str:
-        raw = found.group()
-        if found["code"]:
+    def mark(self, match: re.Match[str]) -> Mark | str:
+        raw = match.group()
+        if match["code"]:
             return Mark(raw)
-        if found["border"]:
+        if match["border"]:
             return Mark(raw, Role.SENTENCE_END)
-        if found["tag"]:
+        if match["tag"]:
             return tag_mark(raw)
-        if found["entity"]:
+        if match["entity"]:
             return _entity(raw)
-        if found["escape"]:
+        if match["escape"]:
             return Mark(raw, character=self.literals.get(raw, ""))
         return word_mark(raw)
 
@@ -63,10 +63,10 @@ _LAYOUT = re.compile(
 def pieces_of(text: str, messages: Messages = IN_TEXT) -> Iterator[str | Mark]:
     """Yield the words and the marks of a text."""
     end = 0
-    for found in messages.pattern.finditer(text):
-        yield text[end : found.start()]
-        yield messages.mark(found)
-        end = found.end()
+    for match in messages.pattern.finditer(text):
+        yield text[end : match.start()]
+        yield messages.mark(match)
+        end = match.end()
     yield text[end:]
 
 
@@ -76,8 +76,8 @@ def word_mark(raw: str, shown: str = "") -> Mark:
 
 
 def is_placeholder(text: str) -> bool:
-    found = IN_TEXT.pattern.fullmatch(text)
-    return found is not None and found["word"] is not None
+    match = IN_TEXT.pattern.fullmatch(text)
+    return match is not None and match["word"] is not None
 
 
 def _entity(raw: str) -> Mark | str:

@@ -193,11 +193,11 @@ def read_xml(data: bytes, name: str) -> tuple[TextFile, XmlElement]:
 
 def _without_doctype(text: str) -> str:
     """Return XML with spaces in place of the name of its document type."""
-    found = _DOCTYPE.match(text)
-    if found is None:
+    doctype = _DOCTYPE.match(text)
+    if doctype is None:
         return text
-    before = found["before"]
-    return before + " " * (found.end() - len(before)) + text[found.end() :]
+    before = doctype["before"]
+    return before + " " * (doctype.end() - len(before)) + text[doctype.end() :]
 
 
 def xml_bytes(tree: etree._ElementTree) -> bytes:

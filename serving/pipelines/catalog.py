@@ -183,10 +183,14 @@ class Catalog:
 def code_of_language(cards: Iterable[ModelCard], code: str) -> str | None:
     """Return a code of the same language in the spelling of the models; None if none has it."""
     codes = dict.fromkeys(
-        own for card in cards for own in (*card.source_languages, *card.target_languages)
+        candidate
+        for card in cards
+        for candidate in (*card.source_languages, *card.target_languages)
     )
-    found = matching(code, tuple(codes)) or [own for own in codes if is_same_language(own, code)]
-    return next(iter(found), None)
+    matches = matching(code, tuple(codes)) or [
+        candidate for candidate in codes if is_same_language(candidate, code)
+    ]
+    return next(iter(matches), None)
 
 
 def _model_for_pair(models: Iterable[Model], source: str, target: str) -> Model | None:

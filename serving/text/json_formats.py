@@ -38,16 +38,16 @@ def with_valid_dates(schema: str) -> str:
     content: Any = json.loads(schema)
     schemas = [content]
     while schemas:
-        each = schemas.pop()
-        if isinstance(each, list):
-            schemas += each
-        elif isinstance(each, dict):
-            for name, value in each.items():
+        node = schemas.pop()
+        if isinstance(node, list):
+            schemas += node
+        elif isinstance(node, dict):
+            for name, value in node.items():
                 if name in _SCHEMAS_BY_NAME and isinstance(value, dict):
                     schemas += value.values()
                 elif name not in _VALUES:
                     schemas.append(value)
-            _restrict(each)
+            _restrict(node)
     return json.dumps(content)
 
 

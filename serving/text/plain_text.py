@@ -108,11 +108,11 @@ def without_added_end(source: str, translation: str) -> str:
     """Return the translation without the marks that it ends with, if the source ends with a
     word.
     """
-    own = _LAST_CLAUSE_MARKS.match(translation[::-1])
-    assert own is not None  # it matches nothing at least
-    text = translation[: len(translation) - own.end()].rstrip()
-    if own[2] and text and _ENDS_WITH_WORD.search(source):
-        return text + own[1][::-1]
+    end_marks = _LAST_CLAUSE_MARKS.match(translation[::-1])
+    assert end_marks is not None  # it matches nothing at least
+    text = translation[: len(translation) - end_marks.end()].rstrip()
+    if end_marks[2] and text and _ENDS_WITH_WORD.search(source):
+        return text + end_marks[1][::-1]
     return translation
 
 

@@ -135,8 +135,10 @@ class _Stretch:
     def __init__(self, lines: Sequence[str], paragraph_width: int | None, language: str) -> None:
         self._lines, self._language = lines, language
         self._paragraph_width = paragraph_width
-        known = FUNCTION_WORDS.get(language, frozenset()) if language else FUNCTION_WORDS_OF_ALL
-        self._function_words = known
+        function_words = (
+            FUNCTION_WORDS.get(language, frozenset()) if language else FUNCTION_WORDS_OF_ALL
+        )
+        self._function_words = function_words
         self._has_end = ends_sentence(lines[-1], language)
         self._has_capital = not _begins_small(lines[0])
         self._is_wrapped = self._has_capital and _are_wrapped(lines)

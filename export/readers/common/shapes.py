@@ -331,11 +331,11 @@ def _experts(experts: Experts, dim: int) -> Shapes:
     names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
     matrices = [gated(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
-    found = linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
+    shapes = linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
     if experts.shared_ffn_dim is None:
-        return found
+        return shapes
     shared = gated("feed_forward.shared", dim, experts.shared_ffn_dim)
-    return found | linears(shared | {"feed_forward.shared_gate": (1, dim)}, bias=False)
+    return shapes | linears(shared | {"feed_forward.shared_gate": (1, dim)}, bias=False)
 
 
 def _mamba(config: MambaConfig) -> Shapes:

@@ -92,8 +92,8 @@ def _name_special_tokens(folder: Folder) -> tuple[int, ...]:
     if stop:
         folder.config.values["eos_token_id"] = [*stop]
     if folder.tokenizers is not None:
-        known = token_ids(folder.tokenizers.source)
-        begin = known.get(token_text(folder.tokenizer.get("bos_token")) or "", vocab_size)
+        ids = token_ids(folder.tokenizers.source)
+        begin = ids.get(token_text(folder.tokenizer.get("bos_token")) or "", vocab_size)
         if begin < vocab_size:
             folder.config.values["bos_token_id"] = begin
     return stop

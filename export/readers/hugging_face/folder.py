@@ -366,9 +366,9 @@ def stop_ids(folder: Folder, vocab_size: float) -> tuple[int, ...]:
     named: list[tuple[Options, int]] = []
     token = token_text(folder.tokenizer.get("eos_token"))
     if token and folder.tokenizers is not None:
-        known = token_ids(folder.tokenizers.target or folder.tokenizers.source)
-        if token in known:
-            named.append((folder.tokenizer, known[token]))
+        ids = token_ids(folder.tokenizers.target or folder.tokenizers.source)
+        if token in ids:
+            named.append((folder.tokenizer, ids[token]))
         else:
             folder.notes.append(NO_END.format(file=folder.tokenizer.file, end=repr(token)))
     for options in (folder.generation, folder.config):

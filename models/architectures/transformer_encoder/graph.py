@@ -123,10 +123,10 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         """Add to x what comes of each token's window, its neighbours side by side with it."""
         size, layers = self.config.d_model, self.layers
         names, num_inputs = ["convolution.linear"], config.kernel_size * size
-        found = SQUASHING[config.activation](
+        convolved = SQUASHING[config.activation](
             layers.linear(windows, names, num_inputs, [size], bias=True)
         )
-        return self._norm(x + found, "convolution.norm", size)
+        return self._norm(x + convolved, "convolution.norm", size)
 
     def _norm(self, x: Value, name: str, dim: int) -> Value:
         return self.layers.layer_norm(x, name, dim, self.config.norm_epsilon)

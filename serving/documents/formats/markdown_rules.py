@@ -204,20 +204,20 @@ def _tokenize_first_line_from(state: StateBlock, start: int, end: int, offset: i
 
 def _protected(state: StateInline, silent: bool) -> bool:
     src, place = state.src, state.pos
-    found = None
+    match = None
     if place == 0:
-        found = _ALERT.match(src) or _TASK.match(src)
-    if found is None and (shifted := _SHIFTED.match(src, place, state.posMax)):
-        kind, found = "shifted", shifted
+        match = _ALERT.match(src) or _TASK.match(src)
+    if match is None and (shifted := _SHIFTED.match(src, place, state.posMax)):
+        kind, match = "shifted", shifted
     else:
         end = min(state.posMax, place + _LONGEST_KEPT)
-        found = found or _PLACEHOLDER.match(src, place, end) or _KEPT.match(src, place, end)
+        match = match or _PLACEHOLDER.match(src, place, end) or _KEPT.match(src, place, end)
         kind = "kept"
-    if found is None:
+    if match is None:
         return False
     if not silent:
         token = state.push(kind, "", 0)
-        token.content = found.group()
-        token.meta = {"shown": bool(found.groupdict().get("shown"))}
-    state.pos = found.end()
+        token.content = match.group()
+        token.meta = {"shown": bool(match.groupdict().get("shown"))}
+    state.pos = match.end()
     return True

@@ -131,8 +131,8 @@ class Fallback:
 
     def _second_tries(self, ends: Sequence[FinishedEvent]) -> dict[int, SecondTry]:
         """Return what is asked once more, by the numbers of the requests."""
-        found = ((number, self._second_try(number, end)) for number, end in enumerate(ends))
-        return {number: second for number, second in found if second}
+        tries = ((number, self._second_try(number, end)) for number, end in enumerate(ends))
+        return {number: second for number, second in tries if second}
 
     def _second_try(self, number: int, end: FinishedEvent) -> SecondTry | None:
         """Return what to ask instead of a request; None if its outcome is accepted."""

@@ -123,20 +123,22 @@ def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Me
 
     selector: of a branch in which "#" stands for a number.
     """
-    found = [each for each in arguments(text) if _has_valid_branches(text, each, job)]
+    valid_arguments = [each for each in arguments(text) if _has_valid_branches(text, each, job)]
     taken = {*_PLACEHOLDER.findall(text)}
     names = (f"{{message{number}}}" for number in count())
-    placeholders = [*islice((name for name in names if name not in taken), len(found))]
-    translated = _placeholders_in_text(_with_placeholders(text, found, placeholders), job)
-    pairs = [pair for pair in zip(found, placeholders, strict=True) if pair[1] in translated]
+    placeholders = [*islice((name for name in names if name not in taken), len(valid_arguments))]
+    translated = _placeholders_in_text(_with_placeholders(text, valid_arguments, placeholders), job)
+    pairs = [
+        pair for pair in zip(valid_arguments, placeholders, strict=True) if pair[1] in translated
+    ]
     outer = _with_placeholders(text, *zip(*pairs, strict=True)) if pairs else text
-    own = tuple(_argument(text, argument, name, job) for argument, name in pairs)
-    return _Message(*_with_numbers(outer, selector), own)
+    arguments_of_message = tuple(_argument(text, argument, name, job) for argument, name in pairs)
+    return _Message(*_with_numbers(outer, selector), arguments_of_message)
 
 
-def _with_placeholders(text: str, found: Sequence[Argument], names: Sequence[str]) -> str:
-    ends = [0, *(argument.span.end for argument in found)]
-    starts = [*(argument.span.start for argument in found), len(text)]
+def _with_placeholders(text: str, spans: Sequence[Argument], names: Sequence[str]) -> str:
+    ends = [0, *(argument.span.end for argument in spans)]
+    starts = [*(argument.span.start for argument in spans), len(text)]
     between = (text[end:start] for end, start in zip(ends, starts, strict=True))
     return "".join(part + name for part, name in zip_longest(between, names, fillvalue=""))
 

@@ -35,11 +35,11 @@ def with_accelerator_at_word(tokens: Sequence[Token]) -> Iterator[Token]:
     word, if it has one and no more. What a sign begins may be a name there.
     """
     text = read(tokens)
-    found = [*_IN_TEXT.finditer(text)]
-    if len(found) != 1 or text.count(found[0].group()[-1]) != 1:
+    matches = [*_IN_TEXT.finditer(text)]
+    if len(matches) != 1 or text.count(matches[0].group()[-1]) != 1:
         yield from tokens
         return
-    start, end = found[0].span()
+    start, end = matches[0].span()
     accelerator = None
     word = []
     for token, span in placed(divided(tokens, [start, end - 1, end])):

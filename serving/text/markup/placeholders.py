@@ -338,7 +338,7 @@ def message_pattern(flags: frozenset[str] = frozenset()) -> str:
     if not formats:
         return in_text
     signs = "".join({re.escape(sign) for format in formats for sign in format.literals})
-    own = "|".join(format.pattern for format in formats)
+    of_formats = "|".join(format.pattern for format in formats)
     percent = "(?:%%)?" if "%" in signs else f"{_PERCENT}?"
     others_in_text = rf"(?![{signs}]){in_text}" if signs else in_text
-    return rf"(?:{own})(?:[A-Za-z]{{1,3}}(?!\w))?{percent}|{others_in_text}"
+    return rf"(?:{of_formats})(?:[A-Za-z]{{1,3}}(?!\w))?{percent}|{others_in_text}"

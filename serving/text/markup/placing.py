@@ -70,8 +70,8 @@ def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
 
 def _has_same_words(pair: Mark, parent: Mark) -> bool:
     """Return whether a pair is around all that its parent is around."""
-    own = (pair.start, pair.end, pair.begins_earlier, pair.ends_later)
-    return own == (parent.start, parent.end, parent.begins_earlier, parent.ends_later)
+    words = (pair.start, pair.end, pair.begins_earlier, pair.ends_later)
+    return words == (parent.start, parent.end, parent.begins_earlier, parent.ends_later)
 
 
 def _place_ranges(root: Mark, origins: Origins) -> None:

@@ -129,8 +129,8 @@ def _source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMa
             assert end is not None  # it matches nothing at least
             if is_wordy(token.text):
                 last_word = place - bool(end[1])
-            found = _MARKS.finditer(token.text)
-            marks += (_SourceMark(mark.group(), None, place) for mark in found)
+            matches = _MARKS.finditer(token.text)
+            marks += (_SourceMark(mark.group(), None, place) for mark in matches)
             if end[1] and end[1] not in "!?…":
                 marks.append(_SourceMark(end[1], None, place))
     last = marks[-1] if marks and marks[-1].place > last_word else None

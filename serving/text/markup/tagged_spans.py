@@ -72,13 +72,13 @@ def _spans_with_marks(run: Sequence[Token], find: Find) -> list[tuple[Span, str 
     )
     marks = [span.start for token, span in placed(run) if token.role is not Role.TEXT]
     taken = bytearray(len(text))
-    found = []
+    spans = []
     for span, kind in find(text):
         if span.start < span.end and not any(taken[span.start : span.end]):
             taken[span.start : span.end] = b"x" * (span.end - span.start)
             if bisect_right(marks, span.start) < bisect_left(marks, span.end):
-                found.append((span, kind))
-    return sorted(found, key=lambda each: each[0])
+                spans.append((span, kind))
+    return sorted(spans, key=lambda each: each[0])
 
 
 def _with_own_tags(

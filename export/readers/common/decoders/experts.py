@@ -72,9 +72,9 @@ def qwen2_moe_table(options: Options, config: LlamaConfig) -> Table:
     shared = {
         f"{ours}.shared.{part}": f"{theirs}.shared_expert.{n}" for part, n in QWEN_MOE.items()
     }
-    found = _table(config, theirs, QWEN_MOE)
+    table = _table(config, theirs, QWEN_MOE)
     gate = {f"{ours}.shared_gate": f"{theirs}.shared_expert_gate"}
-    return replace(found, names={**found.names, **shared, **gate})
+    return replace(table, names={**table.names, **shared, **gate})
 
 
 def qwen3_moe_table(options: Options, config: LlamaConfig) -> Table:
