@@ -116,6 +116,19 @@ LIKE_OLMO: dict[str, Any] = {  # and like Arcee: options of llama
         "input_norms": False,
     },
 }
+LIKE_DEEPSEEK: dict[str, Any] = {  # options of llama
+    "num_kv_heads": 4,
+    "head_dim": 20,
+    "imported": {
+        "rotary_frequencies": [0.9, 0.3, 0.05],
+        "rotary_magnitude": 1.2,
+        "latent_attention": {"size": 18, "query_size": 22, "value_size": 12},
+        "experts": {"num_experts": 6, "num_used": 3, "ffn_dim": 24, "shared_ffn_dim": 40}
+        | {"shared_gate": False, "weighting": "sigmoid", "selection_bias": True, "scale": 1.7}
+        | {"groups": {"number": 3, "num_used": 2, "num_summed": 2}},
+        "layers_without_experts": [0],
+    },
+}
 LIKE_GPT_OSS: dict[str, Any] = {  # options of llama
     "window": 5,
     "imported": {

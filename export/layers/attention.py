@@ -141,7 +141,8 @@ class Heads:
 
     rotary: cos and sin for RoPE. window: the last positions that are attended to, the token's own
     included. cap: scores become cap * tanh(score / cap). sinks: f32 [heads], a score of each head
-    that has no value. Dimensions are those of padded heads; `trained_` ones are without padding.
+    that has no value. value_layout: of values that are smaller than keys. Dimensions are those of
+    padded heads; `trained_` ones are without padding.
     """
 
     num_heads: int
@@ -152,6 +153,7 @@ class Heads:
     window: int | None = None
     cap: float | None = None
     sinks: Value | None = None
+    value_layout: HeadLayout | None = None
 
     @property
     def head_dim(self) -> int:
@@ -169,6 +171,11 @@ class Heads:
     @property
     def trained_kv_dim(self) -> int:
         return self.num_kv_heads * self.layout.size
+
+    @property
+    def output_layout(self) -> HeadLayout:
+        """The layout of what attention returns."""
+        return self.value_layout or self.layout
 
     @property
     def query_dim(self) -> int:

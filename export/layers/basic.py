@@ -44,6 +44,15 @@ class HeadLayout:
         """The part of a padded head that is not padding."""
         return self.size / self.padded_size
 
+    def split(self, number: int) -> "tuple[HeadLayout, HeadLayout]":
+        """Return the layouts of the first ``number`` of a head's numbers, and of the others."""
+        first, rest = self.places[:number], self.places[number:]
+        return HeadLayout(first, self.padded_size), HeadLayout(rest, self.padded_size)
+
+    def of_first(self, size: int) -> "HeadLayout":
+        """Return the layout of heads of ``size`` numbers that do not rotate, as long as these."""
+        return HeadLayout(tuple(range(size)), self.padded_size)
+
     def spread(self, weight: Array) -> Array:
         """Pad weights [heads * size, ...] to [heads * padded_size, ...]."""
         if self.places == tuple(range(self.padded_size)):

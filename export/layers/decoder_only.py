@@ -80,6 +80,17 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         """
         return self.words.embed(ids)
 
+    def project_heads(self, x: Value, name: str, heads: Heads) -> Value:
+        """Return queries, keys and values [batch, tokens, all], side by side, of normalised x."""
+        return self.layers.linear(
+            x,
+            [f"{name}.{part}" for part in ("query", "key", "value")],
+            self.config.d_model,
+            [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim],
+            bias=self.has_qkv_bias,
+            into=heads.layout,
+        )
+
     def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
         """Return queries, keys and values [batch, tokens, all], side by side, as attention reads
         them.
@@ -154,21 +165,14 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         single tokens.
         """
         heads, name = self.heads[layer], f"layers.{layer}.attention"
-        qkv = self.layers.linear(
-            self.norm(x, f"{name}_norm"),
-            [f"{name}.{part}" for part in ("query", "key", "value")],
-            self.config.d_model,
-            [heads.trained_query_dim, heads.trained_kv_dim, heads.trained_kv_dim],
-            bias=self.has_qkv_bias,
-            into=heads.layout,
-        )
+        qkv = self.project_heads(self.norm(x, f"{name}_norm"), name, heads)
         return self.layers.linear(
             self._attend_by_parts(self.normalise_heads(qkv, name, heads), layer, total_lengths),
             [f"{name}.output"],
-            heads.trained_query_dim,
+            heads.num_heads * heads.output_layout.size,
             [self.config.d_model],
             bias=self.has_mixing_bias,
-            out_of=heads.layout,
+            out_of=heads.output_layout,
         )
 
     def _run(self, ids: Value, past_lengths: Value, total_lengths: Sequence[Value]) -> Value:

@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 
 from export.graph.writer import Value
+from export.layers.attention import LOWEST
 from export.layers.basic import Layers, feed_forward
-from models.configs.transformer import Experts
+from models.configs.transformer import ExpertGroups, Experts
 
 
 def mixture_of_experts(
@@ -26,7 +27,7 @@ def mixture_of_experts(
     graph, op = layers.graph, layers.op
     tokens = x.reshape(-1, d_model)
     scores, shared_score = _scores(layers, tokens, name, d_model, config)
-    shares = _shares(layers, scores, config)
+    shares = _shares(layers, scores, name, config)
     total = op.ConstantOfShape(op.Shape(tokens))
     for number, share in enumerate(graph.split(shares, [1] * config.num_experts)):
         rows = op.NonZero(share.reshape(-1)).reshape(-1)
@@ -34,12 +35,12 @@ def mixture_of_experts(
         then = partial(one.add, total, tokens, share, rows)
         is_used = op.Size(rows) > 0
         [total] = graph.branch(is_used, x.dtype, then, partial(_unchanged, total), 1)
-    if shared_score is not None and config.shared_ffn_dim is not None:
+    if config.shared_ffn_dim is not None:
         dims = (d_model, config.shared_ffn_dim)
         shared = feed_forward(
             layers, tokens, f"{name}.shared", dims, activation, is_gated=True, bias=False
         )
-        total = total + shared_score.sigmoid() * shared
+        total = total + (shared if shared_score is None else shared_score.sigmoid() * shared)
     return op.Reshape(total, op.Shape(x))
 
 
@@ -77,18 +78,18 @@ def _scores(
     layers: Layers, tokens: Value, name: str, d_model: int, config: Experts
 ) -> tuple[Value, Value | None]:
     """Return the scores of all experts, f32 [tokens, experts], and that of the shared network,
-    [tokens, 1], if there is one: in floats in every precision, as rounding would choose other
+    [tokens, 1], if it has one: in floats in every precision, as rounding would choose other
     experts. They are one product, as one of a single column has other bits in other batches.
     """
-    number, has_shared = config.num_experts, config.shared_ffn_dim is not None
+    number, has_gate = config.num_experts, config.has_shared_gate
     router = layers.weights.take(f"{name}.router.weight", number, d_model)
-    if has_shared:
+    if has_gate:
         router = np.concatenate(
             [router, layers.weights.take(f"{name}.shared_gate.weight", 1, d_model)]
         )
     scores = tokens @ layers.float_weight(f"{name}.router.weight", router.T)
     shared = None
-    if has_shared:
+    if has_gate:
         scores, shared = layers.graph.split(scores, [number, 1])
     if config.bias:
         bias = layers.weights.take(f"{name}.router.bias", number)
@@ -96,11 +97,41 @@ def _scores(
     return scores, shared
 
 
-def _shares(layers: Layers, scores: Value, config: Experts) -> Value:
+def _shares(layers: Layers, scores: Value, name: str, config: Experts) -> Value:
     """Return the weights of all experts f32 [tokens, experts]; 0 of those not used."""
     op = layers.op
-    ranked = scores if config.normalised else op.Softmax(scores, axis=-1)
-    best, numbers = op.TopK(ranked, layers.graph.ints(config.num_used), axis=-1, _outputs=2)
-    if config.normalised:  # as if the softmax of all were divided by the sum of those used
+    is_plain = config.weighting == "softmax" and not (config.selection_bias or config.groups)
+    is_softmax_of_best = is_plain and config.normalised
+    if config.weighting == "sigmoid":
+        shares = scores.sigmoid()
+    else:  # the softmax of the best scores is that of all, divided by the sum of the best
+        shares = scores if is_softmax_of_best else op.Softmax(scores, axis=-1)
+    ranked = shares
+    if config.selection_bias:
+        bias = layers.weights.take(f"{name}.selection_bias", config.num_experts)
+        ranked = ranked + layers.float_weight(f"{name}.selection_bias", bias)
+    if config.groups is not None:
+        ranked = _within_best_groups(layers, ranked, config.groups)
+    _, numbers = op.TopK(ranked, layers.graph.ints(config.num_used), axis=-1, _outputs=2)
+    best = op.GatherElements(shares, numbers, axis=-1)
+    if is_softmax_of_best:
         best = op.Softmax(best, axis=-1)
-    return op.ScatterElements(ranked * 0, numbers, best, axis=-1)
+    elif config.normalised:
+        ones = layers.graph.constant(1, "float32")
+        best = best / layers.dot(best, ones, config.num_used).unsqueeze(-1)
+    best = best if config.scale == 1.0 else best * config.scale
+    return op.ScatterElements(scores * 0, numbers, best, axis=-1)
+
+
+def _within_best_groups(layers: Layers, ranked: Value, groups: ExpertGroups) -> Value:
+    """Return the scores f32 [tokens, experts] of the groups that may be used; others are lowest."""
+    op, graph = layers.op, layers.graph
+    by_group = op.Reshape(ranked, graph.ints(0, groups.number, -1))
+    best, _ = op.TopK(by_group, graph.ints(groups.num_summed), axis=-1, _outputs=2)
+    first, *others = graph.split(best, [1] * groups.num_summed)
+    sums = sum(others, first).squeeze(-1)
+    _, used = op.TopK(sums, graph.ints(groups.num_used), axis=-1, _outputs=2)
+    ones = op.GatherElements(sums, used, axis=-1) * 0 + 1
+    is_used = op.ScatterElements(sums * 0, used, ones, axis=-1)
+    within = by_group.where(is_used.unsqueeze(-1) > 0, LOWEST)
+    return op.Reshape(within, op.Shape(ranked))

@@ -120,15 +120,27 @@ class Limits(Section):
     up: Annotated[tuple[float, float], Field(strict=False)]  # in files a list
 
 
+class ExpertGroups(Section):
+    """Experts lie in `number` groups of the same size, and a token uses experts of the `num_used`
+    groups whose sums of the `num_summed` highest scores are highest (DeepSeek-AI 2024).
+    """
+
+    number: Size
+    num_used: Size
+    num_summed: Size = 1
+
+
 class Experts(Section):
     """A mixture of experts (Shazeer et al. 2017; Fedus et al. 2022) in place of a feed-forward
     network: each token goes through the `num_used` of `num_experts` networks whose scores are
-    highest, and takes their sum, weighted by the softmax of the scores.
+    highest, and takes their sum, weighted by the softmax of the scores, or by their sigmoids.
 
     ffn_dim: the inner size of one expert. normalised: the weights of those used sum to 1. bias: of
     the scores and of the networks' layers. shared_ffn_dim: the inner size of a network that every
-    token goes through besides (Dai et al. 2024), if there is one; its output is multiplied by the
-    sigmoid of a score of its own (Qwen2-MoE, Qwen Team 2024).
+    token goes through besides (Dai et al. 2024), if there is one. shared_gate: its output is
+    multiplied by the sigmoid of a score of its own (Qwen2-MoE, Qwen Team 2024). selection_bias:
+    weights get a bias while experts are chosen by them (DeepSeek-AI 2024, V3). scale: the factor of
+    weights in the end.
     """
 
     num_experts: Size
@@ -138,12 +150,36 @@ class Experts(Section):
     bias: bool = False
     limits: Limits | None = None
     shared_ffn_dim: Size | None = None
+    shared_gate: bool = True
+    weighting: Literal["softmax", "sigmoid"] = "softmax"
+    selection_bias: bool = False
+    groups: ExpertGroups | None = None
+    scale: Positive = 1.0
+
+    @property
+    def has_shared_gate(self) -> bool:
+        return self.shared_ffn_dim is not None and self.shared_gate
 
     @model_validator(mode="after")
     def _has_enough(self) -> Self:
         if self.num_used > self.num_experts:
             raise ValueError(f"num_used {self.num_used} is more than {self.num_experts} experts")
+        if self.groups is not None:
+            self._check_groups(self.groups)
         return self
+
+    def _check_groups(self, groups: ExpertGroups) -> None:
+        if self.num_experts % groups.number:
+            raise ValueError(
+                f"{self.num_experts} experts cannot be cut into {groups.number} groups"
+            )
+        if groups.num_used > groups.number:
+            raise ValueError(
+                f"groups.num_used {groups.num_used} is more than {groups.number} groups"
+            )
+        size = self.num_experts // groups.number
+        if groups.num_summed > size or self.num_used > groups.num_used * size:
+            raise ValueError(f"groups of {size} experts are too small")
 
 
 class TransformerImports(Section):

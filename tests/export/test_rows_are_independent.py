@@ -32,6 +32,7 @@ from tests.tiny import (
     ENCODERS,
     LIKE_BLOOM,
     LIKE_COMMAND,
+    LIKE_DEEPSEEK,
     LIKE_GEMMA,
     LIKE_GPT_OSS,
     LIKE_HUNYUAN,
@@ -42,6 +43,7 @@ from tests.tiny import (
 )
 
 EXPERTS = {"num_experts": 5, "num_used": 2, "ffn_dim": 24}
+SOFTMAX_IN_GROUPS = {"num_experts": 6, "groups": {"number": 3, "num_used": 1}}
 T5 = {
     "gated_ffn": True,
     "positions": {"kind": "relative"},
@@ -65,12 +67,14 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("llama", {"window": 5}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_DEEPSEEK),
     ("llama", LIKE_GPT_OSS),
     ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
     ("llama", {"head_dim": 20}),
     ("llama", {"imported": {"experts": EXPERTS}}),
     ("llama", {"imported": {"experts": EXPERTS | {"normalised": False, "shared_ffn_dim": 40}}}),
+    ("llama", {"imported": {"experts": EXPERTS | SOFTMAX_IN_GROUPS}}),
     ("gpt-neox", LIKE_PHI),
     ("gpt-neox", LIKE_BLOOM),
     ("gpt-neox", {"parallel_residual": False, "imported": {"residual_after_norm": True}}),

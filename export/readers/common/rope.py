@@ -137,11 +137,15 @@ def _yarn(scaling: Scaling) -> tuple[Array, float]:
 
 
 def _sharpness(rope: Options, factor: float) -> float:
-    def of(weight: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
-
     weight, weight_of_all = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
-    return of(weight) / of(weight_of_all) if weight and weight_of_all else of(1.0)
+    if weight and weight_of_all:
+        return sharpness(factor, weight) / sharpness(factor, weight_of_all)
+    return sharpness(factor, 1.0)
+
+
+def sharpness(factor: float, weight: float) -> float:
+    """Return the factor of queries and keys in a context that became longer by `factor`."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def _longrope(scaling: Scaling) -> tuple[Array, float]:

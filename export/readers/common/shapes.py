@@ -11,7 +11,7 @@ from export.readers.common.options import Options
 from export.readers.common.weights import Shape
 from models.architectures.gpt2.config import GPT2Config
 from models.architectures.gpt_neox.config import GPTNeoXConfig
-from models.architectures.llama.config import LlamaConfig
+from models.architectures.llama.config import LatentAttention, LlamaConfig
 from models.architectures.luong.config import LuongConfig
 from models.architectures.mamba.config import MambaConfig
 from models.architectures.mamba2.config import Mamba2Config
@@ -302,6 +302,8 @@ def _llama(config: LlamaConfig) -> Shapes:
     heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
     output = {"attention.output": heads.pop("attention.output")}
     layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
+    if config.imported.latent_attention is not None:
+        layer = _latent_attention(config, config.imported.latent_attention)
     names = SANDWICH if config.imported.sandwich_norms else NORMS
     layer |= norms(names if config.imported.input_norms else names[len(NORMS) :], dim, bias=False)
     if config.imported.qk_norm:
@@ -322,6 +324,24 @@ def _llama(config: LlamaConfig) -> Shapes:
     return found
 
 
+def _latent_attention(config: LlamaConfig, latent: LatentAttention) -> Shapes:
+    dim, heads, shared = config.d_model, config.num_heads, 2 * len(config.frequencies)
+    matrices = {
+        "latent": (latent.size, dim),
+        "shared_key": (shared, dim),
+        "key": (heads * (config.head_size - shared), latent.size),
+        "value": (heads * latent.value_size, latent.size),
+        "query": (heads * config.head_size, latent.query_size or dim),
+        "output": (dim, heads * latent.value_size),
+    }
+    found = norms(["attention.latent_norm"], latent.size, bias=False)
+    if latent.query_size is not None:
+        matrices["query_latent"] = (latent.query_size, dim)
+        found |= norms(["attention.query_latent_norm"], latent.query_size, bias=False)
+    named = {f"attention.{name}": shape for name, shape in matrices.items()}
+    return found | linears(named, bias=False)
+
+
 def gated(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
     parts = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
     return {f"{name}.{part}": shape for part, shape in parts.items()}
@@ -332,10 +352,14 @@ def _experts(experts: Experts, dim: int) -> Shapes:
     matrices = [gated(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
     shapes = linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
-    if experts.shared_ffn_dim is None:
-        return shapes
-    shared = gated("feed_forward.shared", dim, experts.shared_ffn_dim)
-    return shapes | linears(shared | {"feed_forward.shared_gate": (1, dim)}, bias=False)
+    if experts.selection_bias:
+        shapes["feed_forward.selection_bias"] = (experts.num_experts,)
+    if experts.shared_ffn_dim is not None:
+        shared = gated("feed_forward.shared", dim, experts.shared_ffn_dim)
+        shapes |= linears(shared, bias=False)
+    if experts.has_shared_gate:
+        shapes |= linears({"feed_forward.shared_gate": (1, dim)}, bias=False)
+    return shapes
 
 
 def _mamba(config: MambaConfig) -> Shapes:

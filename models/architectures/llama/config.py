@@ -13,6 +13,16 @@ from models.configs.transformer import (
     RotaryImports,
 )
 
+LATENT_EPSILON = 1e-6  # of the norms in latent attention, in all models that have it
+OF_FULL_KEYS = (  # options that latent attention does not have
+    "attention_bias",
+    "attention_sinks",
+    "layers_without_rotation",
+    "qk_norm",
+    "query_growth",
+    "window_frequencies",
+)
+
 
 class QueryGrowth(Section):
     """Queries grow by `rate` with the logarithm of how many times `length` their position is."""
@@ -21,9 +31,22 @@ class QueryGrowth(Section):
     length: Size
 
 
+class LatentAttention(Section):
+    """Keys and values of all heads are products of one vector of `size` numbers for each token, and
+    the part of a key that is rotated is the same in all heads (DeepSeek-AI 2024, V2 2.1).
+
+    query_size: the size of a vector that queries are products of; None: of the layer's input.
+    value_size: of a head.
+    """
+
+    size: Size
+    query_size: Size | None = None
+    value_size: Size
+
+
 class LlamaImports(RotaryImports):
-    """Options of Qwen, Gemma, gpt-oss, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3, beyond
-    Touvron et al. 2023.
+    """Options of Qwen, Gemma, gpt-oss, DeepSeek, OLMo, Hunyuan, Ministral 3, Phi-3 and SmolLM3,
+    beyond Touvron et al. 2023.
     """
 
     attention_bias: Literal["none", "qkv", "all"] = "none"
@@ -37,6 +60,7 @@ class LlamaImports(RotaryImports):
     input_norms: bool = True  # False: sublayers are normalised after only, not before (OLMo 2)
     embedding_scale: Positive = 1.0
     attention_cap: Positive | None = None  # scores become cap * tanh(score / cap)
+    latent_attention: LatentAttention | None = None
     attention_sinks: bool = False  # each head has a score beside those of the tokens (gpt-oss)
     logit_cap: Positive | None = None
     layers_without_window: LayerNumbers = ()
@@ -80,6 +104,8 @@ class LlamaConfig(RotaryConfig):
         for field in ("layers_without_window", "layers_without_rotation", "layers_without_experts"):
             yield from self.missing_layers(field, getattr(self.imported, field))
         yield from self._norm_conflicts()
+        if self.imported.latent_attention is not None:
+            yield from self._conflicts_of_latents(self.imported.latent_attention)
 
     def _norm_conflicts(self) -> Iterator[Conflict]:
         imported = self.imported
@@ -93,3 +119,16 @@ class LlamaConfig(RotaryConfig):
         if not (imported.input_norms or imported.sandwich_norms):
             message = "imported.input_norms false needs imported.sandwich_norms"
             yield Conflict(("imported",), message)
+
+    def _conflicts_of_latents(self, latent: LatentAttention) -> Iterator[Conflict]:
+        yield from self.must_be_equal("num_kv_heads", "num_heads", "latent attention")
+        for option in OF_FULL_KEYS:
+            if getattr(self.imported, option) != LlamaImports.model_fields[option].default:
+                message = f"imported.{option} is not there for imported.latent_attention"
+                yield Conflict(("imported",), message)
+        if 2 * len(self.frequencies) >= self.head_size:
+            message = f"imported.latent_attention: heads of {self.head_size} are rotated as a whole"
+            yield Conflict(("imported", "head_dim"), message)
+        if latent.value_size > self.head_size:
+            message = f"imported.latent_attention: values must not exceed heads of {self.head_size}"
+            yield Conflict(("imported", "head_dim"), message)

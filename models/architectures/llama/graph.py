@@ -1,6 +1,7 @@
 """Graphs of the Llama-shaped language model: RoPE in the operator, RMSNorm, gated feed-forward."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from export.graph.writer import Value
 from export.layers.attention import Heads, positions_from_one
@@ -8,7 +9,7 @@ from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.experts import mixture_of_experts
 from export.layers.positions import rotary_tables, rotated
-from models.architectures.llama.config import LlamaConfig
+from models.architectures.llama.config import LATENT_EPSILON, LatentAttention, LlamaConfig
 from models.layers.position_tables import query_growth
 
 INPUT_NORMS = ("attention_norm", "feed_forward_norm")
@@ -36,16 +37,27 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         config = self.config
         frequencies, _ = config.table_of(layer)
         is_rotated_here = config.imported.qk_norm_after_rotation
+        layout, latent = (
+            head_layout(config.head_size, len(frequencies)),
+            config.imported.latent_attention,
+        )
         return Heads(
             config.num_heads,
             config.num_kv_heads,
-            head_layout(config.head_size, len(frequencies)),
+            layout,
             self.layers.target,
             rotary=None if is_rotated_here else self._rotary_of(layer),
             window=config.window_of(layer),
             cap=config.imported.attention_cap,
             sinks=self._sinks_of(layer) if config.imported.attention_sinks else None,
+            value_layout=None if latent is None else layout.of_first(latent.value_size),
         )
+
+    def project_heads(self, x: Value, name: str, heads: Heads) -> Value:
+        latent = self.config.imported.latent_attention
+        if latent is None:
+            return super().project_heads(x, name, heads)
+        return self._project_latents(x, name, heads, latent)
 
     def block(self, x: Value, layer: int, total_lengths: Sequence[Value]) -> Value:
         if not self.config.imported.sandwich_norms:
@@ -87,6 +99,37 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         if name.endswith(INPUT_NORMS) and not self.config.imported.input_norms:
             return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
+
+    def _project_latents(self, x: Value, name: str, heads: Heads, latent: LatentAttention) -> Value:
+        """Return queries, keys and values of normalised x. Both parts of a key have zeros where the
+        other one lies, and are added.
+        """
+        config, linear = self.config, partial(self.layers.linear, bias=False)
+        rotated = 2 * len(config.frequencies)
+        shared_layout, rest = heads.layout.split(rotated)
+        query = x
+        if latent.query_size is not None:
+            query = linear(x, [f"{name}.query_latent"], config.d_model, [latent.query_size])
+            query = self._normalise_latent(query, f"{name}.query_latent", latent.query_size)
+        inner = linear(x, [f"{name}.latent"], config.d_model, [latent.size])
+        inner = self._normalise_latent(inner, f"{name}.latent", latent.size)
+        shared = linear(
+            x, [f"{name}.shared_key"], config.d_model, [rotated], into=shared_layout
+        ).unsqueeze(2)
+        parts = {
+            "query": (query, latent.query_size or config.d_model, heads.layout),
+            "key": (inner, latent.size, rest),
+            "value": (inner, latent.size, heads.output_layout),
+        }
+        found = {
+            part: linear(given, [f"{name}.{part}"], dim, [config.num_heads * to.size], into=to)
+            for part, (given, dim, to) in parts.items()
+        }
+        keys = found["key"].reshape(0, 0, -1, heads.head_dim) + shared
+        return self.graph.op.Concat(found["query"], keys.reshape(0, 0, -1), found["value"], axis=-1)
+
+    def _normalise_latent(self, x: Value, name: str, size: int) -> Value:
+        return self.layers.rms_norm(x, f"{name}_norm", size, LATENT_EPSILON)
 
     def _sinks_of(self, layer: int) -> Value:
         name = f"layers.{layer}.attention.sinks"

@@ -5,7 +5,8 @@ RMSNorm (Zhang and Sennrich 2019), RoPE (Su et al. 2021), grouped-query attentio
 Options make it Qwen (biases of queries, keys and values; norms of queries and keys), Gemma (a
 scaled embedding, GELU, caps, norms on both sides of a sublayer, windows in some layers), gpt-oss
 (attention sinks), OLMo 2 (norms after sublayers only, and of all heads together), Hunyuan (norms of
-rotated queries and keys), Ministral 3 (queries that grow) and SmolLM3 (layers that do not rotate).
+rotated queries and keys), Ministral 3 (queries that grow), SmolLM3 (layers that do not rotate) and
+DeepSeek (latent attention).
 """
 
 from functools import partial
@@ -13,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from models.architectures.llama.config import LlamaConfig
+from models.architectures.llama.config import LATENT_EPSILON, LatentAttention, LlamaConfig
 from models.configs.transformer import Experts
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward
@@ -72,6 +73,41 @@ class LlamaAttention(Attention):
         return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
 
 
+class MultiHeadLatentAttention(Attention):
+    """Attention whose keys and values are products of one vector (DeepSeek-AI 2024, V2 2.1)."""
+
+    def __init__(self, config: LlamaConfig, latent: LatentAttention) -> None:
+        dim, heads, size = config.d_model, config.num_heads, config.head_size
+        cap = config.imported.attention_cap
+        super().__init__(dim, heads, heads, bias=False, head_dim=size, cap=cap)
+        rotated = 2 * len(config.frequencies)
+        self.latent = nn.Linear(dim, latent.size, bias=False)
+        self.latent_norm = nn.RMSNorm(latent.size, eps=LATENT_EPSILON)
+        self.shared_key = nn.Linear(dim, rotated, bias=False)
+        self.key = nn.Linear(latent.size, heads * (size - rotated), bias=False)
+        self.value = nn.Linear(latent.size, heads * latent.value_size, bias=False)
+        self.output = nn.Linear(heads * latent.value_size, dim, bias=False)
+        self.has_query_latent = latent.query_size is not None
+        if latent.query_size is not None:
+            self.query_latent = nn.Linear(dim, latent.query_size, bias=False)
+            self.query_latent_norm = nn.RMSNorm(latent.query_size, eps=LATENT_EPSILON)
+            self.query = nn.Linear(latent.query_size, heads * size, bias=False)
+
+    def queries(self, x: Tensor) -> Tensor:
+        if self.has_query_latent:
+            x = self.query_latent_norm(self.query_latent(x))
+        return super().queries(x)
+
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """The part of a key that is rotated comes first."""
+        latent, shared = self.latent_norm(self.latent(x)), self.shared_key(x).unsqueeze(1)
+        keys, values = (
+            part(latent).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for part in (self.key, self.value)
+        )
+        return torch.cat([shared.expand(-1, self.num_heads, -1, -1), keys], -1), values
+
+
 class Llama(DecoderOnly):
     """Rotates queries and keys, each layer by its own table."""
 
@@ -121,9 +157,14 @@ class NormOfAllHeads(nn.RMSNorm):
         return joined.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)
 
 
+def _attention(config: LlamaConfig) -> Attention:
+    latent = config.imported.latent_attention
+    return LlamaAttention(config) if latent is None else MultiHeadLatentAttention(config, latent)
+
+
 def _block(config: LlamaConfig, layer: int) -> Block:
     block = Block(
-        LlamaAttention(config),
+        _attention(config),
         _feed_forward(config, config.experts_of(layer)),
         partial(_norm, config),
         config.dropout,

@@ -16,12 +16,13 @@ from models.loading import load_module
 from serving.bundle.manifest import ATTENTION_OUTPUTS, AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from tests.export.parity import Examples, examples_of
-from tests.tiny import LIKE_BLOOM, LIKE_COMMAND, LIKE_GEMMA, LIKE_PHI, tiny_bundle
+from tests.tiny import LIKE_BLOOM, LIKE_COMMAND, LIKE_DEEPSEEK, LIKE_GEMMA, LIKE_PHI, tiny_bundle
 
 LENGTHS = (17, 1, 6)
 LANGUAGE_MODELS: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_DEEPSEEK),
     ("llama", {"imported": {"attention_sinks": True}}),
     ("gpt2", {"window": 4}),
     ("gpt-neox", LIKE_PHI),

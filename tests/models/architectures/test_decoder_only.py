@@ -14,6 +14,7 @@ from tests.export.parity import examples_of, largest_error, torch_log_probabilit
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
+    LIKE_DEEPSEEK,
     LIKE_GEMMA,
     LIKE_GPT_OSS,
     LIKE_HUNYUAN,
@@ -29,6 +30,9 @@ ODD_GEMMA = LIKE_GEMMA | {
     "head_dim": 18,
     "imported": LIKE_GEMMA["imported"] | ODD_FREQUENCIES,
 }
+SOFTMAX_IN_GROUPS = {"num_experts": 6, "num_used": 2, "ffn_dim": 24} | {
+    "groups": {"number": 3, "num_used": 1}
+}
 FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {}),
     ("llama", WINDOW),
@@ -38,6 +42,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
     ("gpt-neox", LIKE_BLOOM),
     ("gpt-neox", LIKE_COMMAND),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_DEEPSEEK),
     ("llama", LIKE_GPT_OSS),
     ("llama", LIKE_HUNYUAN),
     ("llama", LIKE_OLMO),
@@ -60,6 +65,7 @@ FAMILIES: list[tuple[str, dict[str, Any]]] = [
                 }
             },
         ),
+        ("llama", {"imported": {"experts": SOFTMAX_IN_GROUPS}}),
         ("gpt2", {"tied_embeddings": False, "num_layers": 3, "num_heads": 2, "window": 1}),
         ("gpt2", {"head_dim": 16, "activation": "swish", "norm_epsilon": 1e-3}),
         ("gpt-neox", LIKE_PHI | WINDOW),

@@ -13,6 +13,7 @@ from serving.engine.runtime.session import open_graphs
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
+    LIKE_DEEPSEEK,
     LIKE_GEMMA,
     LIKE_GPT_OSS,
     LIKE_HUNYUAN,
@@ -33,6 +34,7 @@ Arrays = dict[str, np.ndarray]
     [
         ("llama", {}),
         ("llama", LIKE_GEMMA),
+        ("llama", LIKE_DEEPSEEK),
         ("llama", LIKE_GPT_OSS),
         ("llama", LIKE_HUNYUAN),
         ("llama", LIKE_OLMO),

@@ -72,20 +72,20 @@ def qwen2_moe_table(options: Options, config: LlamaConfig) -> Table:
     shared = {
         f"{ours}.shared.{part}": f"{theirs}.shared_expert.{n}" for part, n in QWEN_MOE.items()
     }
-    table = _table(config, theirs, QWEN_MOE)
+    table = experts_table(config, theirs, QWEN_MOE)
     gate = {f"{ours}.shared_gate": f"{theirs}.shared_expert_gate"}
     return replace(table, names={**table.names, **shared, **gate})
 
 
 def qwen3_moe_table(options: Options, config: LlamaConfig) -> Table:
-    return _table(config, "model.layers.*.mlp", QWEN_MOE)
+    return experts_table(config, "model.layers.*.mlp", QWEN_MOE)
 
 
 def mixtral_table(options: Options, config: LlamaConfig) -> Table:
-    return _table(config, "model.layers.*.block_sparse_moe", MIXTRAL)
+    return experts_table(config, "model.layers.*.block_sparse_moe", MIXTRAL)
 
 
-def _table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Table:
+def experts_table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Table:
     ours, experts = "layers.*.feed_forward", config.imported.experts
     names: Names = {**llama.NAMES, **llama.NORMS, f"{ours}.router": f"{place}.gate"}
     each = {

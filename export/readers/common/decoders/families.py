@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from export.readers.common.decoders import (
     bloom,
     cohere,
+    deepseek,
     experts,
     gemma,
     glm,
@@ -26,6 +27,7 @@ from export.readers.common.decoders.family import LanguageFamily
 FAMILIES: Mapping[str, LanguageFamily] = {
     **bloom.FAMILIES,
     **cohere.FAMILIES,
+    **deepseek.FAMILIES,
     **experts.FAMILIES,
     **gemma.FAMILIES,
     **glm.FAMILIES,

@@ -12,6 +12,7 @@ from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, tra
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
+    LIKE_DEEPSEEK,
     LIKE_GEMMA,
     LIKE_GPT_OSS,
     LIKE_HUNYUAN,
@@ -62,6 +63,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("llama", UNTIED),
     ("llama", {"imported": {"attention_bias": "all", "ffn_bias": True}}),
     ("llama", LIKE_GEMMA),
+    ("llama", LIKE_DEEPSEEK),
     ("llama", LIKE_GPT_OSS),
     ("llama", {"imported": {"experts": EXPERTS, "layers_without_experts": [1]}}),
     ("mamba", {}),

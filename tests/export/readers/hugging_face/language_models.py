@@ -97,12 +97,28 @@ MAMBA: dict[str, Any] = {
     "eos_token_id": EOS,
 }
 
+LATENT = SIZES | {
+    "num_key_value_heads": 4,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+}
+
 # of each family one, with what tells it apart
 FAMILIES: dict[str, dict[str, Any]] = {
     "bloom": BLOOM | {"n_layer": 3, "n_head": 4},
     "codegen": GPTJ,
     "cohere": COMMAND,
     "cohere2": COMMAND | {"sliding_window": 6, "sliding_window_pattern": 2},
+    "deepseek_v2": LATENT
+    | {"n_routed_experts": 6, "q_lora_rank": None, "first_k_dense_replace": 1}
+    | {"rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.5}},
+    "deepseek_v3": LATENT
+    | {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, "q_lora_rank": 20}
+    | {"first_k_dense_replace": 1, "n_shared_experts": 1},
     "falcon": FALCON,
     "gpt2": GPT2,
     "gpt_neo": GPT_NEO,
@@ -119,6 +135,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "swiglu_limit": 0.5,
         "rope_parameters": YARN | {"truncate": False},
     },
+    "glm4_moe_lite": LATENT
+    | {"n_routed_experts": 6, "q_lora_rank": 20, "v_head_dim": 24}
+    | {"mlp_layer_types": ["dense", "dense", "sparse"]},
     "granite": SIZES
     | {"embedding_multiplier": 3.0, "attention_multiplier": 0.1, "residual_multiplier": 0.4}
     | {"logits_scaling": 2.0},
@@ -185,6 +204,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     | {"n_layer": 2, "n_head": 6},
     "cohere with norms of heads": {"model_type": "cohere", **COMMAND, "hidden_size": 80}
     | {"use_qk_norm": True, "attention_bias": True, "tie_word_embeddings": False},
+    "deepseek_v2 with groups": {"model_type": "deepseek_v2", **LATENT, "n_routed_experts": 9}
+    | {"n_group": 3, "topk_group": 2, "topk_method": "group_limited_greedy", "q_lora_rank": 20}
+    | {"routed_scaling_factor": 1.7},
+    "deepseek_v3 without groups": {"model_type": "deepseek_v3", **LATENT, "n_routed_experts": 5}
+    | {"n_group": 1, "topk_group": 1, "q_lora_rank": None, "first_k_dense_replace": 1}
+    | {"rope_interleave": False, "norm_topk_prob": False, "qk_rope_head_dim": 6}
+    | {"qk_nope_head_dim": 10, "v_head_dim": 16, "rope_parameters": YARN | {"mscale_all_dim": 1.0}},
     "falcon with linear biases": {"model_type": "falcon", **FALCON, "num_attention_heads": 16}
     | {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
     "falcon with groups": {"model_type": "falcon", **WITHOUT_WIDTH}
@@ -307,6 +333,9 @@ def random_model(name: str, **changes: Any) -> PreTrainedModel:
             nn.init.normal_(parameter, std=0.3 if is_norm or parameter.ndim == 1 else 0.25)
             if is_norm and part.endswith("weight") and "gemma" not in kind:
                 parameter += 1
+        for part, buffer in model.named_buffers():
+            if part.endswith("e_score_correction_bias"):
+                nn.init.normal_(buffer, std=0.3)
         model.get_output_embeddings().weight[EOS] *= 2.5
     return model
 
