@@ -33,7 +33,7 @@ TRANSLATORS = ["bahdanau-en-fr", "transformer-en-fr"]
 PAIRS = read_pairs(ROOT / "tests" / "data" / "en-fr-200.tsv")
 PROMPT_TOKENS, NEW_TOKENS = 12, 40
 EVERY_SENTENCE = pytest.param(1, marks=pytest.mark.slow)
-TRACKED_LIMIT = 32 * 2**20
+TRACKED_LIMIT = 40 * 2**20
 
 Exported = Callable[[Checkpoint, Precision], Bundle]
 
@@ -180,7 +180,7 @@ def test_the_card_says_data_quality_curve_and_licence(name: str) -> None:
             assert f"| {score['origin']} | {score['sentences']} | {score['bleu']:.1f} |" in card
 
 
-def test_what_git_tracks_stays_under_32_mib() -> None:
+def test_what_git_tracks_stays_under_40_mib() -> None:
     listing = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout

@@ -98,6 +98,8 @@ def engine_config(device: Any, **sizes: Any) -> "EngineConfig":
 
 def languages_of(card: "ModelCard", source: str | None, target: str | None) -> tuple[str, str]:
     """Return source and target: where one was not named, the bundle's, if it has but one."""
+    if not card.source_languages:
+        raise click.UsageError(f"model {card.name} does not translate")
     source = source or _only("--source", card.source_languages)
     own = card.source_language(source)
     return own, target or _only("--target", card.targets_of(own))

@@ -166,12 +166,14 @@ async def _translate(
 ) -> None:
     from dataclasses import replace
 
+    from serving.bundle.manifest import Task
     from serving.pipelines.loading import opened
     from serving.pipelines.streams import in_order
     from serving.request import MAX_PRIORITY, FinishReason
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
+        await catalog.get_model(card.name, Task.TRANSLATE)
         job = _job(card, options, returns_alignments=alignments is not None)
         translator = await catalog.translator(card.name, job.source, job.target)
         format_line = _format(options)

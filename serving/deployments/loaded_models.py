@@ -33,7 +33,7 @@ from serving.errors import BundleError, EngineStopped, ModelNotFound, RequestErr
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Model
 from serving.pipelines.loading import LoadedModel
-from serving.server_config import Access, ServerConfig, WorkerGroup
+from serving.server_config import ServerConfig, WorkerGroup
 
 Load = Callable[[Path], LoadedModel]
 _LOAD_SECONDS = 600.0
@@ -41,7 +41,7 @@ _DISCARD_SECONDS = 10.0
 _FORGET_SECONDS = 5.0
 _REPLACED_SECONDS = 15.0  # in which Serve notices that a replica has died
 # What a group has from its server, and what a group that is checked alone cannot be.
-_UNSET = {"access": Access(), "state_dir": None, "canary_percent": None}
+_NOT_OF_ONE_GROUP = {"access", "state_dir", "drain_seconds", "canary_percent"}
 Result = TypeVar("Result")
 # Deploys a group in place of the running one; returns when all replicas have its bundles.
 Deploy = Callable[[WorkerGroup], None]
@@ -272,7 +272,8 @@ def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:
     if group.device == "cuda":
         message = "the GPU's memory has been divided among the models that it started with"
         raise RequestError("bundle", str(bundle), message)
-    if problems := problems_of(ServerConfig(groups=(group.model_copy(update=_UNSET),))):
+    options = {name: getattr(group, name) for name in group.model_fields_set - _NOT_OF_ONE_GROUP}
+    if problems := problems_of(ServerConfig(groups=(WorkerGroup(**options),))):
         raise RequestError("bundle", str(bundle), "; ".join(problems))
 
 

@@ -77,7 +77,8 @@ def test_n_best_lists_scores_and_alignments(translator: str, tmp_path: Path) -> 
     options = ["translate", "--model", translator, "--beam", "4"]
     aligned = tmp_path / "out.align"
 
-    ranked = CliRunner().invoke(main, [*options, "--n-best", "3"], "A dog.\n\n")
+    unprotected = [*options, "--no-protect"]  # as where words are aligned
+    ranked = CliRunner().invoke(main, [*unprotected, "--n-best", "3"], "A dog.\n\n")
     scored = CliRunner().invoke(
         main, [*options, "--scores", "--alignments", str(aligned)], "A dog.\n\n"
     )

@@ -13,7 +13,8 @@ A second try is a part of the job that was accepted: it asks for no more rows th
 waits however much waits, and ends with the timeout of the first.
 
 Given translations, whole ones of a translation memory, are not checked; those that were begun, by a
-target prefix, only for loops.
+target prefix, only for loops. Nor are those of a job without protection, which asks for what the
+model writes by itself.
 """
 
 import asyncio
@@ -110,6 +111,9 @@ class Fallback:
         try:
             async with aclosing(self._terms.stream(self.plan, self._requests)) as batches:
                 async for batch in batches:
+                    if not self._job.protection:
+                        yield batch
+                        continue
                     released: list[Event] = []
                     for event in batch:
                         number = numbers[event.request_id]
@@ -137,7 +141,7 @@ class Fallback:
     def _second_try(self, number: int, end: FinishedEvent) -> SecondTry | None:
         """Return what to ask instead of a request; None if its outcome is accepted."""
         segment, request = self.plan.segments[self._places[number]], self._requests[number]
-        if segment.memory_score is not None:
+        if segment.memory_score is not None or not self._job.protection:
             return None
         start = self._loop_start(request, end.best)
         if start is not None:

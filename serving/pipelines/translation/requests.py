@@ -155,7 +155,7 @@ class TranslationRequests:
             if job.needs_attention or needs_attention
             else None,
             # Whether words loop is certain only when the terms are in their places.
-            "ends_loops": not (segment.terms or job.decoding.ignore_eos),
+            "ends_loops": job.protection and not (segment.terms or job.decoding.ignore_eos),
         }
 
     def _only_read(self, job: TranslationJob) -> dict[str, Any]:

@@ -105,15 +105,20 @@ async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path)
         expected(hy_mt, asked(text, "French"))
         for text in ("A dog runs.", "It rains.", "The bus is late.")
     )
-    assert ours == [dog, f"{rain} {bus}"]
+    theirs = {"q": body["text"], "source": "en", "target": "fr"}
+    protected = await client.post("/translate", json=theirs)
+    assert ours == protected.json()["translatedText"]
+    by_itself = await client.post("/translate", json={**theirs, "protect": False})
+    assert by_itself.json()["translatedText"] == [dog, f"{rain} {bus}"]
 
-    libre = await client.post("/translate", json={"q": "A dog.", "source": "en", "target": "zt"})
+    theirs |= {"q": "A dog.", "target": "zt", "protect": False}
+    libre = await client.post("/translate", json=theirs)
     assert libre.json()["translatedText"] == expected(hy_mt, asked("A dog.", "Traditional Chinese"))
     chat = {"model": "chat", "messages": [{"role": "user", "content": "A dog runs."}]}
     openai = await client.post(
         "/v1/chat/completions", json={**chat, "source_language": "en", "target_language": "fr"}
     )
-    assert openai.json()["choices"][0]["message"]["content"] == dog
+    assert openai.json()["choices"][0]["message"]["content"] == ours[0]
     assert openai.json()["usage"]["prompt_tokens"] > len("A dog runs.")
 
 
@@ -130,7 +135,7 @@ async def test_tags_beams_and_prefixes(client: httpx.AsyncClient, hy_mt: Path) -
     tagged = (await client.post("/v2/translate", json={**body, "tag_handling": "xml"})).json()
     assert tagged["translations"][0]["text"].count("<b>") == 1
 
-    libre = {"q": "A dog runs.", "source": "en", "target": "de"}
+    libre = {"q": "A dog runs.", "source": "en", "target": "de", "protect": False}
     searched = await client.post("/translate", json={**libre, "num_beams": 3, "alternatives": 2})
     assert searched.status_code == 200, searched.text
     assert len(searched.json()["alternatives"]) >= 1
@@ -140,7 +145,7 @@ async def test_tags_beams_and_prefixes(client: httpx.AsyncClient, hy_mt: Path) -
 
 
 async def test_streams_and_scores(client: httpx.AsyncClient, hy_mt: Path) -> None:
-    libre = {"q": "A dog runs.", "source": "en", "target": "fr"}
+    libre = {"q": "A dog runs.", "source": "en", "target": "fr", "protect": False}
     whole = (await client.post("/translate", json=libre)).json()["translatedText"]
     streamed = await client.post("/translate", json={**libre, "stream": True})
     lines = [line for line in streamed.text.splitlines() if line.startswith("data: {")]
@@ -174,7 +179,7 @@ async def test_a_template_that_takes_the_codes_of_languages(tmp_path: Path) -> N
     folder = folder_of(LIKE_GEMMA, tmp_path / "theirs")
     async with served(folder, tmp_path / "chat") as client:
         listed = (await client.get("/languages")).json()
-        body = {"q": "A dog.", "source": "en", "target": "zh-TW"}
+        body = {"q": "A dog.", "source": "en", "target": "zh-TW", "protect": False}
         found = (await client.post("/translate", json=body)).json()["translatedText"]
         body["target"] = "fr"
         refused = await client.post("/translate", json=body)

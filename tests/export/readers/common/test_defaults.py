@@ -24,6 +24,7 @@ MAMBA_SIZES = {"hidden_size": 256, "num_heads": 8, "num_hidden_layers": 2}
 MAMBA_SIZES |= {"max_position_embeddings": 64}  # which they do not know
 OTHER_SIZES: dict[str, dict[str, Any]] = {
     "codegen": GPT2_SIZES | {"n_embd": 256},  # heads are as wide as what rotates
+    "deepseek_v2": TOLD | {"num_experts_per_tok": 6},
     "falcon": {name: value for name, value in TOLD.items() if name != "intermediate_size"},
     "gpt2": GPT2_SIZES,
     "gpt_neo": {"hidden_size": 64, "num_layers": 24, "num_heads": 4}

@@ -36,7 +36,7 @@ def test_alternatives_by_beam_search(client: httpx.Client, model: str) -> None:
 
 @TRANSLATORS
 def test_interactive_translation(client: httpx.Client, model: str) -> None:
-    body = {"q": "A dog runs.", "target_prefix": "Le", "model": model, **EN_FR}
+    body = {"q": "A dog runs.", "target_prefix": "Le", "model": model, "protect": False, **EN_FR}
     options = {"alternatives": 3, "alternatives_at_prefix": True}
 
     one = client.post("/translate", json=body).json()["translatedText"]
