@@ -132,11 +132,11 @@ _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
     rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
+    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|`|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
 )
-_MAY_BE_UNUSUAL = re.compile(r"``|''|[&\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
+_MAY_BE_UNUSUAL = re.compile(r"''|[&`\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
 _IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
-_IN_ASCII |= {"‚": "'", "。": ".", "、": ","}
+_IN_ASCII |= {"‚": "'", "`": "'", "。": ".", "、": ","}
 _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
 
@@ -147,7 +147,7 @@ _NO_WORD = r"(?![^\s.,;:!?)])"
 # Alone between spaces, or at the border of a word.
 SIGNS = re.compile(
     rf"(?<!\S){_ASCII_SIGN}[<>=+*#^~|\\_{{}}$@!:&/-]*{_NO_WORD}|(?<!\S)[-!:&|/]{_ASCII_SIGN}+{_NO_WORD}"
-    rf"|(?<!\S)(?:--+|&&|\|\||//){_NO_WORD}|(?<![\w&])&(?=[A-Za-z])|{_SIGN}[{_SIGN[1:-1]}\ufe0e\ufe0f]*"
+    rf"|(?<!\S)(?:--+|&&|\|\||//|`){_NO_WORD}|(?<![\w&])&(?=[A-Za-z])|{_SIGN}[{_SIGN[1:-1]}\ufe0e\ufe0f]*"
 )
 # Words with signs in them, as R&D, C++, key=value or std::map, and what brackets belong to.
 _WITH_SIGN = re.compile(
