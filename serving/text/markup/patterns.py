@@ -147,7 +147,7 @@ _NO_WORD = r"(?![^\s.,;:!?)])"
 # Alone between spaces, or at the border of a word.
 SIGNS = re.compile(
     rf"(?<!\S){_ASCII_SIGN}[<>=+*#^~|\\_{{}}$@!:&/-]*{_NO_WORD}|(?<!\S)[-!:&|/]{_ASCII_SIGN}+{_NO_WORD}"
-    rf"|(?<!\S)(?:--+|&&|\|\||//|`){_NO_WORD}|(?<![\w&])&(?=[A-Za-z])|{_SIGN}[{_SIGN[1:-1]}\ufe0e\ufe0f]*"
+    rf"|(?<!\S)(?:--+|&&|\|\||//){_NO_WORD}|(?<![\w&])&(?=[A-Za-z])|{_SIGN}[{_SIGN[1:-1]}\ufe0e\ufe0f]*"
 )
 # Words with signs in them, as R&D, C++, key=value or std::map, and what brackets belong to.
 _WITH_SIGN = re.compile(
