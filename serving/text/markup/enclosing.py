@@ -8,7 +8,6 @@ from serving.text.alignment import Span
 
 _MARK = re.compile(r"[()\"“”„‟«»‹›'‘’]")
 ROUND_BRACKETS, APOSTROPHES = frozenset("()"), frozenset("'‘’")
-DOUBLE_QUOTES = frozenset('"“”„‟«»‹›')
 _CLOSING = {"(": ")", "«": "»‹«", "‹": "›", "»": "«", "›": "‹", "„": '“”"', "‘": "’'"}
 _CLOSING |= {"“": '”"', "”": "”", "‟": '”"', '"': '"”“', "'": "'’‘", "’": "’"}
 _BEFORE_OPENING = re.compile(r"[\s(\[{<\"'“„«‹‘¿¡/–—-]")

@@ -49,7 +49,8 @@ _PATTERNS = {
     TAG: TEMPLATE_TAG,
     "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}|{REGULAR_EXPRESSION}",
     "placeholder": IN_TEXT,
-    "code": r"`{1,3}[^`\n]+`{1,3}",
+    # Not `this' or `that', which are in quotation marks of GNU.
+    "code": r"`{1,3}(?:\s[^`\n]*|[^`\n]*[^`\s])`{1,3}",
     "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"
     rf"|\bwww\.{_ADDRESS_END}",
     "mail": r"<?(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}>?",

@@ -21,7 +21,6 @@ _FUNCTION = r"[A-Z][A-Z_]+\([^(){}\n]{0,80}\)"
 # Flags, width and precision of a conversion. A width may be an argument: *, *2$.
 _WIDTH = r"(?:\d{1,9}|\*(?:\d{1,2}\$)?)?(?:\.(?:\d{1,9}|\*(?:\d{1,2}\$)?)?)?"
 _LENGTH = r"(?:hh|ll|I64|I32|[hlLqjztw])?"
-_DATE_TYPES = "aAbBcCdDeFgGhHIjklmMnNpPrRsStTuUvVwWxXyYzZ"
 _CONVERSION = rf"[-+#0'^]*{_WIDTH}(?:{_LENGTH}[A-Za-z@]|<PRI[A-Za-z]\w+>)"
 # After a number a percent sign says that it is a percentage.
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"

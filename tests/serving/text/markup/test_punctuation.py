@@ -272,6 +272,8 @@ def test_quotes_of_gnu_stay_a_pair(french: str) -> None:
     assert found in ("a `chien' a", "a « chien » a")
     [of_a_mark] = layout("`<k>%s</k>' is here", XML_WITH_MARKS, protection=True).segments
     assert of_a_mark.text == "'%1' is here"
+    [two] = layout("find `dog' in `cat' or ` a `", protection=True).segments
+    assert two.text == "find 'dog' in 'cat' or %1"
 
 
 @pytest.mark.parametrize("space", [*"\u00a0\u1680\u2002\u2009\u202f\u205f\u3000"])
