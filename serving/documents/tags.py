@@ -27,8 +27,10 @@ class Messages:
             written: character for each in formats for character, written in each.literals.items()
         }
         escape = "|".join(map(re.escape, self.literals)) or "%%"
+        line_break = "|".join(each.line_break for each in formats if each.line_break)
         self.pattern = re.compile(
             rf"(?P<code>{_ESCAPE})|(?P<border>{TEMPLATE_BORDER})|(?P<tag>{TEMPLATE_TAG}|{_TAG})|(?P<entity>{_ENTITY})"
+            rf"|(?P<line_break>{line_break or '(?!)'})"
             rf"|(?P<word>{message_pattern(frozenset(flags))})"
             rf"|(?P<escape>{escape})"
         )
@@ -39,6 +41,8 @@ class Messages:
             return Mark(raw)
         if match["border"]:
             return Mark(raw, Role.SENTENCE_END)
+        if match["line_break"]:
+            return Mark(raw, Role.LINE_BREAK)
         if match["tag"]:
             return tag_mark(raw)
         if match["entity"]:
@@ -51,10 +55,11 @@ class Messages:
 IN_TEXT = Messages()
 CODE = "\ufdd0"  # a noncharacter, so in no text
 _KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
-# Layout by programs: lines, columns, and options before their descriptions. The lookbehinds try a
-# run of white space only once.
+# Layout by programs: lines, columns, options before their descriptions, and control characters, of
+# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
 _LAYOUT = re.compile(
-    r"(?P<line>(?<![ \t])[ \t]*\n\s*)"
+    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
+    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
     r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
     r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
 )
@@ -160,7 +165,7 @@ def _laid_out(text: str, messages: Messages) -> Iterator[str | Mark]:
 
 
 def _role_of_layout(found: re.Match[str]) -> Role:
-    if found["option"] and not found["gap"]:
+    if found["control"] or (found["option"] and not found["gap"]):
         return Role.STANDS
     return Role.LINE_BREAK if found.group().count("\n") == 1 else Role.SENTENCE_END
 

@@ -1,4 +1,6 @@
-"""Refuses text that no model should see, before anything is done with it."""
+"""Checks plain texts, spells tokens, writes the ends of translations as those of their sources, and
+finds the branches of ICU messages.
+"""
 
 import re
 from collections.abc import Iterable, Iterator

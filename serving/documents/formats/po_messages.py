@@ -109,7 +109,7 @@ def _numbered(arguments: Sequence[str]) -> list[str]:
 
 
 # In scripts without an alphabet the letter follows the text: (O).
-_BEHIND = re.compile(r"\(([&_~])([A-Za-z\d])\)")
+_BEHIND = re.compile(r"[ \u3000]?\(([&_~])([A-Za-z\d])\)(?!\w)")
 _WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ENDING = re.compile(r"[\s.:…：。]*\Z")
 

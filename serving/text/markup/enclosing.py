@@ -8,7 +8,6 @@ from serving.text.alignment import Span
 
 _MARK = re.compile(r"[()\"“”„‟«»‹›'‘’]")
 ROUND_BRACKETS, APOSTROPHES = frozenset("()"), frozenset("'‘’")
-DOUBLE_QUOTES = frozenset('"“”„‟«»‹›')
 _CLOSING = {"(": ")", "«": "»‹«", "‹": "›", "»": "«", "›": "‹", "„": '“”"', "‘": "’'"}
 _CLOSING |= {"“": '”"', "”": "”", "‟": '”"', '"': '"”“', "'": "'’‘", "’": "’"}
 _BEFORE_OPENING = re.compile(r"[\s(\[{<\"'“„«‹‘¿¡/–—-]")
@@ -21,7 +20,7 @@ _CLOSING_APOSTROPHE = re.compile(r"(?<=\S)['’](?=[.,;:!?)]|\s|\Z)")
 _OPENING_APOSTROPHE = re.compile(r"(?<=\s)['‘](?=\w)")
 _LONGEST_QUOTATION = 500  # characters that are searched for the end of one
 _MOST_NESTED = 20
-_LEADING_RUN = re.compile(r"(?:\.{2,}|…|[¡¿]{2,})(?=\s*[^\s.…])")
+_LEADING_MARKS = re.compile(r"(?:\.{2,}|…|[¡¿]{2,}|[:;,](?=\s))(?=\s*[^\s.…])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _is_possessive(text: str, place: int, mark: str) -> bool:
 
 def enclosed(text: str) -> Span:
     """Return where the text lies without the brackets and quotation marks that enclose all of it,
-    those at its ends that have no other, a run of marks before it and dashes after it; all of it
+    those at its ends that have no other, marks before it and dashes after it; all of it
     where nothing else has letters.
     """
     start, end = 0, len(text)
@@ -105,7 +104,7 @@ def enclosed(text: str) -> Span:
             start += 1
         elif text[end - 1].isspace() or text[end - 1] in _DASHES:
             end -= 1
-        elif run := _LEADING_RUN.match(text, start, end):
+        elif run := _LEADING_MARKS.match(text, start, end):
             start = run.end()
         elif pairs.closing.get(start) == end - 1:
             start, end = start + 1, end - 1

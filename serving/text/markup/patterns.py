@@ -49,7 +49,8 @@ _PATTERNS = {
     TAG: TEMPLATE_TAG,
     "backslashes": f"{MATHEMATICS}|{WINDOWS_PATH}|{LATEX}|{REGULAR_EXPRESSION}",
     "placeholder": IN_TEXT,
-    "code": r"`{1,3}[^`\n]+`{1,3}",
+    # Not `this' or `that', which are in quotation marks of GNU.
+    "code": r"`{1,3}(?:\s[^`\n]*|[^`\n]*[^`\s])`{1,3}",
     "web": rf"\b(?:https?|ftps?|file|ssh|git)://{_ADDRESS_END}|\bmailto:{_ADDRESS_END}"
     rf"|\bwww\.{_ADDRESS_END}",
     "mail": r"<?(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}>?",
@@ -132,11 +133,11 @@ _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
     rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
+    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|`|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
 )
-_MAY_BE_UNUSUAL = re.compile(r"``|''|[&\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
+_MAY_BE_UNUSUAL = re.compile(r"''|[&`\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
 _IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
-_IN_ASCII |= {"‚": "'", "。": ".", "、": ","}
+_IN_ASCII |= {"‚": "'", "`": "'", "。": ".", "、": ","}
 _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
 

@@ -7,7 +7,7 @@ syntax counts.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import cache
 
@@ -21,7 +21,6 @@ _FUNCTION = r"[A-Z][A-Z_]+\([^(){}\n]{0,80}\)"
 # Flags, width and precision of a conversion. A width may be an argument: *, *2$.
 _WIDTH = r"(?:\d{1,9}|\*(?:\d{1,2}\$)?)?(?:\.(?:\d{1,9}|\*(?:\d{1,2}\$)?)?)?"
 _LENGTH = r"(?:hh|ll|I64|I32|[hlLqjztw])?"
-_DATE_TYPES = "aAbBcCdDeFgGhHIjklmMnNpPrRsStTuUvVwWxXyYzZ"
 _CONVERSION = rf"[-+#0'^]*{_WIDTH}(?:{_LENGTH}[A-Za-z@]|<PRI[A-Za-z]\w+>)"
 # After a number a percent sign says that it is a percentage.
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
@@ -91,7 +90,7 @@ SYNTAXES = (
     ),
     Syntax(
         "Windows",
-        r"%[A-Za-z_][\w.]*%(?:\\[\w.-]+)*(?!\w)|%%[A-Za-z_]\w*%%(?!\w)|%\d{1,2}![^!\s]{1,10}!",
+        r"%[A-Za-z_][\w.]*%(?:\\[\w.-]+)*(?![\w%])|%%[A-Za-z_]\w*%%(?!\w)|%\d{1,2}![^!\s]{1,10}!",
         ("%TEMP%", "%UserName%", "%1!s!"),
     ),
     Syntax(
@@ -116,7 +115,11 @@ SYNTAXES = (
         r"(?<!\d)(?<!\d[ \u00a0\u202f])(?:%L?\d{1,2})+(?!\d|[$.:]?\d*[a-zA-Z])",
         ("%1", "%L1", "%n"),
     ),
-    Syntax("printf's percent sign", r"(?:(?<![\w.,])\d[\d.,]*)?%%(?!\w)", ("%%", "100%%")),
+    Syntax(
+        "printf's percent sign",
+        r"(?:(?<![\w.,])\d[\d.,]*)?%%(?:[cdfisuxX](?!\w)|(?!\w))",
+        ("%%", "100%%", "%%d"),
+    ),
     Syntax(
         "PHP, Perl, shells, Chrome",
         r"(?<![\w$])\$[A-Za-z_]\w*(?:->\w+(?:\(\))?|\[[^\]\s]{1,40}\]|::\w+)*\$?",
@@ -144,7 +147,7 @@ SYNTAXES = (
 # A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
 # before it: %d%%, {used}%, %dpx, v%s.
 _PERCENT = (
-    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=\.(?:\s|\Z))"
+    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=(?:\.+|…)(?:\s|\Z))"
     r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
 )
 _LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
@@ -190,6 +193,7 @@ class Format:
     """A format of gettext, as `msgfmt --check` reads it.
 
     literals: how characters of the text are written, such as `%%`.
+    line_break: a pattern of what ends a line, such as Java's `%n`.
     syntax: the row of `SYNTAXES` that is not read where the flag says `no-`.
     """
 
@@ -198,6 +202,7 @@ class Format:
     literals: Mapping[str, str] = field(default_factory=dict)
     order: Order = Order.FREE
     syntax: str = ""
+    line_break: str = ""
 
 
 _BRACED = rf"\{{{_INNER}\}}"
@@ -214,9 +219,10 @@ def _printf(
     flags: str = "-+ #0",
     argument: str = r"(?:\d{1,2}\$)?",
     order: Order = _NUMBERED,
+    line_break: str = "",
 ) -> Format:
     pattern = rf"%{argument}[{flags}]*{_WIDTH}(?:{types})"
-    return Format(pattern, examples, _PERCENTS, order, _PRINTF)
+    return Format(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
 
 
 def _braced(*examples: str, pattern: str = _BRACED) -> Format:
@@ -224,6 +230,8 @@ def _braced(*examples: str, pattern: str = _BRACED) -> Format:
 
 
 _C_TYPES = r"(?:hh|ll|wf?\d{1,2}|[hlLqjztZ])?[diouxXeEfFgGaAcCsSpnmbB]|<PRI[A-Za-z]\w+>"
+_QUOTED_BY_GCC = r"<(?:[^%\n]{1,80}%>)?|>"  # %<if%>: code
+_TILDE_BREAK = "~[%&]"
 _TILDE = r"~(?:[-+]?\d{1,4}|'.|[vV#,])*[:@]*[^\s\d]"
 
 FORMATS: Mapping[str, Format] = {
@@ -245,11 +253,12 @@ FORMATS: Mapping[str, Format] = {
         *("%1$tY", "%s", "%,d", "%<s"),
         flags="-+ #0,(",
         argument=r"(?:\d{1,2}\$|<)?",
+        line_break="%n",
     ),
     "csharp": _braced("{0}", "{0,10:N2}", pattern=rf"\{{\d{{1,3}}{_INNER}\}}"),
     "javascript": _printf("[cdiouxXeEfFgGaAsjJoO]", "%s", "%2$d", "%j", flags="-+ #0'"),
-    "scheme": Format(_TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER),
-    "lisp": Format(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER),
+    "scheme": Format(_TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
+    "lisp": Format(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
     "elisp": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "librep": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "rust": _braced("{}", "{name}", "{0:>5}"),
@@ -312,10 +321,17 @@ FORMATS: Mapping[str, Format] = {
         _NUMBERED,
         _PRINTF,
     ),
-    "gcc-internal": _printf(
-        r"(?:ll?|w|z|t)?[a-zA-Z]|[<>']", "%s", "%qD", "%<", "%>", "%m", flags="-+ #0q"
+    "gcc-internal": replace(
+        _printf(
+            rf"(?:ll?|w|z|t)?[a-zA-Z]|{_QUOTED_BY_GCC}",
+            *("%s", "%qD", "%m", "%<if%>"),
+            flags="-+ #0q",
+        ),
+        literals={**_PERCENTS, "'": "%'"},
     ),
-    "gfc-internal": _printf("ll?[diu]|[diusceLCgp]|[<>']", "%s", "%L", "%qs", flags="q"),
+    "gfc-internal": _printf(
+        f"ll?[diu]|[diusceLCgp]|{_QUOTED_BY_GCC}|'", "%s", "%L", "%qs", "%<if%>", flags="q"
+    ),
     "ycp": Format(r"%\d", ("%1", "%9"), _PERCENTS),
 }
 
@@ -339,6 +355,6 @@ def message_pattern(flags: frozenset[str] = frozenset()) -> str:
         return in_text
     signs = "".join({re.escape(sign) for format in formats for sign in format.literals})
     of_formats = "|".join(format.pattern for format in formats)
-    percent = "(?:%%)?" if "%" in signs else f"{_PERCENT}?"
+    percent = r"(?:%%|[ \u00a0\u202f]%%(?!\w))?" if "%" in signs else f"{_PERCENT}?"
     others_in_text = rf"(?![{signs}]){in_text}" if signs else in_text
     return rf"(?:{of_formats})(?:[A-Za-z]{{1,3}}(?!\w))?{percent}|{others_in_text}"

@@ -14,7 +14,7 @@ from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
 _END_MARKS = frozenset(".!?…。！？")
 _CLOSING = frozenset(")]}\"”»›'’")
 _LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
-_PLAIN = frozenset("()\"'")  # a model may write what its language has instead: « »
+_PLAIN = frozenset("()\"'`")  # a model may write what its language has instead: « »
 _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")

@@ -193,7 +193,10 @@ _BETWEEN = re.compile(
 )
 _FENCE_END = re.compile(r"^[ \t]*(```++|~~~++)[ \t]*$", re.MULTILINE)
 # With a role, or as a link, of reStructuredText: :ref:`x`, `x`_.
-_CODE = re.compile(r"(?:(?<![\w:]):[a-z][\w:.+-]{0,40}:)?(?<!`)(`++).+?(?<!`)\1(?!`)(?:__?(?!\w))?")
+_CODE = re.compile(
+    r"(?:(?<![\w:]):[a-z][\w:.+-]{0,40}:)?(?<!`)(`++)(?:(?=\s).+?|.+?(?<!\s))(?<!`)\1(?!`)"
+    r"(?:__?(?!\w))?"
+)
 _LINK = (
     r"(?P<link>!?\[)(?P<label>[^\[\]\n]+)(?P<target>\](?:\([^()\s]*(?:\s\"[^\"\n]*\")?\)|\[\w*\]))"
 )

@@ -200,7 +200,7 @@ def with_pairs_as_tags(tokens: Sequence[Token], places: Iterable[int]) -> tuple[
     chosen = {*places}
     pairs = pairs_in(text)
     opening = {*pairs.closing, *(place for place, opens in pairs.alone.items() if opens)}
-    names = {place: f"{text[place]}" for place in chosen}
+    names = {place: text[place] for place in chosen}
     names |= {close: names[start] for start, close in pairs.closing.items() if close in names}
     borders = sorted({border for place in chosen for border in (place, place + 1)})
     tags: list[Token] = []

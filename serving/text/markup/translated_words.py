@@ -173,6 +173,8 @@ class TranslatedWords:
         """Return whether a word came of a number, or of what is kept, more than of any other
         word.
         """
+        if not word.origins.size:  # of a source of nothing but quotation marks
+            return False
         best = int(word.origins.argmax())
         return best in numbers or best in self._source.kept
 

@@ -210,6 +210,9 @@ def test_arguments_in_another_order(tmp_path: Path, flags: str, msgid: str, expe
         ("~File", "Fichier", "~Fichier"),
         ("&Print %s now", '<k id="2">%s</k> imprimer', "%s im&primer"),
         ("&Open", "開く", "開く(&O)"),
+        ("Open (_O)", "Ouvrir", "_Ouvrir"),
+        ("Save (&S)...", "Enregistrer...", "Enregi&strer..."),
+        ("(&F)ile", "(F)ichier", "(&F)ichier"),
         ("&Open...", "開く...", "開く(&O)..."),
         ("AT&T", "AT&amp;T", "AT&T"),
         ("R&D costs", "Les frais de R&amp;D", "Les frais de R&D"),
@@ -322,6 +325,37 @@ def test_lines_of_a_message(tmp_path: Path) -> None:
     assert polib.pofile(written)[0].msgstr == shouted_usage
     assert re.search(r"The dog is <x[^>]*> running", fragments[0])
     assert '\n"  -v, --verbose   SAY MORE\\n"\n' in written
+
+
+@pytest.mark.parametrize(
+    ("flags", "msgid", "fragment", "expected"),
+    [
+        ("", r"A dog.\r\nA cat.\r\n", 'A dog.<br id="2"/>A cat.', r"A DOG.\r\nA CAT.\r\n"),
+        ("", r"- dog\r\n- cat\r", 'dog<br id="2"/><x id="-2"/>cat', r"- DOG\r\n- CAT\r"),
+        ("", r"A dog\rA cat", 'A dog<br id="2"/>A cat', r"A DOG\rA CAT"),
+        ("", r"A dog\vA cat\f", 'A dog<br id="2"/>A cat', r"A DOG\vA CAT\f"),
+        ("", r"A dog \a runs", 'A dog <x id="2"/> runs', r"A DOG \a RUNS"),
+        ("java-printf-format", "A dog.%nA cat%n", 'A dog.<br id="2"/>A cat', "A DOG.%nA CAT%n"),
+        ("lisp-format", "A dog~%A cat~%", 'A dog<br id="2"/>A cat', "A DOG~%A CAT~%"),
+        ("scheme-format", "~&A dog", "A dog", "~&A DOG"),
+    ],
+)
+def test_line_breaks_and_controls_stay(
+    tmp_path: Path, flags: str, msgid: str, fragment: str, expected: str
+) -> None:
+    fragments, written = translate(tmp_path, message(msgid, flags))
+
+    assert fragments == [fragment]
+    assert polib.pofile(written)[0].msgstr == polib.unescape(expected)
+
+
+def test_quotes_and_apostrophes_of_gcc(tmp_path: Path) -> None:
+    text = message("%qs isn%'t %<if%> or %<%s%>", "gcc-internal-format")
+
+    fragments, written = translate(tmp_path, text, change=lambda fragment: fragment)
+
+    assert "isn't" in fragments[0] and "%&lt;if%&gt;</k> or" in fragments[0]
+    assert polib.pofile(written)[0].msgstr == "%qs isn%'t %<if%> or %<%s%>"
 
 
 def test_characters_that_no_text_has(tmp_path: Path) -> None:

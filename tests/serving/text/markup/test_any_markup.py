@@ -146,6 +146,7 @@ def test_html_has_its_tags_whatever_is_wrong_with_it(
 
 
 @given(st.text(alphabet="<>/ab &;![]-?'\"=x", max_size=40))
+@example("''")
 def test_what_is_no_xml_is_refused_and_nothing_else_happens(text: str) -> None:
     try:
         found = layout(text, XML)

@@ -59,6 +59,8 @@ def test_a_placeholder_is_found_whole(name: str, example: str) -> None:
         ("%<n>.2f%% of %-10<n>s", ["%<n>.2f%%", "%-10<n>s"]),
         ("See :py:class:`x`, `a b`__ or [a.b]_.", [":py:class:`x`", "`a b`__", "[a.b]_"]),
         ("%TEMP%\\new and %a%b", ["%TEMP%\\new", "%a", "%b"]),
+        ("Loading %d%%... %d%%, {n}%... and {n}%…", ["%d%%", "%d%%", "{n}%", "{n}%"]),
+        ("Use %%d, %%s or 50%%", ["%%d", "%%s", "50%%"]),
     ],
 )
 def test_what_belongs_to_a_placeholder(text: str, units: list[str]) -> None:
@@ -115,6 +117,8 @@ def test_a_placeholder_of_a_format_is_found_whole(name: str, example: str) -> No
     [
         ("c-format", "50% d and 10 %s of {n}", ["% d", "%s", "{n}"]),
         ("c-format", "%s and %1 or %(a)s", ["%s"]),
+        ("c-format", "%d %% of %s %%", ["%d %%", "%s %%"]),
+        ("gcc-internal-format", "%<if%>, %<%s%> or %qs", ["%<if%>", "%<", "%s", "%>", "%qs"]),
         ("qt-format", "%1 is 50% of %n dogs, 20%s", ["%1", "%n"]),
         ("no-c-format", "%s of %1 and {a}", ["%1", "{a}"]),
         ("python-brace-format, no-c-format", "{a!r} %s", ["{a!r}"]),

@@ -11,7 +11,7 @@ from serving.text.markup.joining import with_whole_words
 from serving.text.markup.kaomoji import kaomoji
 from serving.text.markup.numbers import localised_amount, scaled_amounts
 from serving.text.markup.protection import Protection
-from serving.text.markup.tokens import Role, Token, read, text_tokens, written
+from serving.text.markup.tokens import Markup, MarkupKind, Role, Token, read, text_tokens, written
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces, translate
 
 
@@ -50,6 +50,8 @@ def test_pairs(text: str, pairs: list[str]) -> None:
         ("The cat sleeps.”", "The cat sleeps."),
         ("“The dog runs.", "The dog runs."),
         ("...and the dog", "and the dog"),
+        (": the dog runs", "the dog runs"),
+        (", and the dog", "and the dog"),
         ("« Oui »", "Oui"),
         ('"..."', '"..."'),
         ("The dogs'", "The dogs'"),
@@ -257,6 +259,21 @@ def test_inverted_marks_are_left_to_models_of_languages_that_have_them(
 def test_quotation_marks_of_two_kinds_are_written_as_in_the_source() -> None:
     model = by_table({'"dog"': '« dog"'})
     assert translate(layout('a "dog" a', protection=True), model) == 'a "dog" a'
+
+
+XML_WITH_MARKS = Markup(MarkupKind.XML, ignore_tags=frozenset({"k"}))
+
+
+@pytest.mark.parametrize("french", ["« chien »", "'chien'", "chien"])
+def test_quotes_of_gnu_stay_a_pair(french: str) -> None:
+    [segment] = layout("a `dog' a", protection=True).segments
+    assert "`" not in segment.text
+    found = translate(layout("a `dog' a", protection=True), by_table({"'dog'": french}))
+    assert found in ("a `chien' a", "a « chien » a")
+    [of_a_mark] = layout("`<k>%s</k>' is here", XML_WITH_MARKS, protection=True).segments
+    assert of_a_mark.text == "'%1' is here"
+    [two] = layout("find `dog' in `cat' or ` a `", protection=True).segments
+    assert two.text == "find 'dog' in 'cat' or %1"
 
 
 @pytest.mark.parametrize("space", [*"\u00a0\u1680\u2002\u2009\u202f\u205f\u3000"])
