@@ -105,7 +105,7 @@ async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path)
         expected(hy_mt, asked(text, "French"))
         for text in ("A dog runs.", "It rains.", "The bus is late.")
     )
-    theirs = {"q": body["text"], "source": "en", "target": "fr"}
+    theirs: dict[str, Any] = {"q": body["text"], "source": "en", "target": "fr"}
     protected = await client.post("/translate", json=theirs)
     assert ours == protected.json()["translatedText"]
     by_itself = await client.post("/translate", json={**theirs, "protect": False})
