@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -205,6 +206,11 @@ class Server:
             kill = os.killpg if stop.to_group else os.kill
             kill(self.process.pid, stop.number)
 
+    @property
+    def has_admitted(self) -> bool:
+        """Return whether requests were admitted, as a client or the console noticed."""
+        return self.clients.admitted.is_set() or self.says("Serving on")
+
     def end(self) -> int:
         """Wait for the end of the process; return its exit status."""
         try:
@@ -222,6 +228,9 @@ class Server:
             for line in console:
                 self.lines.append(line)
 
+
+# Ray's own processes say that they miss each other while all of them end.
+_LINE_OF_RAY = re.compile(r"\.cc:\d+: ")
 
 STAGES: dict[str, Callable[[Server], bool]] = {
     "process": lambda server: True,
@@ -244,7 +253,7 @@ def stopped(bundles: list[Path], folder: Path, stop: Stop, program: str = "servi
     try:
         server.wait_for(stop.stage)
         time.sleep(stop.delay)
-        was_admitted = server.clients.admitted.is_set()
+        was_admitted = server.has_admitted
         server.send(stop)
         if stop.second is not None:
             time.sleep(stop.second)
@@ -256,10 +265,10 @@ def stopped(bundles: list[Path], folder: Path, stop: Stop, program: str = "servi
     outcome = Outcome(status, server.clients.counts, server.clients.faults)
     # A signal before the first lines of Python are run ends the process by itself.
     early = {128 + stop.number, -stop.number}
-    expected = {0} if was_admitted else early | {0} if server.clients.admitted.is_set() else early
+    expected = {0} if was_admitted else early | {0} if server.has_admitted else early
     if status not in expected:
         outcome.faults.append(f"exit status {status}")
-    console = "".join(server.lines)
+    console = "".join(line for line in server.lines if not _LINE_OF_RAY.search(line))
     # Without a first line it is Python's own, of an interrupt while it imported the program.
     if server.says("Starting") and ("Traceback" in console or "rror" in console):
         outcome.faults.append(console)
