@@ -133,7 +133,7 @@ _COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
 _UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
 _UNUSUAL = re.compile(
     rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|``|''|`|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
+    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|(?<!`)``?(?!`)|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
 )
 _MAY_BE_UNUSUAL = re.compile(r"''|[&`\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
 _IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
