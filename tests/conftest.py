@@ -22,11 +22,18 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 
+HANDLED_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)
+
+
 @pytest.fixture(autouse=True)
-def broken_pipes_are_errors() -> Iterator[None]:
-    """Commands that are run in this process end with their reader; those who run them do not."""
+def signal_handlers_are_restored() -> Iterator[None]:
+    """Commands that are run in this process set handlers that end it. A signal that a later test
+    sends to itself would end the worker.
+    """
+    handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     yield
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
