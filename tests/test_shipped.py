@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from export.bundling.running import decode
-from export.bundling.writer import export_checkpoint
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.data.corpus import read_pairs
 from models.data.tokenizer import encode_all, read_tokenizer
@@ -24,6 +23,7 @@ from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from tests.cache import export_cached
 from tests.serving.engine.driving import Story, run_all, run_alone
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +32,7 @@ NAMES = ["bahdanau-en-fr", "llama-en", "transformer-en-fr"]
 TRANSLATORS = ["bahdanau-en-fr", "transformer-en-fr"]
 PAIRS = read_pairs(ROOT / "tests" / "data" / "en-fr-200.tsv")
 PROMPT_TOKENS, NEW_TOKENS = 12, 40
-EVERY_SENTENCE = pytest.param(1, marks=pytest.mark.slow)
+EVERY_SENTENCE = pytest.param(1, marks=pytest.mark.full)
 TRACKED_LIMIT = 40 * 2**20
 
 Exported = Callable[[Checkpoint, Precision], Bundle]
@@ -45,7 +45,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     def exported(checkpoint: Checkpoint, precision: Precision) -> Bundle:
         folder = bundles / f"{checkpoint.folder.name}-{precision}"
         if not folder.exists():
-            export_checkpoint(checkpoint, folder, precision)
+            export_cached(checkpoint, folder, precision)
         return open_bundle(folder)
 
     return exported
@@ -55,10 +55,11 @@ def source_ids(checkpoint: Checkpoint) -> list[list[int]]:
     return encode_all(read_tokenizer(checkpoint.tokenizer), [p.source for p in PAIRS])
 
 
+@pytest.mark.parametrize("stride", [4, EVERY_SENTENCE])
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_engine_and_torch_translate_200_sentences_alike(name: str, exported: Exported) -> None:
+def test_engine_and_torch_translate_alike(name: str, stride: int, exported: Exported) -> None:
     checkpoint = load_checkpoint(SHIPPED / name)
-    sources = source_ids(checkpoint)
+    sources = source_ids(checkpoint)[::stride]
     new_tokens = checkpoint.config.max_target_tokens - 1  # type: ignore[union-attr]
     theirs = translate_all(load_module(checkpoint), sources, new_tokens, batch_size=32)
     eos = checkpoint.config.eos_id
@@ -66,9 +67,10 @@ def test_engine_and_torch_translate_200_sentences_alike(name: str, exported: Exp
     assert decode(exported(checkpoint, Precision.FP32), requests) == theirs
 
 
-def test_engine_and_torch_continue_200_prompts_alike(exported: Exported) -> None:
+@pytest.mark.parametrize("stride", [4, EVERY_SENTENCE])
+def test_engine_and_torch_continue_prompts_alike(stride: int, exported: Exported) -> None:
     checkpoint = load_checkpoint(SHIPPED / "llama-en")
-    sources = (ids * PROMPT_TOKENS for ids in source_ids(checkpoint))
+    sources = (ids * PROMPT_TOKENS for ids in source_ids(checkpoint)[::stride])
     prompts = [ids[:PROMPT_TOKENS] for ids in sources]
     theirs = continue_batch(load_module(checkpoint), prompts, NEW_TOKENS)
     requests = [
@@ -118,8 +120,10 @@ async def test_terms_of_a_glossary_leave_sentences_whole(name: str, exported: Ex
         assert abs(len(without.split()) - len(text.split())) <= 3, (without, text)
 
 
-@pytest.mark.parametrize("stride", [10, EVERY_SENTENCE])
-@pytest.mark.parametrize("num_beams", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("num_beams", "stride"),
+    [(4, 20), *(pytest.param(n, 5, marks=pytest.mark.full) for n in (2, 4, 8))],
+)
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_engine_and_torch_find_the_same_by_beam_search(
     name: str, num_beams: int, stride: int, exported: Exported
@@ -149,7 +153,9 @@ def hypotheses_of(story: Story, eos: int) -> list[tuple[list[int], float]]:
     ]
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize(
+    "precision", [pytest.param(Precision.FP32, marks=pytest.mark.full), Precision.INT8]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_request_says_the_same_alone_and_among_63_others(
     name: str, precision: Precision, exported: Exported
