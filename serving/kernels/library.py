@@ -40,7 +40,7 @@ def load_kernels(library: Path) -> NativeKernels:
     if os.environ.get("ATTENDANT_KERNELS") == "off":
         return NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
     if not library.is_file():
-        return NativeKernels(None, "none, because they were not built when this was installed")
+        return NativeKernels(None, f"none, because they were not built: {_build_problem(library)}")
     installed = onnxruntime_version()
     if not installed.startswith(tuple(f"{each}." for each in TESTED_VERSIONS)):
         return NativeKernels(None, f"none for ONNX Runtime {installed}")
@@ -56,6 +56,25 @@ def load_kernels(library: Path) -> NativeKernels:
     return NativeKernels(library, name.decode())
 
 
+def why_missing() -> str | None:
+    """Return in a few words why there are no kernels here, or None if there are, or if
+    ATTENDANT_KERNELS turns them off.
+    """
+    kernels = native_kernels()
+    if kernels.path is not None or os.environ.get("ATTENDANT_KERNELS") == "off":
+        return None
+    reason = kernels.description.removeprefix("none").removeprefix(", because")
+    return reason.strip()
+
+
+def _build_problem(library: Path) -> str:
+    """Return what the build has written down of its failure."""
+    try:
+        return problem_path(library).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return "this was installed without them"
+
+
 def onnxruntime_version() -> str:
     """Return the version of the installed package, or "" if there is none."""
     for name in ("onnxruntime", "onnxruntime-gpu"):
@@ -66,6 +85,11 @@ def onnxruntime_version() -> str:
 
 def checksum_path(library: Path) -> Path:
     return library.with_suffix(".sha256")
+
+
+def problem_path(library: Path) -> Path:
+    """Return the file beside the library that says why it could not be built."""
+    return library.with_suffix(".problem")
 
 
 def is_intact(library: Path) -> bool:

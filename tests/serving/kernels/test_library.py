@@ -16,6 +16,8 @@ from serving.kernels.library import (
     checksum_path,
     load_kernels,
     native_kernels,
+    problem_path,
+    why_missing,
 )
 
 needs_kernels = pytest.mark.skipif(
@@ -42,9 +44,30 @@ def test_a_library_that_cannot_be_loaded_is_left_out(tmp_path: Path) -> None:
         damaged.write_bytes(content)
         text = "none, because damaged.so is damaged; install anew"
         assert load_kernels(damaged) == NativeKernels(None, text)
-    assert load_kernels(tmp_path / "none.so") == NativeKernels(
-        None, "none, because they were not built when this was installed"
-    )
+
+
+def test_where_none_were_built_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "none.so"
+    reason = "they were not built: this was installed without them"
+    assert load_kernels(missing) == NativeKernels(None, f"none, because {reason}")
+    problem_path(missing).write_text("no C++ compiler is installed\n")
+    reason = "they were not built: no C++ compiler is installed"
+    monkeypatch.setattr(library, "native_kernels", lambda: load_kernels(missing))
+    assert why_missing() == reason
+
+
+@pytest.mark.parametrize(
+    ("kernels", "reason"),
+    [
+        (NativeKernels(LIBRARY, "avx2"), None),
+        (NativeKernels(None, "none for ONNX Runtime 1.99.0"), "for ONNX Runtime 1.99.0"),
+    ],
+)
+def test_what_is_missing_is_said_in_a_few_words(
+    kernels: NativeKernels, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "native_kernels", lambda: kernels)
+    assert why_missing() == reason
 
 
 @needs_kernels
@@ -67,6 +90,8 @@ def test_an_untested_onnx_runtime_is_left_alone(monkeypatch: pytest.MonkeyPatch)
 def test_the_environment_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTENDANT_KERNELS", "off")
     assert load_kernels(LIBRARY) == NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
+    monkeypatch.setattr(library, "native_kernels", lambda: load_kernels(LIBRARY))
+    assert why_missing() is None
 
 
 def test_without_a_compiler_the_build_says_so(
