@@ -52,7 +52,7 @@ def load_kernels(library: Path) -> NativeKernels:
         return NativeKernels(None, f"none, because {library.name} cannot be loaded: {error}")
     instruction_set.restype = ctypes.c_char_p
     if (name := instruction_set()) is None:
-        return NativeKernels(None, "none for the instructions of this processor")
+        return NativeKernels(None, f"none for {_wanted_instructions()}")
     return NativeKernels(library, name.decode())
 
 
@@ -65,6 +65,13 @@ def why_missing() -> str | None:
         return None
     reason = kernels.description.removeprefix("none").removeprefix(", because")
     return reason.strip()
+
+
+def _wanted_instructions() -> str:
+    wanted = os.environ.get("ATTENDANT_KERNELS")
+    if not wanted:
+        return "the instructions of this processor"
+    return f"ATTENDANT_KERNELS={wanted}: they were not built, or the processor lacks them"
 
 
 def _build_problem(library: Path) -> str:
@@ -93,11 +100,13 @@ def problem_path(library: Path) -> Path:
 
 
 def is_intact(library: Path) -> bool:
-    """Return whether the library has the checksum that was written when it was built."""
+    """Return whether the library has the checksum that was written when it was built, the first
+    line of its file.
+    """
     try:
-        expected = checksum_path(library).read_text(encoding="ascii").strip()
+        expected = checksum_path(library).read_text(encoding="ascii").split()[0]
         return hashlib.sha256(library.read_bytes()).hexdigest() == expected
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return False
 
 
