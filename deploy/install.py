@@ -33,7 +33,6 @@ from typing import NoReturn
 from serving.kernels import build
 from serving.kernels.library import LIBRARY, checksum_path, problem_path
 
-ROOT = Path(__file__).resolve().parent.parent
 VENV = Path(".venv")
 PYTHON = ".venv/bin/python"
 STAMP = VENV / "installed"
@@ -227,7 +226,8 @@ class Installer:
         """
         log = new_log("packages")
         # An installation that was killed may have left parts of packages.
-        anew = ["--reinstall"] if STAMP.exists() and not installed_extras() else []
+        was_interrupted = STAMP.exists() and not STAMP.read_text(encoding="utf-8")
+        anew = ["--reinstall"] if was_interrupted else []
         STAMP.write_text("", encoding="utf-8")
         wanted = ["-r", "pyproject.toml", *anew]
         wanted += [f"--extra={extra}" for extra in self._extras]
@@ -238,7 +238,7 @@ class Installer:
         if compiled:  # pip's build compiles the kernels, too, unless they are there
             compiled.wait()
         project = f".[{','.join(self._extras)}]"
-        again = ["--force-reinstall"] if anew else []
+        again = ["--force-reinstall"] if was_interrupted else []
         command = [PYTHON, "-m", "pip", "install", *again, "--editable", project]
         if not self._tools.run(log, *command):
             raise StepError(
@@ -254,7 +254,7 @@ class Installer:
         command = [PYTHON, "-m", "pip", "install", *project]
         if not self._uv_install(log, *project) and not self._tools.run(log, *command):
             raise StepError(log, "Run the same command again once the package index answers.")
-        words = [_requirements_digest(), *self._extras]
+        words = [requirements_digest(), *self._extras]
         STAMP.write_text("\n".join(words), encoding="utf-8")
 
     def _uv_install(self, log: Path, *arguments: str) -> bool:
@@ -413,12 +413,12 @@ def installed_extras() -> set[str]:
     """Return the extras that are installed as pyproject.toml and the lock files ask for them."""
     with suppress(OSError, ValueError):
         digest, *extras = STAMP.read_text(encoding="utf-8").split()
-        if digest == _requirements_digest() and Path(PYTHON).exists():
+        if digest == requirements_digest() and Path(PYTHON).exists():
             return {*extras}
     return set()
 
 
-def _requirements_digest() -> str:
+def requirements_digest() -> str:
     state = hashlib.sha256(Path("pyproject.toml").read_bytes())
     for path in sorted(Path("deploy/docker").glob("requirements-*.txt")):
         state.update(path.read_bytes())
@@ -505,7 +505,6 @@ def main() -> None:
     parser.add_argument("--extras", default="cpu", help="of pyproject.toml, with commas")
     parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE")
     arguments = parser.parse_args()
-    os.chdir(ROOT)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with locked() as lock:
         tools = Tools(lock)
