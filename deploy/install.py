@@ -135,11 +135,13 @@ class Tools:
             return False
 
     def stop(self) -> None:
-        """End all programs that run."""
+        """End all programs that run, and wait for their ends."""
         with self._mutex:
             self._is_stopped = True
             for process in self._processes:
                 _end(process)
+        for process in self._processes:
+            process.wait()
 
 
 def _end(process: subprocess.Popen[str]) -> None:
