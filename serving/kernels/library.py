@@ -40,7 +40,7 @@ def load_kernels(library: Path) -> NativeKernels:
     if os.environ.get("ATTENDANT_KERNELS") == "off":
         return NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
     if not library.is_file():
-        return NativeKernels(None, "none, because they were not built when this was installed")
+        return NativeKernels(None, f"none, because they were not built: {_build_problem(library)}")
     installed = onnxruntime_version()
     if not installed.startswith(tuple(f"{each}." for each in TESTED_VERSIONS)):
         return NativeKernels(None, f"none for ONNX Runtime {installed}")
@@ -52,8 +52,34 @@ def load_kernels(library: Path) -> NativeKernels:
         return NativeKernels(None, f"none, because {library.name} cannot be loaded: {error}")
     instruction_set.restype = ctypes.c_char_p
     if (name := instruction_set()) is None:
-        return NativeKernels(None, "none for the instructions of this processor")
+        return NativeKernels(None, f"none for {_wanted_instructions()}")
     return NativeKernels(library, name.decode())
+
+
+def why_missing() -> str | None:
+    """Return in a few words why there are no kernels here, or None if there are, or if
+    ATTENDANT_KERNELS turns them off.
+    """
+    kernels = native_kernels()
+    if kernels.path is not None or os.environ.get("ATTENDANT_KERNELS") == "off":
+        return None
+    reason = kernels.description.removeprefix("none").removeprefix(", because")
+    return reason.strip()
+
+
+def _wanted_instructions() -> str:
+    wanted = os.environ.get("ATTENDANT_KERNELS")
+    if not wanted:
+        return "the instructions of this processor"
+    return f"ATTENDANT_KERNELS={wanted}: they were not built, or the processor lacks them"
+
+
+def _build_problem(library: Path) -> str:
+    """Return what the build has written down of its failure."""
+    try:
+        return problem_path(library).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return "this was installed without them"
 
 
 def onnxruntime_version() -> str:
@@ -68,12 +94,19 @@ def checksum_path(library: Path) -> Path:
     return library.with_suffix(".sha256")
 
 
+def problem_path(library: Path) -> Path:
+    """Return the file beside the library that says why it could not be built."""
+    return library.with_suffix(".problem")
+
+
 def is_intact(library: Path) -> bool:
-    """Return whether the library has the checksum that was written when it was built."""
+    """Return whether the library has the checksum that was written when it was built, the first
+    line of its file.
+    """
     try:
-        expected = checksum_path(library).read_text(encoding="ascii").strip()
+        expected = checksum_path(library).read_text(encoding="ascii").split()[0]
         return hashlib.sha256(library.read_bytes()).hexdigest() == expected
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return False
 
 

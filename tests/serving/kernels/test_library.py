@@ -16,6 +16,8 @@ from serving.kernels.library import (
     checksum_path,
     load_kernels,
     native_kernels,
+    problem_path,
+    why_missing,
 )
 
 needs_kernels = pytest.mark.skipif(
@@ -42,9 +44,30 @@ def test_a_library_that_cannot_be_loaded_is_left_out(tmp_path: Path) -> None:
         damaged.write_bytes(content)
         text = "none, because damaged.so is damaged; install anew"
         assert load_kernels(damaged) == NativeKernels(None, text)
-    assert load_kernels(tmp_path / "none.so") == NativeKernels(
-        None, "none, because they were not built when this was installed"
-    )
+
+
+def test_where_none_were_built_it_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = tmp_path / "none.so"
+    reason = "they were not built: this was installed without them"
+    assert load_kernels(missing) == NativeKernels(None, f"none, because {reason}")
+    problem_path(missing).write_text("no C++ compiler is installed\n")
+    reason = "they were not built: no C++ compiler is installed"
+    monkeypatch.setattr(library, "native_kernels", lambda: load_kernels(missing))
+    assert why_missing() == reason
+
+
+@pytest.mark.parametrize(
+    ("kernels", "reason"),
+    [
+        (NativeKernels(LIBRARY, "avx2"), None),
+        (NativeKernels(None, "none for ONNX Runtime 1.99.0"), "for ONNX Runtime 1.99.0"),
+    ],
+)
+def test_what_is_missing_is_said_in_a_few_words(
+    kernels: NativeKernels, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "native_kernels", lambda: kernels)
+    assert why_missing() == reason
 
 
 @needs_kernels
@@ -67,6 +90,8 @@ def test_an_untested_onnx_runtime_is_left_alone(monkeypatch: pytest.MonkeyPatch)
 def test_the_environment_turns_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTENDANT_KERNELS", "off")
     assert load_kernels(LIBRARY) == NativeKernels(None, "off, because ATTENDANT_KERNELS says so")
+    monkeypatch.setattr(library, "native_kernels", lambda: load_kernels(LIBRARY))
+    assert why_missing() is None
 
 
 def test_without_a_compiler_the_build_says_so(
@@ -78,7 +103,97 @@ def test_without_a_compiler_the_build_says_so(
     monkeypatch.setattr(build, "compilers", lambda: [["false"]])
     with pytest.raises(build.BuildError, match="false failed"):
         build.build(tmp_path / "made.so")
-    assert not [*tmp_path.iterdir()]
+    assert [path.name for path in tmp_path.iterdir()] == ["made.problem"]
+    assert "false failed" in (tmp_path / "made.problem").read_text()
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes down its calls, whose libraries are its command line, and an empty
+    cache. The path is of the calls.
+    """
+    calls, compiler = tmp_path / "calls", tmp_path / "compiler"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" >>{calls}\n'
+        'if [ "$1" = --version ]; then echo 1.0; exit; fi\n'
+        'while [ "$1" != -o ]; do shift; done\n'
+        'echo "$@" >"$2"\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setattr(build, "compilers", lambda: [[str(compiler)]])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return calls
+
+
+def num_compiled(calls: Path) -> int:
+    lines = calls.read_text().splitlines()
+    calls.unlink()
+    return sum(" -c " in line for line in lines)
+
+
+def test_what_was_compiled_once_is_not_compiled_again(calls: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.so", tmp_path / "second.so"
+    build.build(first, instruction_sets=["avx2"])
+    assert num_compiled(calls) == len(build.SOURCES) + 1
+    build.build(first, instruction_sets=["avx2"])
+    build.build(second, instruction_sets=["avx2"])
+    assert num_compiled(calls) == 0
+    assert second.read_bytes() == first.read_bytes() and library.is_intact(second)
+
+    [cached] = (tmp_path / "cache").rglob("*.so")
+    cached.write_bytes(b"half")
+    second.write_bytes(b"damaged")
+    build.build(second, instruction_sets=["avx2"])
+    assert num_compiled(calls) == len(build.SOURCES) + 1
+    assert library.is_intact(second) and library.is_intact(cached)
+
+
+def test_other_sources_flags_or_compilers_are_compiled_anew(
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "made.so"
+    build.build(target, instruction_sets=["avx2"])
+    build.build(target, instruction_sets=["avx_vnni", "avx2"])
+    build.build(target, ("-g",), ["avx2"])
+    assert num_compiled(calls) == 3 * len(build.SOURCES) + 4
+    compiler = Path(build.compilers()[0][0])
+    compiler.write_text(compiler.read_text().replace("1.0", "1.1"))
+    build.build(target, instruction_sets=["avx2"])
+    assert num_compiled(calls) == len(build.SOURCES) + 1
+    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
+    shutil.copytree(LIBRARY.parent, build.FOLDER)
+    (build.FOLDER / "vectors.h").write_text("// other")
+    build.build(target, instruction_sets=["avx2"])
+    assert num_compiled(calls) == len(build.SOURCES) + 1
+
+
+def test_a_cache_that_cannot_be_written_to_costs_nothing_but_time(
+    calls: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    made = build.build(tmp_path / "made.so", instruction_sets=["avx2"])
+    assert library.is_intact(made) and num_compiled(calls) == len(build.SOURCES) + 1
+
+
+def test_a_build_is_for_this_processor_or_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "processor_instruction_sets", lambda: ["avx512_vnni", "avx2"])
+    monkeypatch.delenv("ATTENDANT_BUILD_KERNELS", raising=False)
+    assert build.instruction_sets_to_build() == ["avx512_vnni", "avx2"]
+    monkeypatch.setattr(build, "processor_instruction_sets", list)
+    assert build.instruction_sets_to_build() == ["avx2"]
+    monkeypatch.setenv("ATTENDANT_BUILD_KERNELS", "all")
+    assert build.instruction_sets_to_build() == ["amx", "avx512_vnni", "avx_vnni", "avx2"]
+    monkeypatch.setenv("ATTENDANT_BUILD_KERNELS", "avx3")
+    with pytest.raises(build.BuildError, match="avx3"):
+        build.instruction_sets_to_build()
+
+
+@needs_kernels
+def test_the_processor_is_judged_as_the_library_does() -> None:
+    if "ATTENDANT_KERNELS" in os.environ:
+        pytest.skip("ATTENDANT_KERNELS selects another")
+    assert native_kernels().description == build.processor_instruction_sets()[0]
 
 
 def run_tests(loaded: Path, **environment: str) -> None:
@@ -102,19 +217,17 @@ def run_tests(loaded: Path, **environment: str) -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("name", ["avx2", "avx_vnni", "avx512_vnni"])
-def test_narrower_instruction_sets_have_the_same_bits(name: str) -> None:
-    code = "from serving.kernels.library import native_kernels; print(native_kernels().description)"
+def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path) -> None:
     if name == native_kernels().description:
         pytest.skip(f"the other tests run {name}")
-    environment = {**os.environ, "ATTENDANT_KERNELS": name}
-    used = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
-    if used.stdout.decode().strip() != name:
+    if name not in build.processor_instruction_sets():
         pytest.skip(f"this processor has no {name}")
-    run_tests(LIBRARY, ATTENDANT_KERNELS=name)
+    every = build.build(tmp_path / "every.so", instruction_sets=[*build.INSTRUCTION_SETS])
+    run_tests(every, ATTENDANT_KERNELS=name)
 
 
 @needs_kernels
-def test_sanitizers_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Addresses outside of arrays, and what C++ leaves undefined, where this processor computes."""
     compiler = shutil.which("g++")
     if compiler is None:
@@ -127,11 +240,7 @@ def test_sanitizers_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if not all(map(os.path.isabs, found)):
         pytest.skip("the address sanitizer of g++ is not installed")
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    used = f'"{native_kernels().description}"'
-    own = next(name for _, name, options in build.UNITS if used in options)
-    idle = [unit for unit in build.UNITS if unit[0] == "kernels" and unit[1] != own]
-    flags += [f"-Wl,--defsym={name}={own}" for _, name, _ in idle]  # compiling them takes minutes
-    monkeypatch.setattr(build, "UNITS", [unit for unit in build.UNITS if unit not in idle])
-    checked = build.build(tmp_path / "checked.so", tuple(flags))
+    used = [native_kernels().description]  # compiling the others takes minutes
+    checked = build.build(tmp_path / "checked.so", tuple(flags), used)
     options = "detect_leaks=0:detect_odr_violation=0"  # Python itself never frees all it has
     run_tests(checked, LD_PRELOAD=" ".join(found), ASAN_OPTIONS=options)
