@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from serving.deployments.haproxy import HAProxy, drain, haproxy
 from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
+from serving.deployments.progress import Progress
 from serving.deployments.run_folder import run_folder, write_health_url
 from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
@@ -45,10 +46,11 @@ def build(group: WorkerGroup) -> "Application":
     return application_of(group)
 
 
-def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
+def run(config: ServerConfig, announce: Callable[[Front], None], progress: Progress) -> None:
     """Serve until a signal asks to stop, then drain and end every process that was started.
 
-    announce: called once the server is ready. Raises Stopped if it was stopped before that;
+    announce: called once the server is ready. progress: shows what it waits for until then.
+    Raises Stopped if it was stopped before that;
     AttendantError, or its subclass PartEnded where starting again helps.
     """
     signals = StopSignals()
@@ -59,8 +61,8 @@ def run(config: ServerConfig, announce: Callable[[Front], None]) -> None:
             os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
             os.environ.update(environment(folder, front.ports, front.metrics_port))
             write_health_url(folder, f"{front.operations.url}/health")
-            with haproxy(front, folder) as proxy, console(folder):
-                _serve(config, front, proxy, signals, partial(announce, front))
+            with haproxy(front, folder) as proxy, console(folder, progress.write_line):
+                _serve(config, front, proxy, signals, partial(announce, front), progress)
     except Exception:
         signals.raise_stopped()  # a process that has just been started may have ended by it
         raise
@@ -72,21 +74,24 @@ def _serve(
     proxy: HAProxy,
     signals: StopSignals,
     announce: Callable[[], None],
+    progress: Progress,
 ) -> None:
     """Start all groups, admit requests, and drain when a signal asks to stop.
 
     No request is admitted before all groups are ready and this waits to drain.
     """
-    from serving.deployments.local_ray import (
-        end_requests,
-        essential_processes,
-        in_thread,
-        local_ray,
-    )
+    with ExitStack() as running:
+        with progress.step("Starting Ray"):
+            from serving.deployments.local_ray import (
+                end_requests,
+                essential_processes,
+                in_thread,
+                local_ray,
+            )
 
-    with local_ray(config):
+            running.enter_context(local_ray(config))
         watch = _watch(proxy, essential_processes(), signals)
-        started = in_thread(partial(_start_groups, config, front, proxy))
+        started = in_thread(partial(_start_groups, config, front, proxy, progress))
         watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS, until=started)
         started.result()
         try:
@@ -101,7 +106,7 @@ def _serve(
                 raise
 
 
-def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy) -> None:
+def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy, progress: Progress) -> None:
     """Return once HAProxy has found a ready replica of each group. Raises AttendantError."""
     from serving.deployments.local_ray import deploy, start_serve
 
@@ -111,9 +116,11 @@ def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy) -> None:
         "state_dir": state_dir,
         "drain_seconds": config.drain_seconds,
     }
-    start_serve()
+    with progress.step("Starting Ray Serve"):
+        start_serve()
     for group, served in zip(config.groups, front.groups, strict=True):
-        deploy(group.model_copy(update=of_server), served.application, served.prefix)
+        with progress.step(_loading(group)):
+            deploy(group.model_copy(update=of_server), served.application, served.prefix)
     deadline = time.monotonic() + _READY_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         with suppress(OSError):  # HAProxy is being started again
@@ -121,6 +128,15 @@ def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy) -> None:
                 return
         time.sleep(0.05)
     raise AttendantError(f"HAProxy found no replicas within {_READY_TIMEOUT_SECONDS:.0f} s")
+
+
+def _loading(group: WorkerGroup) -> str:
+    names = ", ".join(folder.name for folder in group.bundles)
+    return (
+        f"Loading {names}"
+        if len(group.bundles) == 1
+        else f"Loading {len(group.bundles)} models: {names}"
+    )
 
 
 def _watch(proxy: HAProxy, essential: dict[str, int], signals: StopSignals) -> ProcessWatch:

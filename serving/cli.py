@@ -1,28 +1,40 @@
 """Runs the `attendant` command.
 
 Commands of packages that serving does not know are found through entry points: the groups
-`attendant.commands` and, for `attendant lab`, `attendant.lab`. Heavy imports wait until a command
-runs.
+`attendant.commands` and, for `attendant lab`, `attendant.lab`. A command's module is imported when
+the command runs; for the list of commands their help texts are read from the sources.
 """
 
+import ast
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
 
-from serving.commands.administration import keys, models
-from serving.commands.align import align
-from serving.commands.caption import caption
-from serving.commands.encoders import classify, embed
-from serving.commands.generate import generate
-from serving.commands.mcp_server import mcp
-from serving.commands.memory import memory
-from serving.commands.options import fail
-from serving.commands.score import score
-from serving.commands.serve import serve
-from serving.commands.translate import translate
+from serving.commands.failure import fail
 from serving.errors import AttendantError, ProblemsError
 
+# Name -> module and click command.
+_COMMANDS = {
+    "serve": "serving.commands.serve:serve",
+    "keys": "serving.commands.administration:keys",
+    "models": "serving.commands.administration:models",
+    "memory": "serving.commands.memory:memory",
+    "translate": "serving.commands.translate:translate",
+    "generate": "serving.commands.generate:generate",
+    "caption": "serving.commands.caption:caption",
+    "embed": "serving.commands.encoders:embed",
+    "classify": "serving.commands.encoders:classify",
+    "score": "serving.commands.score:score",
+    "align": "serving.commands.align:align",
+    "mcp": "serving.commands.mcp_server:mcp",
+    "lab": "serving.cli:lab",
+}
 _EXTRAS = {
     "torch": "train",
     "sacrebleu": "train",
@@ -52,50 +64,49 @@ _SECTIONS = {
 
 
 class Commands(click.Group):
-    """Commands of this module and of entry points; errors become one clear line each.
+    """Commands that are imported when they run; errors become one clear line each.
 
-    entries: the group of the entry points.
+    own: modules and commands by name. entries: the group of entry points with more of them.
     """
 
-    def __init__(self, *args: Any, entries: str, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        entries: str,
+        own: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
-        self._entries = entries
+        self._own, self._entries = own, entries
+
+    def _places(self) -> dict[str, str]:
+        """Return module and command by the command's name."""
+        entries = entry_points(group=self._entries)
+        return {**self._own, **{entry.name: entry.value for entry in entries}}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        found = [entry.name for entry in entry_points(group=self._entries)]
-        return sorted({*super().list_commands(ctx), *found})
+        return sorted(self._places())
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        place = self._own.get(name) or self._places().get(name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a sentence for each command, by what they are for; click would cut it."""
-        left = self.list_commands(ctx)
-        for title, names in _SECTIONS.items():
-            self._write_section(ctx, formatter, title, [name for name in names if name in left])
-        placed = {name for names in _SECTIONS.values() for name in names}
-        others = [name for name in left if name not in placed]
-        self._write_section(
-            ctx, formatter, "More" if len(others) < len(left) else "Commands", others
-        )
-
-    def _write_section(
-        self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: list[str]
-    ) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in names]
-        rows = [(name, each.get_short_help_str(1_000)) for name, each in commands if each]
-        if rows:
-            with formatter.section(title):
-                formatter.write_dl(rows)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        own = super().get_command(ctx, name)
-        if own is not None:
-            return own
-        for entry in entry_points(group=self._entries, name=name):
-            try:
-                command: click.Command = entry.load()
-            except ModuleNotFoundError as error:
-                return _unavailable(name, error)
-            return command
-        return None
+        others = {name: _short_help(place) for name, place in sorted(self._places().items())}
+        sections = {
+            title: [(name, others.pop(name)) for name in names if name in others]
+            for title, names in _SECTIONS.items()
+        }
+        sections["More" if any(sections.values()) else "Commands"] = [*others.items()]
+        for title, rows in sections.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -113,7 +124,7 @@ class Commands(click.Group):
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(cls=Commands, entries="attendant.commands", context_settings=_HELP)
+@click.group(cls=Commands, own=_COMMANDS, entries="attendant.commands", context_settings=_HELP)
 @click.version_option(package_name="attendant")
 def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.
@@ -130,19 +141,16 @@ def lab() -> None:
     """Train, compare and prepare the models that the project ships: commands of its developers."""
 
 
-for command in (
-    *(serve, keys, models, memory),
-    *(translate, generate, caption, embed, classify, score, align, mcp, lab),
-):
-    main.add_command(command)
-
-
-def _unavailable(name: str, error: ModuleNotFoundError) -> click.Command:
-    @click.command(name, short_help="(not installed)")
-    def unavailable() -> None:
-        fail(_missing(error))
-
-    return unavailable
+def _short_help(place: str) -> str:
+    """Return the first sentence of a command's docstring, without importing its module."""
+    module, _, attribute = place.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    text = next((ast.get_docstring(node) for node in functions if node.name == attribute), None)
+    return click.Command(attribute, help=text).get_short_help_str(1_000)
 
 
 def _missing(error: ModuleNotFoundError) -> str:

@@ -150,6 +150,10 @@ class WorkerGroup(_Config):
     drain_seconds: DrainSeconds = 30.0
 
     @property
+    def min_replicas(self) -> int:
+        return self.autoscaling.min_replicas if self.autoscaling else self.replicas
+
+    @property
     def max_replicas(self) -> int:
         return self.autoscaling.max_replicas if self.autoscaling else self.replicas
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from serving.commands.options import fail
+from serving.commands.failure import fail
 
 _FILE = click.option(
     "--file",

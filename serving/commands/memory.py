@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from serving.commands.administration import ask, opened
-from serving.commands.options import fail
+from serving.commands.failure import fail
 
 _POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 120.0

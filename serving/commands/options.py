@@ -1,11 +1,10 @@
 """Options, input lines and progress bars that commands share."""
 
 import signal
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -162,13 +161,6 @@ def progress_bar(file: BinaryIO) -> Any:
 def end_quietly_with_the_reader() -> None:
     """`attendant translate ... | head` ends as other filters do."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-
-
-def fail(message: str) -> NoReturn:
-    """Write one clear line each; exit with the code of a mistake."""
-    for line in message.splitlines():
-        click.echo(f"attendant: {line}", err=True)
-    sys.exit(2)
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from serving.commands.options import fail
+from serving.commands.failure import fail
 from serving.errors import PartEnded
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from serving.server_config import ServerConfig
 
 
+_BUILD_KERNELS = "python -m serving.kernels.build"
 A_PART_ENDED = 3  # exit code: nothing is wrong with what was asked for; start it again
 OF_THE_SERVER = ("host", "port", "operations_port", "state_dir")
 OF_TLS = {"tls_certificate": "certificate", "tls_key": "key"}
@@ -121,30 +122,55 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: _leave(128 + number))
-    from serving.app import run
-    from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
-    from serving.deployments.start_checks import choices, problems_of, settled
+    from serving.deployments.start_checks import (
+        address_problems,
+        choices,
+        problems_at_start,
+        settled,
+    )
 
     server_config = _server_config(bundles, config, flags)
-    problems = problems_of(server_config)
-    if problems:
+    if problems := list(address_problems(server_config)) or problems_at_start(server_config):
         fail("\n".join(problems))
     server_config = settled(server_config)
+    from serving.app import run
+    from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
+    from serving.deployments.progress import Progress
+
     connections = allowed_connections()
-    click.echo("Starting ...", err=True)
+    progress = Progress()
+    progress.write_line("Starting ...")
     for choice in choices(server_config):
-        click.echo(choice, err=True)
+        progress.write_line(choice)
     if connections < MAX_CONNECTIONS:
         limited = f"At most {connections} connections at a time: few open files are allowed"
-        click.echo(f"{limited} (ulimit -Hn)", err=True)
+        progress.write_line(f"{limited} (ulimit -Hn)")
+    runs_on_cpu = any(group.device == "cpu" for group in server_config.groups)
+    if runs_on_cpu and (note := note_on_kernels()):
+        progress.write_line(note)
     try:
-        run(server_config, _announce)
+        run(server_config, _announce, progress)
     except PartEnded as error:
         click.echo(f"attendant: {error}", err=True)
         _leave(A_PART_ENDED)
     except Stopped as stop:  # before it served
         _leave(128 + stop.number)
     _leave(0)
+
+
+def note_on_kernels() -> str | None:
+    """Return what models lose here without native kernels, and how to get them; None if there are
+    some.
+    """
+    from serving.engine.runtime.machine import instruction_sets
+    from serving.kernels.library import LIBRARY, why_missing
+
+    if (reason := why_missing()) is None:
+        return None
+    if "avx2" not in instruction_sets():
+        return "No native kernels: there are none for this processor, only for x86-64 with AVX2"
+    advice = "" if LIBRARY.is_file() else f"; `{_BUILD_KERNELS}` builds them"
+    return f"No native kernels, models take 2 to 3 times as long on the CPU: {reason}{advice}"
 
 
 def _announce(front: "Front") -> None:

@@ -7,11 +7,10 @@ socket instead. Without the socket, as on a cluster, records go to Ray Serve's o
 import logging
 import os
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,14 @@ _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
 
 @contextmanager
-def console(folder: Path) -> Iterator[None]:
-    """Print on stderr the records of replicas that are started within the block."""
+def console(folder: Path, write_line: Callable[[str], None]) -> Iterator[None]:
+    """Write the records of replicas that are started within the block."""
     address = str(folder / "console.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(address)
-        shown = threading.Thread(target=_show, args=(receiver,), name="console", daemon=True)
+        shown = threading.Thread(
+            target=_show, args=(receiver, write_line), name="console", daemon=True
+        )
         shown.start()
         os.environ[_SOCKET_VARIABLE] = address
         try:
@@ -75,11 +76,10 @@ def _handlers_of(place: Path) -> list[logging.Handler]:
     return [_Sender(address, "%(message)s")] if address else logging.getLogger("ray.serve").handlers
 
 
-def _show(receiver: socket.socket) -> None:
-    """Print records until an empty one comes."""
+def _show(receiver: socket.socket, write_line: Callable[[str], None]) -> None:
+    """Write records until an empty one comes."""
     while record := receiver.recv(_MAX_RECORD_BYTES):
-        with suppress(OSError):  # stderr is closed
-            print(record.decode(errors="replace"), file=sys.stderr, flush=True)
+        write_line(record.decode(errors="replace"))
 
 
 class _Formatter(logging.Formatter):

@@ -10,6 +10,7 @@ from serving.deployments.metrics import METRICS_FOLDER, PROXY_METRICS_PORT
 from serving.deployments.run_folder import write_token
 from serving.errors import AttendantError
 
+CONTROLLER_CALLBACK = "serving.deployments.ray_processes:prepare_controller"
 CHANGES_LOCK = "ATTENDANT_CHANGES_LOCK"
 MAX_CONNECTIONS = 4096
 _MIN_CONNECTIONS = 100
@@ -80,6 +81,10 @@ def _defaults(folder: Path) -> dict[str, str]:
         # Ray's default is a file in the home folder that everyone may read.
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH": CONTROLLER_CALLBACK,
+        # Workers import this while they wait for work; Serve's controller and replicas need it.
+        "RAY_preload_python_modules": "ray.serve._private.controller",
+        "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # On one machine nothing has to be notified before a replica ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
         # A busy machine starts processes slowly; they must not be restarted for it.

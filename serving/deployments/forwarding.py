@@ -18,6 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.api.http.protocol import ENDS
+from serving.deployments.group import DEPLOYMENT
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
@@ -25,7 +26,6 @@ from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result
 from serving.pipelines.translation.job import PairScore, Translation
 from serving.usage import current_account
 
-DEPLOYMENT = "attendant"
 _KEPT_SECONDS = 5.0
 _WAIT_SECONDS = 0.5
 _FIRST_WAIT_SECONDS = 5.0  # before the first answer no group is known

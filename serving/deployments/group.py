@@ -1,19 +1,22 @@
 """Make a worker group a Ray Serve application, and decide how many replicas it has.
 
-Ray Serve asks each replica for its load, sums it up, and calls the policy here.
+Ray Serve asks each replica for its load, sums it up, and calls the policy here. It is imported when
+it is needed: Ray starts before that.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ray import serve
-from ray.serve import Application
-from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
-
-from serving.deployments.forwarding import DEPLOYMENT
-from serving.deployments.replica import ROWS_IN_USE, WAITING_TOKENS, Replica
 from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
+if TYPE_CHECKING:
+    from ray.serve import Application
+    from ray.serve.config import AutoscalingContext
+
+DEPLOYMENT = "attendant"
+ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
+# Named, not imported: only replicas need what it needs.
+_REPLICA = "serving.deployments.replica.Replica"
 _SPARE_REQUESTS = 256  # for /health and /metrics, and so that the engine answers 429, not Ray
 _VERSION = "of this run"
 _HEALTH_CHECK_SECONDS = 1.0  # how soon a killed replica is noticed
@@ -22,16 +25,17 @@ _DOWNSCALE_SECONDS = 300.0
 _LOOK_BACK_SECONDS = 15.0
 
 
-def application_of(group: WorkerGroup, prefix: str = "") -> Application:
+def application_of(group: WorkerGroup, prefix: str = "") -> "Application":
     """Return the application of a group. prefix: the beginning of its paths.
 
     The version never changes: so Ray Serve gives new bundles to running replicas instead of
     replacing them (`Replica.reconfigure`). Serve has no public option for the version.
     """
+    from ray import serve
+
     cpus = cpus_per_replica(group)
     num_requests = len(group.bundles) * (group.slots + group.max_waiting) + _SPARE_REQUESTS
     deployment: Any = serve.deployment(
-        Replica,
         name=DEPLOYMENT,
         **replicas_of(group),
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus_per_replica(group)},
@@ -42,7 +46,7 @@ def application_of(group: WorkerGroup, prefix: str = "") -> Application:
         # Ray Serve writes a line for each request otherwise, even where nobody sees it.
         logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
-    deployment = deployment.options(version=_VERSION, _internal=True)
+    deployment = deployment(_REPLICA).options(version=_VERSION, _internal=True)
     application: Application = deployment.bind(group, cpus, prefix)
     return application
 
@@ -66,7 +70,7 @@ class WaitingTokens:
     def __init__(self, tokens_per_replica: int) -> None:
         self._tokens_per_replica = tokens_per_replica
 
-    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+    def __call__(self, context: "AutoscalingContext") -> tuple[float, dict[str, Any]]:
         loads = context.aggregated_metrics or {}
         rows = sum(loads.get(ROWS_IN_USE, {}).values())
         tokens = sum(loads.get(WAITING_TOKENS, {}).values())
@@ -75,6 +79,8 @@ class WaitingTokens:
 
 def replicas_of(group: WorkerGroup) -> dict[str, Any]:
     """Return the options of a Serve deployment that say how many replicas it has."""
+    from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+
     scaling = group.autoscaling
     if scaling is None:
         return {"num_replicas": group.replicas}

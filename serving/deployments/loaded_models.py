@@ -20,13 +20,13 @@ from ray import serve
 from serving.bundle.opening import open_manifest
 from serving.deployments.environment import CHANGES_LOCK
 from serving.deployments.forwarding import (
-    DEPLOYMENT,
     Applications,
     ServerCatalog,
     answer_to,
     ask_all,
     raise_local,
 )
+from serving.deployments.group import DEPLOYMENT
 from serving.deployments.start_checks import problems_of
 from serving.engine.bridge import AsyncEngine
 from serving.errors import BundleError, EngineStopped, ModelNotFound, RequestError

@@ -1,4 +1,7 @@
-"""Start a Ray of our own for one run, and end it whatever state it is in."""
+"""Start a Ray of our own for one run, and end it whatever state it is in.
+
+Ray Serve is imported after Ray has been started: its processes start meanwhile.
+"""
 
 import asyncio
 import logging
@@ -13,14 +16,11 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import ray
-from ray import serve
 from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
 
-from serving.deployments.forwarding import ask_all
 from serving.deployments.group import application_of, cpus_per_replica
-from serving.deployments.patches import without_monitors
 from serving.deployments.process_tree import children
+from serving.deployments.ray_processes import only_needed_processes
 from serving.deployments.stop_signals import Stopped
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
@@ -29,7 +29,8 @@ _OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go
 _SHUTDOWN_SECONDS = 8.0
 _BLOCKED = (signal.SIGINT, signal.SIGTERM)
 _RETRY_SECONDS = 0.1
-_ESSENTIAL = ("gcs_server", "raylet")  # Ray's other processes only report its state
+_POLL_SECONDS = 0.1
+_ESSENTIAL = ("gcs_server", "raylet")
 
 Result = TypeVar("Result")
 
@@ -69,6 +70,10 @@ def _end_raylet() -> None:
 
 def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
     """Return once all replicas of the group run. Raises AttendantError."""
+    from ray import serve
+    from ray.serve._private import client
+
+    client.CLIENT_POLLING_INTERVAL_S = _POLL_SECONDS  # 1 s, without an option
     try:
         serve.run(application_of(group, prefix), name=application, route_prefix=prefix or "/")
     except RuntimeError as error:
@@ -77,6 +82,9 @@ def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
 
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     """Make every replica answer the requests in progress with their protocol's error."""
+    from ray.serve.exceptions import RayServeException
+
+    from serving.deployments.forwarding import ask_all
 
     async def end(name: str) -> None:
         while True:
@@ -128,17 +136,19 @@ def in_thread(action: Callable[[], Result]) -> "Future[Result]":
 
 def _start(config: ServerConfig) -> None:
     os.register_at_fork(after_in_child=_start_session)
-    for name in ("ray", "ray.serve"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    with _blocked_signals(), without_monitors():
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    num_replicas = sum(group.min_replicas for group in config.groups)
+    with _blocked_signals(), only_needed_processes(num_replicas + 1):  # and Serve's controller
         _init(config)
 
 
 def start_serve() -> None:
     """Start Ray Serve, without applications."""
+    from ray import serve
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # its import has set it to INFO
     serve.start(
-        # Serve's own proxy is not used: HAProxy sends requests to the replicas.
-        http_options={"host": "127.0.0.1", "port": 0, "location": "HeadOnly"},
+        http_options={"host": "127.0.0.1", "port": 0},  # of the replicas
         logging_config={"log_level": "ERROR", "enable_access_log": False},
     )
 
@@ -177,6 +187,8 @@ def _start_session() -> None:
 
 def _cause(application: str) -> str:
     """Return the last line of what a replica raised, as Ray Serve reports it."""
+    from ray import serve
+
     status = serve.status().applications[application]
     messages = [deployment.message for deployment in status.deployments.values()]
     lines = "\n".join([status.message, *messages]).strip().splitlines()

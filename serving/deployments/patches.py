@@ -1,37 +1,17 @@
-"""Patches of Ray, Ray Serve and uvicorn, for what they have no option for.
+"""Patches of Ray Serve and uvicorn in a replica, for what they have no option for.
 
 Each names the test that fails without it.
 """
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import ray
-from ray._private import parameter
 from ray.serve._private import replica
 from uvicorn.protocols.http import httptools_impl
 
 _LOOPBACK = "127.0.0.1"
 _add_port = replica.add_port_to_grpc_server
-
-
-@contextmanager
-def without_monitors() -> Iterator[None]:
-    """Let Ray start without two processes that serve a cluster: one sends what workers print to
-    the driver, which does not ask for it, the other starts machines. Together they take 100 MiB.
-
-    Test: tests/serving/deployments/servers/test_first_process.py.
-    """
-    original = parameter.RayParams
-    without = partial(original, include_log_monitor=False, no_monitor=True)  # type: ignore[arg-type]
-    parameter.RayParams = without  # type: ignore[misc, assignment]
-    try:
-        yield
-    finally:
-        parameter.RayParams = original  # type: ignore[misc]
 
 
 def apply_patches() -> None:

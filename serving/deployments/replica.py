@@ -25,6 +25,7 @@ from serving.deployments.forwarding import (
     running_applications,
     serializable_errors,
 )
+from serving.deployments.group import ROWS_IN_USE, WAITING_TOKENS
 from serving.deployments.loaded_models import (
     GroupChanges,
     LoadedModels,
@@ -56,7 +57,6 @@ from serving.tracing import tracing_to_collector
 from serving.translation_memory.store import TranslationMemories
 
 _METRICS_TIMEOUT_SECONDS = 2.0
-ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
 
 
 @serve.ingress()

@@ -1,42 +1,59 @@
-"""Find what would keep a configuration from being served, before Ray starts."""
+"""Find what would keep a configuration from being served, before Ray starts.
+
+What takes long to import is imported where it is needed: a mistake is told within a second.
+"""
 
 import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from serving.bundle.manifest import Precision, Task
-from serving.bundle.opening import Bundle, open_manifest
+from serving.bundle.manifest import DEVICE_PRECISIONS, Precision, Task
+from serving.bundle.opening import Bundle, open_bundle, open_manifest
 from serving.bundle.preference import in_order
-from serving.deployments.haproxy_config import read_certificate
-from serving.engine.config import Device
-from serving.engine.runtime.session import check_device
-from serving.errors import BundleError, ConfigError, DeviceError, StorageError
-from serving.keys import read_keys
-from serving.pipelines.loading import ModelParts
+from serving.deployments.listening import listening_at, operations_at
+from serving.errors import AttendantError, BundleError, ConfigError, DeviceError, StorageError
 from serving.server_config import CONSOLE, Access, ServerConfig, Tls, WorkerGroup
-from serving.storage import make_folder
-from serving.tracing import problems_of_tracing
+
+if TYPE_CHECKING:
+    from serving.engine.config import Device
 
 STOP_SECONDS = "ATTENDANT_STOP_SECONDS"
 ENDING_SECONDS = 30  # after the drain: to end requests, Ray and what is left of it
 
 
+def address_problems(config: ServerConfig) -> Iterator[str]:
+    """Yield why the server cannot listen at its addresses."""
+    try:
+        public = listening_at(config.host, config.port)
+        operations_at(config.host, config.operations_port, public)
+    except AttendantError as error:
+        yield str(error)
+
+
 def problems_of(config: ServerConfig) -> list[str]:
-    """Return a line for each problem."""
+    """Return a line for each problem; those within the models' files if there are no others."""
+    return problems_at_start(config) or [*_problems_in_files(config)]
+
+
+def problems_at_start(config: ServerConfig) -> list[str]:
+    """Return a line for each problem, but for those that replicas find sooner: they read the
+    models' files anyway, and their checksums are checked here.
+    """
     problems = [*_access_problems(config.access), *_tls_problems(config.tls)]
-    problems += [*_state_problems(config.state_dir), *problems_of_tracing(os.environ)]
+    problems += [*_state_problems(config.state_dir), *_tracing_problems()]
     problems += _stop_problems(config.drain_seconds, os.environ.get(STOP_SECONDS, ""))
     names: Counter[str] = Counter()
     for group in config.groups:
         bundles: list[Bundle] = []
         for path in group.bundles:
             try:
-                bundles.append(ModelParts.open(path).bundle)
+                bundles.append(open_bundle(path))
             except BundleError as error:
-                problems += [f"{error.path}: {problem}" for problem in error.problems]
+                problems += _lines_of(error)
         if group.canary_percent is None:  # a canary has the same model names
             names.update(bundle.manifest.name for bundle in bundles)
         problems += [*_default_problems(group, bundles), *_device_problems(group, bundles)]
@@ -46,31 +63,61 @@ def problems_of(config: ServerConfig) -> list[str]:
     return problems
 
 
+def _lines_of(error: BundleError | ConfigError) -> list[str]:
+    return [f"{error.path}: {problem}" for problem in error.problems]
+
+
+def _tracing_problems() -> list[str]:
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return []
+    from serving.tracing import problems_of_tracing
+
+    return problems_of_tracing(os.environ)
+
+
+def _problems_in_files(config: ServerConfig) -> Iterator[str]:
+    from serving.pipelines.loading import ModelParts
+
+    for path in chain.from_iterable(group.bundles for group in config.groups):
+        try:
+            ModelParts.open(path)
+        except BundleError as error:
+            yield from _lines_of(error)
+
+
 def _access_problems(access: Access) -> Iterator[str]:
     for path in filter(None, (access.keys, access.operators)):
+        from serving.keys import read_keys
+
         try:
             read_keys(path)
         except ConfigError as error:
-            yield from (f"{error.path}: {problem}" for problem in error.problems)
+            yield from _lines_of(error)
     if access.log not in (None, CONSOLE) and not access.log.parent.is_dir():
         yield f"{access.log}: there is no such folder"
 
 
 def _tls_problems(tls: Tls | None) -> Iterator[str]:
+    if tls is None:
+        return
+    from serving.deployments.haproxy_config import read_certificate
+
     try:
-        if tls is not None:
-            read_certificate(tls)
+        read_certificate(tls)
     except ConfigError as error:
-        yield from (f"{error.path}: {problem}" for problem in error.problems)
+        yield from _lines_of(error)
 
 
 def _state_problems(folder: Path | None) -> Iterator[str]:
     """Check a folder that was given; the default one is only made when it is needed."""
-    if folder is not None:
-        try:
-            make_folder(folder)
-        except StorageError as error:
-            yield str(error)
+    if folder is None:
+        return
+    from serving.storage import make_folder
+
+    try:
+        make_folder(folder)
+    except StorageError as error:
+        yield str(error)
 
 
 def _stop_problems(drain_seconds: float, stop_seconds: str) -> Iterator[str]:
@@ -95,12 +142,12 @@ def _device_problems(group: WorkerGroup, bundles: list[Bundle]) -> Iterator[str]
     device = device_of(group, [bundle.manifest.precision for bundle in bundles])
     for bundle in bundles:
         try:
-            check_device(device, bundle.manifest.precision)
+            _check_device(device, bundle.manifest.precision)
         except DeviceError as error:
             yield f"{bundle.folder}: {error}"
 
 
-def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> Device:
+def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> "Device":
     """Return the group's device; where it is open, a GPU that can run all of its bundles, else the
     CPU.
     """
@@ -108,10 +155,21 @@ def device_of(group: WorkerGroup, precisions: Iterable[Precision]) -> Device:
         return group.device
     try:
         for precision in precisions:
-            check_device("cuda", precision)
+            if precision not in DEVICE_PRECISIONS:
+                return "cpu"
+            _check_device("cuda", precision)
     except DeviceError:
         return "cpu"
     return "cuda"
+
+
+def _check_device(device: "Device", precision: Precision) -> None:
+    """Raise DeviceError if the device cannot run this precision."""
+    if device == "cpu" and precision not in DEVICE_PRECISIONS:
+        return
+    from serving.engine.runtime.session import check_device
+
+    check_device(device, precision)
 
 
 def settled(config: ServerConfig) -> ServerConfig:

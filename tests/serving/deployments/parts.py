@@ -24,13 +24,10 @@ NAMES = {
     "haproxy": "haproxy",
     "replica": "ray::ServeReplica",
     "controller": "ray::ServeController",
-    "proxy": "ray::ProxyActor",
-    "agent": "ray::DashboardAgent",
-    "environments": "ray::RuntimeEnvAgent",
     "gcs": "gcs_server",
     "raylet": "raylet",
 }
-MENDED = ("replica", "haproxy", "proxy", "controller")  # while the server goes on
+MENDED = ("replica", "haproxy", "controller")  # while the server goes on
 _LISTEN = "0A"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, seal
-from serving.deployments.start_checks import choices, problems_of, settled
+from serving.deployments.start_checks import choices, problems_at_start, problems_of, settled
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup
 from tests.devices.fake_cuda import FakeCuda
@@ -55,6 +55,7 @@ def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path
     seal(tmp_path / "two", open_bundle(bundle).manifest)
     [problem] = problems_of(config_of(tmp_path / "two"))
     assert problem.startswith(f"{tmp_path / 'two' / 'target_tokenizer.json'}: not a tokenizer")
+    assert problems_at_start(config_of(tmp_path / "two")) == []  # its replicas say so
 
 
 def test_defaults_are_checked_too(bundle: Path, tmp_path: Path) -> None:
