@@ -28,7 +28,12 @@ def deploy() -> None:
 @deploy.command("serve-config")
 @config_option
 def serve_config(config: Path) -> None:
-    """Print the configuration that Ray Serve takes, for `serve deploy` or a RayService."""
+    """Print the configuration that Ray Serve takes, for `serve deploy` or a RayService.
+
+    \b
+    Example:
+      attendant deploy serve-config -c server.yaml > serve.yaml
+    """
     click.echo(yaml.safe_dump(ray.serve_config(parse_file(config)), sort_keys=False), nl=False)
 
 

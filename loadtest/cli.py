@@ -46,6 +46,12 @@ def loadtest(
     counts from when a request was due, however late it could be sent.
 
     Ctrl-C ends a run in order; what was measured until then is reported.
+
+    \b
+    Examples:
+      attendant loadtest http://127.0.0.1:8000
+      attendant loadtest http://127.0.0.1:8000 --rate 20 --record rate-20.jsonl --html report.html
+      attendant loadtest http://127.0.0.1:8000 --protocol completions --model llama-en --users 4
     """
     path = record or temporary_recording()
     report.refuse_bad_paths([path])
@@ -101,6 +107,11 @@ def _search(
 def loadtest_report(recordings: tuple[Path, ...], report: ReportOptions) -> None:
     """Report on recordings of `attendant loadtest`: of one run, or of the same work under several
     loads as one curve.
+
+    \b
+    Examples:
+      attendant loadtest-report run.jsonl --assert 'p95_e2e_ms<1000'
+      attendant loadtest-report before.jsonl after.jsonl --html compared.html
     """
     from loadtest.records import read_recording
     from loadtest.reporting.reports import (

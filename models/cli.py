@@ -62,7 +62,7 @@ def train(
     so far, a longer one goes on with a run that has ended.
 
     \b
-    Example:
+    Examples:
       attendant train models/recipes/transformer-en-fr.toml --data data --minutes 45
       attendant train mine.toml --start models/checkpoints/transformer-en-fr --data mine
       attendant export build/runs/transformer-en-fr/checkpoint -o build/bundles/mine
@@ -126,7 +126,7 @@ def average(checkpoints: tuple[Path, ...], output: Path, shares: tuple[float, ..
 
     \b
     Example:
-      attendant lab average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint
+      attendant lab average models/checkpoints/transformer-en-fr build/runs/mine/checkpoint \\
         -o build/averaged --share 0.4 --share 0.6
     """
     from models.checkpoint import average_checkpoints
@@ -167,6 +167,10 @@ def bench_torch(
 
     This is what `attendant bench` is compared with: the same weights in fp32, greedy, static
     batches of sentences as they come.
+
+    \b
+    Example:
+      attendant lab bench-torch models/checkpoints/transformer-en-fr --input sentences.txt
     """
     with reported_errors("the torch loop"):
         import torch

@@ -50,7 +50,7 @@ def distil(bundle: Path, pairs: Path, output: Path, num_beams: int) -> None:
 
     \b
     Example:
-      attendant lab distil build/bundles/transformer-en-fr-int8 data/en-fr/train.tsv.gz
+      attendant lab distil build/bundles/transformer-en-fr-int8 data/en-fr/train.tsv.gz \\
         -o data/en-fr/distilled.tsv
     """
     with reported_errors("distilling"):
@@ -121,10 +121,10 @@ def evaluate(
 
     \b
     Examples:
-      attendant evaluate build/bundles/transformer-en-fr-int8 --test data/en-fr/test.tsv.gz
-      attendant evaluate build/zoo/luong/fp32 --beam 5 --test 'data/multi30k/val.{en,fr}.gz'
-      attendant evaluate build/bundles/llama-en-int8 --against build/bundles/llama-en-fp32
-        --held-out models/recipes/llama-en.toml --data data
+      attendant evaluate build/bundles/transformer-en-fr-int8 --test tests/data/en-fr-200.tsv
+      attendant evaluate models/checkpoints/bahdanau-en-fr --beam 5 --test 'news.{en,fr}.gz'
+      attendant evaluate build/bundles/llama-en-int8 --against models/checkpoints/llama-en \\
+        --test tests/data/prose-en.txt
     """
     with reported_errors("evaluating"):
         from export.scoring.reports import Test, score_models
@@ -160,7 +160,7 @@ def calibrate(bundle: Path, dev: Path, test: Path, num_beams: int | None) -> Non
 
     \b
     Example:
-      attendant lab calibrate build/bundles/transformer-en-fr-int8
+      attendant lab calibrate build/bundles/transformer-en-fr-int8 \\
         --dev data/en-fr/dev.tsv.gz --test data/en-fr/test.tsv.gz
     """
     with reported_errors("calibrating"):
@@ -183,7 +183,7 @@ def evaluate_marks(
 
     \b
     Example:
-      attendant lab evaluate-marks build/bundles/transformer-en-fr-int8
+      attendant lab evaluate-marks build/bundles/transformer-en-fr-int8 \\
         --markup tests/data/markup_pairs.tsv --protection tests/data/protected.tsv
     """
     from export.scoring.reports import MarkedScore, Marks, score_marks

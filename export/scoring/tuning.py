@@ -97,8 +97,8 @@ def tune(
     A tenth of the pairs, 500 at most, is held out: their BLEU and chrF before and after are
     printed, and stand in the model card. So are those of held-out general texts.
 
-    The same command goes on where an interrupted one was: its state is in OUTPUT.tuning until the
-    bundle is written.
+    The same command goes on where an interrupted one was: until the bundle is written, the state
+    is beside it, in a hidden folder: .own.tuning for -o own.
 
     \b
     Examples:
@@ -158,18 +158,19 @@ class Tuning:
 
     def run(self, settings: "TuningConfig", output: Path, precision: str, name: str | None) -> str:
         """Train, write the bundle, and return the scores before and after as Markdown."""
-        weights = self._trained(settings, output.with_name(f"{output.name}.tuning"))
+        state = output.with_name(f".{output.name}.tuning")  # FOLDER/* stays a list of bundles
+        weights = self._trained(settings, state)
         name = name or f"{self.checkpoint.name}-tuned"
         kept = {key: text for key, text in self.checkpoint.files.items() if key != "quality.json"}
         tuned = replace(self.checkpoint, weights=weights, files=kept, quantised={}, bits=None)
-        with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=".", dir=output.parent) as folder:
             before = self._scored(self.checkpoint, Path(folder) / "before", precision)
             after = self._scored(tuned, Path(folder) / "after", precision)
         report = _report(before, after)
         card = f"{_card(self.checkpoint, name)}\n\n## Tuned\n\n{_how(settings, self)}\n\n{report}\n"
         tuned = replace(tuned, files=kept | {"README.md": card.encode()})
         _export(tuned, output, precision, name)
-        shutil.rmtree(output.with_name(f"{output.name}.tuning"), ignore_errors=True)
+        shutil.rmtree(state, ignore_errors=True)
         return report
 
     def _trained(self, settings: "TuningConfig", folder: Path) -> Mapping[str, Any]:

@@ -94,11 +94,11 @@ def zoo(
 
     \b
     Examples:
-      attendant lab zoo --data DATA                          everything, one after the other
-      attendant lab zoo luong luong-no-feeding --data DATA   these two
-      attendant lab zoo --data DATA --only train --minutes 120   as often as it takes, and then:
+      attendant lab zoo --data DATA                         # everything, one after the other
+      attendant lab zoo luong luong-no-feeding --data DATA  # these two
+      attendant lab zoo --data DATA --only train --minutes 120  # as often as it takes, and then:
       attendant lab zoo --data DATA --only evaluate --only measure
-      attendant lab zoo --table                              after results files came from elsewhere
+      attendant lab zoo --table                             # after figures came from elsewhere
     """
     from export.zoo.family import Family, Recipe, Settings, data_problems, find_recipes
     from export.zoo.results import read_all
@@ -214,8 +214,8 @@ def ship(
 
     \b
     Example:
-      attendant lab ship build/runs/transformer-en-fr/checkpoint
-        -o models/checkpoints/transformer-en-fr --weights int8
+      attendant lab ship build/runs/transformer-en-fr/checkpoint \\
+        -o models/checkpoints/transformer-en-fr --weights int8 \\
         --recipe models/recipes/transformer-en-fr.toml --data data
     """
     with reported_errors("shipping", "cpu,train"):

@@ -73,9 +73,9 @@ def bench(
     """Measure the bare engine on BUNDLE: tokens/s, sentences/s, step times, time to first token.
 
     \b
-      attendant bench build/bundles/en-fr --batch 8 --beam 4
-      attendant bench build/bundles/en-fr --temperature 0.8 --top-p 0.95
-      attendant bench build/bundles/en-fr --batch 1,32 --engines 2 --threads 1
+      attendant bench build/bundles/transformer-en-fr-int8 --batch 8 --beam 4
+      attendant bench build/bundles/transformer-en-fr-int8 --temperature 0.8 --top-p 0.95
+      attendant bench build/bundles/transformer-en-fr-int8 --batch 1,32 --engines 2 --threads 1
 
     --compare takes both sides of a comparison in turns, within one run, and reports the median
     of their ratio; --beam and the options of sampling say what to compare with (beam 4; temperature

@@ -43,7 +43,7 @@ def cost(
     Examples:
       attendant cost build/bundles/transformer-en-fr-int8
       attendant cost build/bundles/*-int8 -o cost.svg
-      attendant cost build/bundles/llama-en-fp32 --rows 8 --threads 1 --json
+      attendant cost build/bundles/llama-en-int8 --rows 8 --threads 1 --json
     """
     if output is not None and output.suffix.lower() not in SUFFIXES:
         message = f"-o {output}: the picture's name must end with one of {', '.join(SUFFIXES)}"

@@ -35,6 +35,7 @@ def keys() -> None:
     Examples:
       attendant keys create alice --rate 5 --tokens 100000
       attendant keys create bob --characters 500000
+      attendant keys list
       attendant serve build/bundles/* --keys keys.json
       attendant keys revoke alice
     """

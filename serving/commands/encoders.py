@@ -69,6 +69,7 @@ def embed(
 
     \b
     Which lines are alike, in Python:
+      import numpy
       vectors = numpy.load("vectors.npy")  # [lines, dimensions]
       likeness = vectors @ vectors.T  # where the model's vectors have length 1
     """

@@ -94,6 +94,10 @@ def mcp(url: str, api_key: str) -> None:
 
     They start this command themselves, and find tools that translate, identify languages, and list
     and make glossaries.
+
+    \b
+    Example:
+      attendant mcp --url http://localhost:8000
     """
     from mcp.server import MCPServer
 

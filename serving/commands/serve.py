@@ -186,6 +186,20 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _without_files(bundles: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the paths that are no plain files, and name the others: FOLDER/* has logs and notes,
+    which must not keep the bundles beside them from being served. Raises UsageError if all are.
+    """
+    files = [path for path in bundles if path.is_file()]
+    if len(files) == len(bundles):
+        raise click.UsageError(
+            f"{files[0]} is a file, no BUNDLE: `attendant export` writes bundles, which are folders"
+        )
+    for path in files:
+        click.echo(f"{path}: not served, it is a file and no bundle", err=True)
+    return tuple(path for path in bundles if path not in files)
+
+
 def _server_config(
     bundles: tuple[Path, ...], path: Path | None, flags: dict[str, Any]
 ) -> "ServerConfig":
@@ -206,6 +220,7 @@ def _server_config(
         return config.model_copy(update=server)
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
+    bundles = _without_files(bundles)
     group = {name: given[name] for name in OF_A_GROUP if name in given}
     groups = [{**group, "bundles": bundles}]
     server |= {"access": access, "tls": tls or None, "groups": groups}

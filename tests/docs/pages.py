@@ -18,9 +18,15 @@ def all_pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def blocks_of(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield each code block with its line in the text and its language."""
+    for match in _FENCED.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[1], match[2]
+
+
 def quoted(text: str, language: str) -> list[str]:
     """Return the code blocks that are marked as being in a language."""
-    return [block for name, block in _FENCED.findall(text) if name == language]
+    return [block for _, name, block in blocks_of(text) if name == language]
 
 
 def missing_links(page: Path, text: str) -> Iterator[str]:

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import click
 import pytest
-import yaml
 
-from serving.cli import main
 from serving.engine_metrics import EngineMetrics
 from serving.metrics import Metrics
-from serving.server_config import TextLimits, WorkerGroup, parse_config
+from serving.server_config import TextLimits, WorkerGroup
 from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
@@ -96,36 +93,8 @@ def test_quoted_code_is_that_of_the_file(page: Path) -> None:
         assert "\n".join(map(str.strip, lines)) in "\n".join(source)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_have_these_names_and_options(page: Path) -> None:
-    wrong = [line for line in command_lines(read(page)) if unknown_words(line)]
-    assert wrong == []
-
-
-def command_lines(text: str) -> list[str]:
-    """Return every command of ours that a page writes out, in a block or within a line."""
-    lines = re.findall(r"(?:^|`)(attendant [a-z][^`\n]*)", text.replace("\\\n", " "), re.MULTILINE)
-    return [line.partition("  #")[0].replace("\\|", " ") for line in lines]
-
-
-def unknown_words(line: str) -> set[str]:
-    """Return the options that a command does not have, or its name if there is no such command."""
-    _, name, *words = line.split()
-    command = main.get_command(click.Context(main), name)
-    if isinstance(command, click.Group) and words:
-        name, *words = words
-        command = command.get_command(click.Context(command), name)
-    if command is None:
-        return {name}
-    flags = (opt for param in command.params for opt in (*param.opts, *param.secondary_opts))
-    known = {"--help", *flags}
-    return {*re.findall(r"(?<!\S)\[?(--?[a-z][\w-]*)", " ".join(words))} - known
-
-
-def test_the_configuration_is_understood() -> None:
+def test_all_keys_of_the_configuration_are_listed() -> None:
     text = read(ROOT / "docs" / "serving.md")
-    [example] = quoted(text, "yaml")
-    assert len(parse_config("docs/serving.md", yaml.safe_load(example)).groups) == 2
     section = text.partition("| key of a group |")[2].partition("\n\n")[0]
     assert {*re.findall(r"^\| `(\w+)`", section, re.MULTILINE)} == {*WorkerGroup.model_fields}
     assert all(f"`{name}`" in section for name in TextLimits.model_fields)
@@ -146,13 +115,6 @@ def test_a_broken_page_is_found(tmp_path: Path) -> None:
     page.write_text(text)
     assert list(missing_links(page, text)) == ["none.md", "#two"]
     assert list(missing_paths(text)) == ["serving/none.py", "models/*.nothing"]
-
-
-def test_a_wrong_command_is_found() -> None:
-    text = (
-        "`attendant sing` `attendant serve B --loud`\nattendant align \\\n  --model B [--head N]\n"
-    )
-    assert [unknown_words(line) for line in command_lines(text)] == [{"sing"}, {"--loud"}, set()]
 
 
 def test_a_tree_is_read() -> None:

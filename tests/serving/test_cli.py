@@ -252,6 +252,9 @@ def test_the_same_text_as_the_pipeline(generator: str) -> None:
         (["translate", "--model", "{translator}", "--device", "cuda"], b"", "cuda"),
         (["serve", "{none}", "{none}"], b"", "{none}: no such folder"),
         (["serve"], b"", "at least one BUNDLE"),
+        (["serve", "{file}"], b"", "{file} is a file, no BUNDLE"),
+        (["serve", "{file}", "{none}"], b"", "{file}: not served, it is a file and no bundle"),
+        (["serve", "{file}", "{none}"], b"", "{none}: no such folder"),
         (["serve", "--config", "{none}"], b"", "{none}"),
         (["serve", "{translator}", "--config", "{none}"], b"", "alone"),
     ],
@@ -260,6 +263,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(
     arguments: list[str], stdin: bytes, message: str, translator: str, generator: str
 ) -> None:
     places = {"none": "/no/such/place", "translator": translator, "generator": generator}
+    places["file"] = str(Path(translator) / "bundle.json")
 
     result = CliRunner().invoke(main, [word.format(**places) for word in arguments], stdin)
 
