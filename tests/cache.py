@@ -21,7 +21,7 @@ from serving.bundle.manifest import Precision
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / "build" / "test-cache"
 SOURCES = ("export", "models", "serving/bundle", "tests/tiny.py", "tests/cache.py")
-PACKAGES = ("numpy", "onnx", "onnxscript", "onnx-ir", "onnxruntime", "tokenizers", "safetensors")
+PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "tokenizers", "safetensors")
 UNUSED_SECONDS = 3600  # after which what other sources made is removed: no run uses it any more
 
 
@@ -34,7 +34,7 @@ def export_cached(
     """
 
     def export(output: Path) -> None:
-        from export.bundling.writer import export_checkpoint  # onnx and onnxscript: slow to import
+        from export.bundling.writer import export_checkpoint  # onnx_ir: slow to import
 
         export_checkpoint(checkpoint, output, precision, name or checkpoint.name)
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from fastapi._compat.v2 import ModelField
 from hypothesis import settings
-from onnx_ir.schemas import OpSignature
 
 from tests.shared_server import SharedServer, request_url, served_models
 
@@ -32,23 +31,6 @@ def signal_handlers_are_restored() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def signatures_of_operators_are_cached() -> Iterator[None]:
-    """onnxscript derives an operator's signature for every node: a quarter of an export's time."""
-    derive = OpSignature.from_op_schema
-    known: dict[tuple[str, str, int], OpSignature] = {}
-
-    def cached(schema: Any) -> OpSignature:
-        key = (schema.domain, schema.name, schema.since_version)
-        if key not in known:
-            known[key] = derive(schema)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OpSignature, "from_op_schema", cached)
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

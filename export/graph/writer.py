@@ -1,16 +1,16 @@
 """The writer of one ONNX graph: typed inputs and outputs, constants stored once, its description.
 
-It is a thin layer over onnxscript's GraphBuilder, and knows nothing of attention models.
+It is a thin layer over onnx_ir's nodes, and knows nothing of attention models.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
-from onnxscript import GraphBuilder
 
 from serving.bundle.manifest import BATCH, GraphSpec, Shape, StateSpec, TensorSpec
 
@@ -189,14 +189,15 @@ class GraphWriter:
         self.store: Store = in_memory
         opsets = {"": OPSET, MICROSOFT: 1}
         self._graph = ir.Graph([], [], nodes=[], opset_imports=opsets, name=name)
-        self._builder = self._outermost = GraphBuilder(self._graph)
-        self.op: Any = _Operators(self, "", OPSET)
-        self.ms: Any = _Operators(self, MICROSOFT, 1)
+        self._innermost = self._graph  # or the body of a loop, or a branch, while it is written
+        self._functions: dict[ir.OperatorIdentifier, ir.Function] = {}
+        self.op: Any = _Operators(self, "")
+        self.ms: Any = _Operators(self, MICROSOFT)
         self._constants: dict[tuple[str, Shape, bytes], Value] = {}
         self._weights: dict[str, Value] = {}
         self._inputs: list[TensorSpec] = []
         self._outputs: list[TensorSpec] = []
-        self._num_loops = 0
+        self._num_nodes = self._num_loops = 0
 
     @property
     def name(self) -> str:
@@ -208,7 +209,7 @@ class GraphWriter:
             self._graph,
             ir_version=IR_VERSION,
             producer_name="attendant",
-            functions=list(self._outermost.functions.values()),
+            functions=list(self._functions.values()),
         )
 
     def spec(self, file: str) -> GraphSpec:
@@ -218,15 +219,16 @@ class GraphWriter:
         """Declare an input. Of one per row, the batch axis in front is implied."""
         spec = TensorSpec(name, dtype, (BATCH, *shape) if per_row else shape)
         self._inputs.append(spec)
-        bare = self._builder.input(name, element_type(dtype), list(spec.shape))
+        bare = ir.Value(name=name, type=_tensor(dtype), shape=ir.Shape(spec.shape))
+        self._graph.inputs.append(bare)
         return Value(self, bare, dtype)
 
     def switch(self, name: str) -> Value:
         """Declare an input, [] bool, that is true if nobody feeds it."""
         self._inputs.append(TensorSpec(name, "bool", ()))
-        on = in_memory(name, np.array(True))
-        bare = self._builder.input(name, element_type("bool"), [], const_value=on)
-        return Value(self, bare, "bool")
+        value = self._initializer(name, in_memory(name, np.array(True)))
+        self._graph.inputs.append(value.bare)
+        return value
 
     def output(
         self, name: str, value: Value, dtype: str, shape: Shape, *, rows: str = BATCH
@@ -235,9 +237,9 @@ class GraphWriter:
         assert value.dtype == dtype, f"{name} is {value.dtype}, not {dtype}"
         spec = TensorSpec(name, dtype, (rows, *shape))
         self._outputs.append(spec)
-        self._builder.add_output(value.bare, name)
-        value.bare.type = _tensor(dtype)
-        value.bare.shape = ir.Shape(list(spec.shape))
+        value.bare.name, value.bare.type = name, _tensor(dtype)
+        value.bare.shape = ir.Shape(spec.shape)
+        self._graph.outputs.append(value.bare)
 
     def state_input(self, state: StateSpec) -> Value:
         return self.input(state.name, state.dtype, state.shape)
@@ -253,9 +255,7 @@ class GraphWriter:
     def weight(self, name: str, array: Array) -> Value:
         """Return the initializer of this name, made at the first call."""
         if name not in self._weights:
-            tensor = self.store(name, array)
-            bare = self._builder.initializer(tensor, name=name, qualify=False)
-            self._weights[name] = Value(self, bare, array.dtype.name)
+            self._weights[name] = self._initializer(name, self.store(name, array))
         value = self._weights[name]
         assert value.bare.shape == ir.Shape(array.shape), f"{name} stands for two weights"
         return value
@@ -299,17 +299,14 @@ class GraphWriter:
         turn = ir.Value(name=f"{name}.turn", type=_tensor("int64"), shape=ir.Shape([]))
         is_on = ir.Value(name=f"{name}.is_on", type=_tensor("bool"), shape=ir.Shape([]))
         given = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(len(carried))]
+
+        def write() -> Values:
+            goes_on: Value = self.op.Identity(Value(self, is_on, "bool"))
+            values = (Value(self, value, dtype) for value in given)
+            return [goes_on, *body(Value(self, turn, "int64"), *values)]
+
         count = len(carried) + num_collected
-        found = [ir.Value(name=f"{name}.{i}.next", type=_tensor(dtype)) for i in range(count)]
-        goes_on = ir.Value(name=f"{name}.goes_on", type=_tensor("bool"))
-
-        def trace(op: Any, turn: ir.Value, is_on: ir.Value, *values: ir.Value) -> list[ir.Value]:
-            goes_on: ir.Value = op.Identity(is_on)
-            own = (Value(self, value, dtype) for value in values)
-            following = body(Value(self, turn, "int64"), *own)
-            return [goes_on, *(value.bare for value in following)]
-
-        graph = self._subgraph(name, trace, [turn, is_on, *given], [goes_on, *found])
+        graph = self._subgraph(name, write, ["bool"] + [dtype] * count, [turn, is_on, *given])
         results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
         return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
@@ -320,34 +317,32 @@ class GraphWriter:
         condition on the host.
         """
 
-        def traced(name: str, write: Write) -> ir.Graph:
-            found = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(count)]
-            return self._subgraph(name, lambda _: [value.bare for value in write()], [], found)
-
-        branches = {"then_branch": traced("then", then), "else_branch": traced("else", otherwise)}
+        branches = {
+            "then_branch": self._subgraph("then", then, [dtype] * count),
+            "else_branch": self._subgraph("else", otherwise, [dtype] * count),
+        }
         results = self.op.If(condition, **branches, _outputs=count)
         return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
 
     @property
     def is_nested(self) -> bool:
         """Whether the writer is in the body of a loop or in a branch."""
-        return self._builder is not self._outermost
+        return self._innermost is not self._graph
 
-    def add(self, domain: str, version: int, operator: str) -> Callable[..., Any]:
-        """Create nodes of the operator in the graph or in a loop's body."""
-        create = getattr(self._builder.opset(domain, version), operator)
-
-        def node(*inputs: Value | None, **attributes: Any) -> Value | list[Value]:
-            bare = (value.bare if value is not None else None for value in inputs)
-            found = create(*bare, **attributes)
-            outputs = [found] if isinstance(found, ir.Value) else found
-            values = [
-                Value(self, output, type_of_output(operator, i, inputs, attributes))
-                for i, output in enumerate(outputs)
-            ]
-            return values if len(values) > 1 else values[0]
-
-        return node
+    def add(
+        self,
+        domain: str,
+        operator: str,
+        *inputs: Value | None,
+        _outputs: int = 1,
+        **attributes: Any,
+    ) -> Value | list[Value]:
+        """Create a node of the operator in the graph, in a loop's body or in a branch."""
+        values = [
+            Value(self, output, type_of_output(operator, i, inputs, attributes))
+            for i, output in enumerate(self._node(domain, operator, inputs, attributes, _outputs))
+        ]
+        return values if len(values) > 1 else values[0]
 
     def call(
         self,
@@ -362,37 +357,69 @@ class GraphWriter:
         types: of the outputs; by default each has the type of the input with its number.
         """
         self._graph.opset_imports[function.domain] = 1
-        values = (value and value.bare for value in inputs)
-        found = self._builder.call(function, *values, **attributes)
-        outputs = [found] if isinstance(found, ir.Value) else list(found)
+        self._functions[function.identifier()] = function
+        count = len(function.outputs)
+        outputs = self._node(function.domain, function.name, inputs, attributes, count)
         types = types or [each.dtype for each in inputs if each is not None]
         return [Value(self, *each) for each in zip(outputs, types, strict=False)]
 
+    def _node(
+        self,
+        domain: str,
+        operator: str,
+        inputs: Sequence[Value | None],
+        attributes: dict[str, Any],
+        num_outputs: int,
+    ) -> Sequence[ir.Value]:
+        """Create a node, and return its outputs. Their names differ from those of all graphs."""
+        name = f"{operator}.{self._num_nodes}"
+        self._num_nodes += 1
+        node = ir.node(
+            operator,
+            [value.bare if value is not None else None for value in inputs],
+            attributes,
+            domain=domain,
+            outputs=[ir.Value(name=f"{name}.{i}") for i in range(num_outputs)],
+            name=name,
+        )
+        self._innermost.append(node)
+        return node.outputs
+
+    def _initializer(self, name: str, tensor: ir.TensorProtocol) -> Value:
+        """Put a tensor into the outermost graph, whose values bodies and branches may use."""
+        shape, dtype = ir.Shape(tensor.shape), ir.TensorType(tensor.dtype)
+        bare = ir.Value(name=name, shape=shape, type=dtype, const_value=tensor)
+        self._graph.register_initializer(bare)
+        return Value(self, bare, tensor.dtype.numpy().name)
+
     def _subgraph(
-        self, name: str, write: Callable[..., list[ir.Value]], *ends: list[ir.Value]
+        self,
+        name: str,
+        write: Callable[[], Values],
+        dtypes: Sequence[str],
+        inputs: Sequence[ir.Value] = (),
     ) -> ir.Graph:
-        """Return what `write` writes with this writer, as a graph inside the one being written."""
-
-        def trace(op: Any, *values: ir.Value) -> list[ir.Value]:
-            outer, self._builder = self._builder, op.builder
-            found = write(op, *values)
-            self._builder = outer
-            return found
-
-        self._builder.push_module(name)  # names inside must differ from those outside
-        graph = self._builder.subgraph(trace, *ends, name=name)
-        self._builder.pop_module()
+        """Return what `write` writes with this writer, as a graph inside the one being written;
+        its outputs are what `write` returns, of these types.
+        """
+        outer = self._innermost
+        graph = self._innermost = ir.Graph(inputs, [], nodes=[], name=name)
+        values = write()
+        self._innermost = outer
+        for value, dtype in zip(values, dtypes, strict=True):
+            value.bare.type = _tensor(dtype)
+            graph.outputs.append(value.bare)
         return graph
 
 
 class _Operators:
     """The operators of one set by name: `op.Add(x, y)`."""
 
-    def __init__(self, writer: GraphWriter, domain: str, version: int) -> None:
-        self._writer, self._set = writer, (domain, version)
+    def __init__(self, writer: GraphWriter, domain: str) -> None:
+        self._writer, self._domain = writer, domain
 
     def __getattr__(self, operator: str) -> Callable[..., Any]:
-        return self._writer.add(*self._set, operator)
+        return partial(self._writer.add, self._domain, operator)
 
 
 def _tensor(dtype: str) -> ir.TensorType:

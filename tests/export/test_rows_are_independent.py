@@ -27,6 +27,7 @@ from tests.export.texts import (
     encoded,
     random_texts,
 )
+from tests.grid import full, in_turns
 from tests.tiny import (
     DECODERS,
     ENCODERS,
@@ -104,9 +105,15 @@ BATCHES = [(EVERY_ROW, 0), (EVERY_ROW[::-1], 96), ([1, 8, 3], 44), ([0, 5], 20)]
 STEP = 4  # of the spans that the engine pads sources to
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+PRECISIONS = [Precision.INT8, Precision.FP32, Precision.INT4]
+
+
 @pytest.mark.parametrize(
-    ("architecture", "changes"), [*((name, {}) for name in DECODERS), *VARIANTS]
+    ("architecture", "changes", "precision"),
+    [
+        *in_turns([(name, {}) for name in DECODERS], PRECISIONS),
+        *in_turns(VARIANTS, [Precision.INT8, Precision.FP32]),
+    ],
 )
 def test_rows_are_the_same_alone_and_in_company(
     tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
@@ -127,15 +134,10 @@ def assert_rows_are_independent(bundle: Bundle, examples: Examples) -> None:
                     assert np.array_equal(array, found[name]), (name, rows, row, span, threads)
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
+@pytest.mark.parametrize("precision", [Precision.INT8, *full([Precision.FP32, Precision.INT4])])
 def test_pictures_are_the_same_alone_and_in_company(tmp_path: Path, precision: Precision) -> None:
     bundle = open_bundle(tiny_bundle(PICTURE_READER, tmp_path, precision))
     assert_rows_are_independent(bundle, examples_of(PICTURE_READER, LENGTHS))
-
-
-@pytest.mark.parametrize("architecture", DECODERS)
-def test_in_four_bits_too(tmp_path: Path, architecture: str) -> None:
-    test_rows_are_the_same_alone_and_in_company(tmp_path, architecture, {}, Precision.INT4)
 
 
 def fit(length: int) -> int:
@@ -205,8 +207,9 @@ OF_ENCODERS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
-@pytest.mark.parametrize(("architecture", "changes"), OF_ENCODERS)
+@pytest.mark.parametrize(
+    ("architecture", "changes", "precision"), in_turns(OF_ENCODERS, PRECISIONS)
+)
 def test_texts_are_the_same_alone_and_in_company(
     tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision
 ) -> None:

@@ -10,54 +10,47 @@ import pytest
 from onnx import numpy_helper
 
 from serving.bundle.manifest import SELECT, Precision
-from serving.bundle.opening import open_bundle
+from serving.bundle.opening import Bundle, open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.graph.widening import widened
 from tests.export.parity import examples_of
+from tests.grid import in_turns
 from tests.tiny import DECODERS, PICTURE_READER, tiny_bundle
 
 PRECISE = {"mamba", "mamba2", "rwkv7"}  # whose states add up for as long as a text is
 SEEDS = {"mamba2": 1}  # at 0 a rounded table errs as at none of the next eight
+TYPES = {Precision.FP16: "float16", Precision.BF16: "bfloat16"}
 SIXTEEN_BITS = {onnx.TensorProto.FLOAT16: "float16", onnx.TensorProto.BFLOAT16: "bfloat16"}
 
 
-@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
-def test_log_probabilities_are_near_those_of_torch(tmp_path: Path, architecture: str) -> None:
-    bundle = tiny_bundle(architecture, tmp_path, Precision.FP16)
-    states = open_bundle(bundle).manifest.states
-    own = "float32" if architecture in PRECISE else "float16"
-    assert {state.dtype for state in states} == {own}
-    assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture))
+CASES = in_turns([*DECODERS, PICTURE_READER], [Precision.FP16, Precision.BF16])
 
 
-@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
-def test_those_of_bf16_are_too(tmp_path: Path, architecture: str) -> None:
-    seed = SEEDS.get(architecture, 0)
-    bundle = tiny_bundle(architecture, tmp_path, Precision.BF16, seed)
-    states = open_bundle(bundle).manifest.states
-    own = "float32" if architecture in PRECISE else "bfloat16"
-    assert {state.dtype for state in states} == {own}
-    wide, examples = widened(bundle, tmp_path / "wide"), examples_of(architecture)
-    assert_errs_by_rounding(wide, tmp_path / architecture, examples, Precision.BF16)
-
-
-@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
-@pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])
-def test_graphs_have_one_type_of_16_bits(
+@pytest.mark.parametrize(("architecture", "precision"), CASES)
+def test_log_probabilities_are_near_those_of_torch(
     tmp_path: Path, architecture: str, precision: Precision
 ) -> None:
+    bundle = tiny_bundle(architecture, tmp_path, precision, SEEDS.get(architecture, 0))
+    states = open_bundle(bundle).manifest.states
+    half = TYPES[precision]
+    assert {state.dtype for state in states} == {"float32" if architecture in PRECISE else half}
+    assert_graphs_have_one_type_of_16_bits(open_bundle(bundle), half)
+    if precision is Precision.BF16:
+        bundle = widened(bundle, tmp_path / "wide")
+    assert_errs_by_rounding(bundle, tmp_path / architecture, examples_of(architecture), precision)
+
+
+def assert_graphs_have_one_type_of_16_bits(opened: Bundle, half: str) -> None:
     """Operators take no two of them; the other one would be forgotten somewhere. What chooses
     tokens has none.
     """
-    opened = open_bundle(tiny_bundle(architecture, tmp_path, precision))
     assert SELECT in opened.manifest.graphs
     for name, spec in opened.manifest.graphs.items():
         graph = onnx.load(opened.folder / spec.file, load_external_data=False).graph
         casts = [a.i for node in graph.node for a in node.attribute if a.name == "to"]
         weights = [tensor.data_type for tensor in graph.initializer]
         found = {SIXTEEN_BITS[number] for number in (*casts, *weights) if number in SIXTEEN_BITS}
-        own = {"float16" if precision is Precision.FP16 else "bfloat16"}
-        assert found == (set() if name == SELECT else own)
+        assert found == (set() if name == SELECT else {half})
 
 
 @pytest.mark.parametrize("architecture", [*DECODERS, PICTURE_READER])

@@ -13,6 +13,7 @@ from export.graph.choice import select_graph
 from serving.arrays import Array
 from serving.parameters import SamplingParams
 from tests.export.sessions import session_of
+from tests.grid import in_turns
 from tests.serving.engine.decoding.naive_sampling import distribution
 from tests.serving.engine.decoding.test_sampling import (
     FILTERS,
@@ -62,8 +63,7 @@ def assert_draws(logp: Array, params: SamplingParams, expected: Array) -> None:
     assert np.abs(counts - COUNT * expected).max() <= 3
 
 
-@pytest.mark.parametrize("filters", SERVED, ids=str)
-@pytest.mark.parametrize("spread", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize(("filters", "spread"), in_turns(SERVED, [0.5, 1.5, 3.0]))
 def test_draws_follow_the_exact_distribution(filters: dict[str, float], spread: float) -> None:
     logp, params = random_logp(np.random.default_rng(5), VOCAB, spread), sampling_params(filters)
     assert_draws(logp, params, distribution(logp, params))

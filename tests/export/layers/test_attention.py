@@ -13,6 +13,7 @@ from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import Examples, examples_of
+from tests.grid import pairwise
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
 SPAN = 48  # beyond the longest source
@@ -76,14 +77,18 @@ def test_attention_is_a_distribution_over_each_rows_own_source(
         assert np.abs(attention.sum(-1, dtype=np.float64) - 1).max() < 1e-6
 
 
-@pytest.mark.parametrize("lengths", [(9,), (17, 1, 40, 6), (33, 5, 1, 1, 12, 30, 2, 16, 40, 7)])
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.FP16])
-@pytest.mark.parametrize("architecture", FAMILIES)
+LENGTHS = [[9], [17, 1, 40, 6], [33, 5, 1, 1, 12, 30, 2, 16, 40, 7]]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "precision", "lengths"),
+    pairwise(FAMILIES, [Precision.FP32, Precision.INT8, Precision.FP16], LENGTHS),
+)
 def test_all_other_outputs_are_those_of_the_step_graph(
-    tmp_path: Path, architecture: str, precision: Precision, lengths: tuple[int, ...]
+    tmp_path: Path, architecture: str, precision: Precision, lengths: list[int]
 ) -> None:
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision))
-    examples = examples_of(architecture, lengths)
+    examples = examples_of(architecture, tuple(lengths))
     plain = Rows(bundle, examples.sources)
     aligning = Rows(bundle, examples.sources, wants_attention=True)
     for column in zip(*examples.targets, strict=True):

@@ -11,6 +11,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error, torch_log_probabilities
+from tests.grid import in_turns
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
@@ -92,21 +93,23 @@ def test_log_probabilities_are_those_of_torch(
     assert largest_error(bundle, tmp_path / architecture, examples_of(architecture)) < 2e-5
 
 
-@pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
+LOW_PRECISION_CASES: list[tuple[str, dict[str, Any]]] = [
+    ("llama", WINDOW),
+    ("gpt2", WINDOW),
+    ("llama", LIKE_GEMMA),
+    ("gpt-neox", LIKE_PHI),
+    ("gpt-neox", LIKE_BLOOM),
+    ("gpt-neox", LIKE_COMMAND),
+    ("gpt2", {"head_dim": 12}),
+    ("llama", ODD_HEADS),
+    ("llama", LIKE_GEMMA | ODD_GEMMA),
+    ("gpt-neox", LIKE_PHI | ODD_HEADS),
+]
+
+
 @pytest.mark.parametrize(
-    ("architecture", "changes"),
-    [
-        ("llama", WINDOW),
-        ("gpt2", WINDOW),
-        ("llama", LIKE_GEMMA),
-        ("gpt-neox", LIKE_PHI),
-        ("gpt-neox", LIKE_BLOOM),
-        ("gpt-neox", LIKE_COMMAND),
-        ("gpt2", {"head_dim": 12}),
-        ("llama", ODD_HEADS),
-        ("llama", LIKE_GEMMA | ODD_GEMMA),
-        ("gpt-neox", LIKE_PHI | ODD_HEADS),
-    ],
+    ("architecture", "changes", "precision"),
+    in_turns(LOW_PRECISION_CASES, [Precision.FP16, Precision.INT8]),
 )
 def test_low_precision_is_near_torch(
     tmp_path: Path, architecture: str, changes: dict[str, Any], precision: Precision

@@ -17,6 +17,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
+from tests.grid import in_turns
 from tests.models.architectures import plain_recurrent as plain
 from tests.tiny import tiny_bundle
 
@@ -105,8 +106,7 @@ def test_rows_are_reversed_up_to_their_own_end() -> None:
     ]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+@pytest.mark.parametrize(("variant", "cell"), in_turns(VARIANTS, CELLS))
 @torch.inference_mode()
 def test_families_equal_plain_loops(variant: dict[str, Any], cell: str) -> None:
     config = parse_config({**SMALL, **variant, "cell": cell})
@@ -121,8 +121,7 @@ def test_families_equal_plain_loops(variant: dict[str, Any], cell: str) -> None:
         np.testing.assert_allclose(found[row], expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: "-".join(map(str, v.values())))
+@pytest.mark.parametrize(("variant", "cell"), in_turns(VARIANTS, CELLS, first=1))
 @torch.inference_mode()
 def test_steps_of_families_equal_the_whole(variant: dict[str, Any], cell: str) -> None:
     module = loud(build(parse_config({**SMALL, **variant, "cell": cell})))
@@ -179,8 +178,7 @@ GRAPH_VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("family", ["bahdanau", "cho", "sutskever"])
+@pytest.mark.parametrize(("cell", "family"), in_turns(CELLS, ["bahdanau", "cho", "sutskever"]))
 def test_log_probabilities_are_those_of_torch(tmp_path: Path, family: str, cell: str) -> None:
     bundle = tiny_bundle(family, tmp_path, Precision.FP32, cell=cell)
     assert largest_error(bundle, tmp_path / family, examples_of(family)) < 2e-5
@@ -192,11 +190,10 @@ def test_options_are_those_of_torch(tmp_path: Path, family: str, changes: dict[s
     assert largest_error(bundle, tmp_path / family, examples_of(family)) < 2e-5
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_int8_and_fp16_are_near(tmp_path: Path, cell: str) -> None:
-    for precision in (Precision.FP16, Precision.INT8):
-        bundle = tiny_bundle("bahdanau", tmp_path, precision, cell=cell)
-        assert_errs_by_rounding(bundle, tmp_path / "bahdanau", examples_of("bahdanau"))
+@pytest.mark.parametrize(("cell", "precision"), in_turns(CELLS, [Precision.FP16, Precision.INT8]))
+def test_int8_and_fp16_are_near(tmp_path: Path, cell: str, precision: Precision) -> None:
+    bundle = tiny_bundle("bahdanau", tmp_path, precision, cell=cell)
+    assert_errs_by_rounding(bundle, tmp_path / "bahdanau", examples_of("bahdanau"))
 
 
 def test_a_reversed_source_is_read_up_to_its_own_end(tmp_path: Path) -> None:

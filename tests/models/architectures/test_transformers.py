@@ -18,6 +18,7 @@ from models.loading import build
 from serving.bundle.manifest import Precision
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
+from tests.grid import in_turns, pairwise
 from tests.models.architectures.plain_transformer import PlainLanguageModel, PlainTranslator
 from tests.tiny import tiny_bundle
 
@@ -40,20 +41,21 @@ def weights_of(module: nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-@pytest.mark.parametrize("num_kv_heads", [None, 2, 1])
-@pytest.mark.parametrize("place", ["pre", "post"])
+POSITIONS = [
+    ("transformer", "sinusoidal"),
+    ("transformer", "affine"),
+    ("transformer", "learned"),
+    ("transformer", "relative"),
+    ("transformer", "linear"),
+    ("transformer", "none"),
+    ("transformer-ssru", "sinusoidal"),
+    ("transformer-ssru", "learned"),
+]
+
+
 @pytest.mark.parametrize(
-    ("architecture", "positions"),
-    [
-        ("transformer", "sinusoidal"),
-        ("transformer", "affine"),
-        ("transformer", "learned"),
-        ("transformer", "relative"),
-        ("transformer", "linear"),
-        ("transformer", "none"),
-        ("transformer-ssru", "sinusoidal"),
-        ("transformer-ssru", "learned"),
-    ],
+    ("architecture", "positions", "place", "num_kv_heads"),
+    pairwise(POSITIONS, ["pre", "post"], [None, 2, 1]),
 )
 @torch.inference_mode()
 def test_a_translator_equals_plain_loops(
@@ -316,18 +318,19 @@ def test_distances_beyond_the_farthest_are_one(tmp_path: Path) -> None:
     assert largest_error(bundle, tmp_path / "transformer", examples) < 2e-5
 
 
-@pytest.mark.parametrize("precision", [Precision.FP16, Precision.INT8])
+LOW_PRECISION_CASES: list[dict[str, Any]] = [
+    {"num_kv_heads": 1},
+    GRAPH_RELATIVE,
+    GRAPH_RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
+    {"positions": {"kind": "linear"}},
+    GRAPH_T5,
+    GRAPH_T5 | {"head_dim": 12},
+    {"d_model": 60, "num_heads": 3},
+]
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"num_kv_heads": 1},
-        GRAPH_RELATIVE,
-        GRAPH_RELATIVE | {"num_kv_heads": 2, "norm": {"place": "post"}},
-        {"positions": {"kind": "linear"}},
-        GRAPH_T5,
-        GRAPH_T5 | {"head_dim": 12},
-        {"d_model": 60, "num_heads": 3},
-    ],
+    ("changes", "precision"), in_turns(LOW_PRECISION_CASES, [Precision.FP16, Precision.INT8])
 )
 def test_low_precision_is_near_torch(
     tmp_path: Path, changes: dict[str, Any], precision: Precision

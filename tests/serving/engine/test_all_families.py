@@ -17,6 +17,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams
 from serving.request import GenerationRequest
+from tests.grid import full
 from tests.reference_models import ending_checkpoint, examples
 from tests.serving.engine.decoding.found import assert_alike as assert_found_alike
 from tests.serving.engine.decoding.found import found_in
@@ -70,7 +71,7 @@ def ids_of(number: int) -> tuple[int, ...]:
     return tuple(3 + (7 * number + j * j) % 250 for j in range(length))
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", [PRECISIONS[-1], *full(PRECISIONS[:-1])])
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_a_request_says_the_same_alone_and_as_others_come_and_go(
     family: str, changes: dict[str, Any], precision: Precision, tmp_path: Path

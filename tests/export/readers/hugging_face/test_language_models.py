@@ -1,6 +1,7 @@
 """Language models from Hugging Face folders compute and generate what `transformers` does."""
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from tests.export.readers.hugging_face.language_models import (
     random_model,
     save,
 )
+from tests.grid import full, in_turns
 from tests.serving.engine.driving import run_all
 
 NEW_TOKENS = 12
@@ -75,9 +77,29 @@ def test_log_probabilities_are_theirs(name: str, sides_of) -> None:
         assert np.abs(np.stack(found) - expected[read - 1 :]).max() < TOLERANCE
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
+SEARCHED = [  # of each kind of state and position some
+    "llama",
+    "bloom",
+    "deepseek_v3",
+    "gemma3_text",
+    "gpt2",
+    "gpt_neo",
+    "gpt_neox",
+    "gpt_oss",
+    "mamba",
+    "mamba2",
+    "mixtral",
+    "phi3",
+]
+
+
 @pytest.mark.parametrize(
-    "name", [*FAMILIES, *(pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS)]
+    ("name", "num_beams"),
+    [
+        *in_turns(SEARCHED, [1, 4]),
+        *full(product(sorted(FAMILIES.keys() - SEARCHED), [1, 4])),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in product(VARIANTS, [1, 4])),
+    ],
 )
 def test_texts_are_theirs(name: str, num_beams: int, sides_of) -> None:
     sides, given = sides_of(name), prompts(20, seed=2)

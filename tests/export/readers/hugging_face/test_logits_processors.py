@@ -24,6 +24,7 @@ from serving.request import GenerationRequest
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.translators import TEXT
+from tests.grid import full
 from tests.serving.engine.driving import run_all
 
 NUM_TEXTS = 12
@@ -166,7 +167,7 @@ def settings_for(plain: list[list[int]], sides: Sides) -> Iterator[tuple[str, Se
     )
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("num_beams", [4, *full([1])])
 def test_texts_are_those_of_generate(num_beams: int, sides: Sides) -> None:
     is_marian = sides.model.config.model_type == "marian"
     base: Settings = {"bad_words_ids": [[119]], "renormalize_logits": True} if is_marian else {}
@@ -224,7 +225,7 @@ def test_a_bundle_with_others_is_refused(name: str, value: Any, sides: Sides) ->
     assert "logits_processors" in "; ".join(manifest_problems(manifest))
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("num_beams", [1, *full([4])])
 def test_a_row_has_what_it_has_alone(num_beams: int, sides: Sides) -> None:
     """The same settings, with all texts in one batch and each by itself."""
     plain = sides.ours({}, num_beams)

@@ -19,6 +19,7 @@ from serving.engine.engine import Engine
 from serving.parameters import NO_PROCESSORS, BeamParams, ProcessorParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.export.readers.hugging_face.translators import FAMILIES, TEXT, Family, save
+from tests.grid import full
 from tests.serving.engine.driving import Story, run_all
 
 NUM_SOURCES = 20
@@ -101,7 +102,7 @@ def _allowed(imported: Imported, logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("num_beams", [1, 4])
+@pytest.mark.parametrize("num_beams", [4, *full([1])])
 def test_translations_are_those_of_generate(imported: Imported, num_beams: int) -> None:
     search = {"num_beams": num_beams}
     ours = _ours(imported, search)

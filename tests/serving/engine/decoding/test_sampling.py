@@ -16,6 +16,7 @@ from serving.engine.generation import Generation
 from serving.errors import RequestError
 from serving.parameters import FILTER_OPTIONS, SamplingParams
 from serving.request import GenerationRequest
+from tests.grid import in_turns
 from tests.serving.engine.decoding.naive_sampling import distribution
 
 WINDOW = 20
@@ -117,8 +118,7 @@ def assert_follows(counts: Array, probabilities: Array) -> None:
     assert chi_square < degrees + 4.5 * np.sqrt(2 * degrees) + 5
 
 
-@pytest.mark.parametrize("filters", FILTERS, ids=str)
-@pytest.mark.parametrize("spread", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize(("filters", "spread"), in_turns(FILTERS, [0.5, 1.5, 3.0]))
 def test_draws_follow_the_exact_distribution(filters: dict[str, float], spread: float) -> None:
     logp = random_logp(np.random.default_rng(5), 150, spread)
     expected = distribution(logp, sampling_params(filters))
