@@ -78,11 +78,12 @@ def check_is_linear(read: Callable[[str], object], make: Make) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("markup", [None, HTML])
+@pytest.mark.parametrize("markup", [pytest.param(None, marks=pytest.mark.full), HTML])
 def test_texts(name: str, markup: Markup | None) -> None:
     check_is_linear(lambda text: layout(text, markup, protection=True), TEXTS[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", WELL_FORMED)
 def test_xml(name: str) -> None:
     check_is_linear(lambda text: layout(text, XML, protection=True), TEXTS[name])
@@ -97,7 +98,10 @@ def test_tags_of_translations(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.full] * (name not in WELL_FORMED)) for name in TEXTS],
+)
 def test_pages(tmp_path: Path, name: str) -> None:
     path, target = tmp_path / "a.html", tmp_path / "b.html"
 

@@ -36,7 +36,16 @@ def rise(costs: LengthCosts, phase: str) -> float:
     return float(long - short) / (LONG - SHORT)
 
 
-@pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
+FEW = ("convs2s", "llama", "sutskever", "transformer-encoder")  # of each way, and an encoder
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[pytest.mark.full] * (family not in FEW))
+        for family in (*DECODERS, *ENCODERS)
+    ],
+)
 def test_it_is_told_how_every_family_reads(family: str, tmp_path: Path) -> None:
     way = Way.RECURRENCE if family in RECURRENT else Way.ATTENTION
     way = Way.CONVOLUTION if family in ("convs2s", "fconv") else way

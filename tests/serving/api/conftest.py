@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
+from serving.language_detection import Identifier
 from serving.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Model
 from serving.server_config import TextLimits
@@ -82,6 +83,7 @@ async def made_world(
         metrics,
         exposition,
         lambda: readiness[0],
+        identifier=_identifier,
         **access or {},
     )
     with nullcontext(create_app(services)) if access else reused_app(services) as app:
@@ -91,6 +93,7 @@ async def made_world(
             yield World(app, client, *engines, metrics, readiness, services)
 
 
+_identifier = Identifier()  # its model is loaded once: half a second
 _idle: list[tuple[FastAPI, Services]] = []
 
 

@@ -107,6 +107,7 @@ MODES = [(label, GenerationMode.POSITIVE) for label in OPERATIONS] + [
     if label != "POST /v1/files"  # nothing of its kind in a form in parts is wrong
 ]
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "0"))  # 0: always the same few
+WHOLE = pytest.param(1, id="whole", marks=pytest.mark.full)
 STREAMED = (
     *("POST /translate", "POST /v1/completions"),
     *("POST /v1/chat/completions", "POST /v1/responses"),
@@ -225,15 +226,16 @@ def test_each_field_has_a_sentence(documented: Any, name: str) -> None:
     assert [each for each, told in fields.items() if not told.get("description")] == []
 
 
+@pytest.mark.parametrize("share", [pytest.param(5, id="fifth"), WHOLE])
 @pytest.mark.parametrize(("label", "mode"), MODES)
 def test_answers_are_what_the_document_says(
-    documented: Any, label: str, mode: GenerationMode
+    documented: Any, label: str, mode: GenerationMode, share: int
 ) -> None:
     asked = operation(documented, label)
 
     @given(asked.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=-(-EXAMPLES // len(MODES)) or 25,
+        max_examples=-(-EXAMPLES // len(MODES)) or 25 // share,
         suppress_health_check=list(HealthCheck),
         derandomize=not EXAMPLES,
     )
@@ -243,12 +245,15 @@ def test_answers_are_what_the_document_says(
     ask()
 
 
+@pytest.mark.parametrize("share", [pytest.param(15, id="fifteenth"), WHOLE])
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_answers_at_the_borders_are_what_the_document_says(documented: Any, label: str) -> None:
+def test_answers_at_the_borders_are_what_the_document_says(
+    documented: Any, label: str, share: int
+) -> None:
     cases = documented.iter_coverage_cases(
         operation(documented, label),
         generation_modes=list(GenerationMode),
         generation_config=GenerationConfig(),
     )
-    for case in islice(cases, 300):
+    for case in islice(cases, 0, 300, share):
         within_reach(case).call_and_validate(checks=CHECKS)

@@ -63,11 +63,18 @@ def test_entities_in_xliff(tmp_path: Path, doctype: bytes) -> None:
     refused(path, "document type|well-formed")
 
 
-def test_an_archive_that_unpacks_to_too_much(document: Path) -> None:
-    def change(found: Parts) -> None:
-        found["word/media/a.bin"] = bytes(office.MAX_UNPACKED_BYTES + 1)
+def with_size(document: Path, number_of_bytes: int) -> Path:
+    """Return an archive with an entry that says to unpack to so many bytes; it has 30,000."""
+    repacked(document, lambda found: found.update({"word/media/a.bin": bytes(30_000)}))
+    size = struct.pack("<I", 30_000)
+    document.write_bytes(document.read_bytes().replace(size, struct.pack("<I", number_of_bytes)))
+    return document
 
-    refused(repacked(document, change), "unpacks to more than 256 MiB", TooLarge)
+
+def test_an_archive_that_unpacks_to_too_much(document: Path) -> None:
+    path = with_size(document, office.MAX_UNPACKED_BYTES + 1)
+
+    refused(path, "unpacks to more than 256 MiB", TooLarge)
 
 
 def test_an_archive_that_unpacks_to_many_times_its_size(document: Path) -> None:
@@ -78,12 +85,7 @@ def test_an_archive_that_unpacks_to_many_times_its_size(document: Path) -> None:
 
 
 def test_an_archive_that_says_less_than_it_holds(document: Path) -> None:
-    """Its entry says that it unpacks to a byte."""
-    repacked(document, lambda found: found.update({"word/media/a.bin": bytes(30_000)}))
-    size = struct.pack("<I", 30_000)
-    document.write_bytes(document.read_bytes().replace(size, struct.pack("<I", 1)))
-
-    refused(document, "no whole ZIP archive")
+    refused(with_size(document, 1), "no whole ZIP archive")
 
 
 def test_an_archive_of_too_many_entries(document: Path) -> None:

@@ -40,12 +40,17 @@ def ended(processes: Any, target: Any, *arguments: Any) -> int:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("num_documents", "step"), [(1, 5), pytest.param(12, 1, marks=pytest.mark.slow)]
+    ("num_documents", "step"),
+    [
+        (1, 25),
+        pytest.param(1, 5, marks=pytest.mark.full),
+        pytest.param(12, 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_kill_at_any_write_loses_nothing_and_repeats_nothing(
     processes: BaseContext, tmp_path: Path, num_documents: int, step: int
 ) -> None:
-    """Without `slow`, at every fifth write."""
+    """step: 1 for a kill at every write."""
     for number in count(1, step):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -1,6 +1,8 @@
 """One small tokenizer of each kind that is served."""
 
+import functools
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
@@ -67,5 +69,13 @@ WRITERS = {
 
 def tokenizer_of(kind: str, folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
-    WRITERS[kind](path)
+    path.write_bytes(_file_of(kind))
     return Tokenizer(path)
+
+
+@functools.cache
+def _file_of(kind: str) -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        WRITERS[kind](path)
+        return path.read_bytes()

@@ -1,6 +1,4 @@
-"""Chat templates: the text that transformers renders, and nothing that a template or a message can
-do to the server.
-"""
+"""Chat templates: nothing that a template or a message can do harms the server."""
 
 import contextlib
 import os
@@ -9,33 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tokenizers
-from transformers import PreTrainedTokenizerFast
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from serving.errors import RequestError
-from serving.text.chat import Channels, Chat, ChatTemplate
+from serving.text.chat import Channels, Chat
 from serving.text.tokenizer import Tokenizer
-from tests.serving.text.chat_templates import CHATML, GEMMA, LLAMA_2, LLAMA_3, QWEN_3, TEMPLATES
-from tests.tiny import byte_tokenizer
-
-SPECIAL = ("<|im_start|>", "<|im_end|>", "<|eot_id|>")
-BOS, EOS = 1, 2
-
-ASKED = ({"role": "user", "content": " What is 2 & 2?\n"},)
-TOLD = (
-    {"role": "system", "content": "Answer «briefly». "},
-    {"role": "user", "content": "<b>é</b> \\n"},
-    {"role": "assistant", "content": "<think>\nHm.\n</think>\n\n\nYes. "},
-    {"role": "user", "content": ""},
-)
-CONVERSATIONS = (ASKED, TOLD, TOLD[1:], TOLD[:3], TOLD[1:3], (TOLD[0], *ASKED, *ASKED))
-
-
-def chat_tokenizer() -> tokenizers.Tokenizer:
-    made = byte_tokenizer()
-    made.add_special_tokens(list(SPECIAL))
-    return made
+from tests.serving.text.chat_templates import CHATML, GEMMA
+from tests.serving.text.chats import ASKED, SPECIAL, TOLD, chat_tokenizer, template_of
+from tests.serving.text.tokenizers_for_tests import byte_level_bpe
 
 
 @pytest.fixture(scope="module")
@@ -43,52 +21,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     path = tmp_path_factory.mktemp("chat") / "tokenizer.json"
     chat_tokenizer().save(str(path))
     return Tokenizer(path)
-
-
-def template_of(source: str, tokenizer: Tokenizer) -> ChatTemplate:
-    return ChatTemplate(source, tokenizer, {"bos_token": BOS, "eos_token": EOS, "unk_token": None})
-
-
-def reference(source: str, chat: Chat) -> str:
-    rendered = render_jinja_template(
-        [list(chat.messages)],
-        chat_template=source,
-        add_generation_prompt=chat.opens_answer,
-        continue_final_message=chat.continues_last,
-        bos_token="<s>",
-        eos_token="</s>",
-        **chat.variables,
-    )
-    return str(rendered[0][0])
-
-
-def outcome(render: Any, *arguments: Any) -> str:
-    """The text; None where the messages are refused."""
-    try:
-        return str(render(*arguments))
-    except Exception:
-        return "refused"
-
-
-@pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-def test_the_text_is_that_of_transformers(source: str, tokenizer: Tokenizer) -> None:
-    template = template_of(source, tokenizer)
-    chats = [Chat(m, opens_answer=opens) for m in CONVERSATIONS for opens in (True, False)]
-    chats.append(Chat(ASKED, variables={"enable_thinking": False, "date_string": "1 May 2026"}))
-
-    texts = [outcome(template.text, chat) for chat in chats]
-
-    assert texts == [outcome(reference, source, chat) for chat in chats]
-    assert set(texts) > {"refused"} or "refused" not in texts
-
-
-@pytest.mark.parametrize("source", [CHATML, LLAMA_2, LLAMA_3, QWEN_3])
-@pytest.mark.parametrize("content", ["It was", "It was ", "a\n"])
-def test_an_answer_that_goes_on(source: str, content: str, tokenizer: Tokenizer) -> None:
-    messages = (*ASKED, {"role": "assistant", "content": content})
-    chat = Chat(messages, opens_answer=False, continues_last=True)
-
-    assert template_of(source, tokenizer).text(chat) == reference(source, chat)
 
 
 def test_an_answer_that_the_template_does_not_show(tokenizer: Tokenizer) -> None:
@@ -106,35 +38,6 @@ def test_special_tokens_are_those_of_the_template(tokenizer: Tokenizer) -> None:
     start, end = (tokenizers_id(tokenizer, name) for name in SPECIAL[:2])
     assert [i for i in ids if i in (start, end)] == [start, end, start, end, start]
     assert tokenizer.decode(ids) == "system\na\nuser\nb\nassistant\n"
-
-
-def spaced_tokenizer() -> tokenizers.Tokenizer:
-    """Letters, and a mark for the space before a word, as SentencePiece has them."""
-    letters = sorted({*"".join(TEMPLATES.values()), *str(TOLD), "é"} - {" "})
-    names = ["<unk>", "<s>", "</s>", "▁", *letters, "▁d", "▁S", "er", "▁user"]
-    scores = [(name, -1.0 / len(name)) for name in names]
-    made = tokenizers.Tokenizer(tokenizers.models.Unigram(scores, unk_id=0))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    made.decoder = tokenizers.decoders.Metaspace(prepend_scheme="first", split=False)
-    made.add_special_tokens(["<unk>", "<s>", "</s>", *SPECIAL])
-    return made
-
-
-@pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@pytest.mark.parametrize("made", [chat_tokenizer, spaced_tokenizer])
-def test_the_prompt_is_that_of_transformers(made: Any, source: str, tmp_path: Path) -> None:
-    """Token for token: a start token only where the template writes one."""
-    theirs = PreTrainedTokenizerFast(
-        tokenizer_object=made(), bos_token="<s>", eos_token="</s>", chat_template=source
-    )
-    made().save(str(tmp_path / "tokenizer.json"))
-    messages = list(TOLD[1:])
-
-    template = template_of(source, Tokenizer(tmp_path / "tokenizer.json"))
-
-    assert list(template.prompt_ids(Chat(tuple(messages)))) == theirs.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=False
-    )
 
 
 @pytest.mark.parametrize(
@@ -279,9 +182,9 @@ def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -
 
 
 def test_a_translation_has_no_thoughts(tmp_path: Path) -> None:
-    made = byte_tokenizer()
-    made.add_special_tokens(list(MARKS))
-    made.save(str(tmp_path / "tokenizer.json"))
+    bpe = byte_level_bpe()
+    bpe.add_special_tokens(list(MARKS))
+    bpe.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer(tmp_path / "tokenizer.json")
     template = template_of("{{ messages[0].content }}.", tokenizer)
     before, after = template.ids_around(Chat(({"role": "user", "content": "a|"},)), "|")

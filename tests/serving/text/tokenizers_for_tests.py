@@ -8,8 +8,8 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 SPECIAL_TOKENS = ["<pad>", "<s>", "</s>"]
 
 
-def write_byte_tokenizer(path: Path, texts: tuple[str, ...] = (), vocab_size: int = 259) -> Path:
-    """A byte-level BPE: every byte is a token; `texts` teach it some merges on top."""
+def byte_level_bpe(texts: tuple[str, ...] = (), vocab_size: int = 259) -> tokenizers.Tokenizer:
+    """Return a BPE of which every byte is a token; `texts` teach it some merges on top."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -20,7 +20,11 @@ def write_byte_tokenizer(path: Path, texts: tuple[str, ...] = (), vocab_size: in
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(path))
+    return tokenizer
+
+
+def write_byte_tokenizer(path: Path, texts: tuple[str, ...] = (), vocab_size: int = 259) -> Path:
+    byte_level_bpe(texts, vocab_size).save(str(path))
     return path
 
 

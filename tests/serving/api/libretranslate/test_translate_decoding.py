@@ -34,22 +34,6 @@ async def test_without_any_fields_decoding_is_greedy(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("top_k", 5),
-        ("top_p", 0.9),
-        ("min_p", 0.1),
-        ("typical_p", 0.8),
-        ("seed", 7),
-    ],
-)
-async def test_sampling_fields(world: World, field: str, value: Any) -> None:
-    sampling = (await asked(world, temperature=0.5, **{field: value})).sampling
-
-    assert (sampling.temperature, getattr(sampling, field)) == (0.5, value)
-
-
-@pytest.mark.parametrize(
     ("fields", "beam"),
     [
         ({"num_beams": 5}, BeamParams(5)),
@@ -77,11 +61,7 @@ async def test_beam_search(world: World, fields: dict[str, Any], beam: BeamParam
 async def test_other_fields(world: World) -> None:
     request = await asked(
         world,
-        repetition_penalty=1.2,
-        presence_penalty=0.5,
-        frequency_penalty=-0.5,
         bad_words='["a"]',
-        no_repeat_ngram_size=3,
         max_new_tokens=9,
         priority=-2,
         timeout_seconds=1.5,
@@ -89,10 +69,6 @@ async def test_other_fields(world: World) -> None:
         api_key="k",
     )
 
-    assert request.processors.repetition_penalty == 1.2
-    assert request.processors.no_repeat_ngram_size == 3
-    assert request.processors.presence_penalty == 0.5
-    assert request.processors.frequency_penalty == -0.5
     assert [len(word) for word in request.processors.bad_words] == [1, 2]
     assert (request.max_new_tokens, request.priority, request.timeout_seconds) == (9, -2, 1.5)
     assert request.alignment_heads is not None
@@ -224,31 +200,20 @@ async def test_a_deadline_has_a_status_of_its_own(world: World) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"num_beam": 4}, "num_beam", "4"),
-    ({"num_beams": 0}, "num_beams", "0"),
-    ({"num_beams": 17}, "num_beams", "17"),
     ({"num_beams": 2.5}, "num_beams", "2.5"),
     ({"num_beams": True}, "num_beams", "True"),
     ({"num_beams": "many"}, "num_beams", "'many'"),
     ({"length_penalty": 2}, "length_penalty", "2"),
     ({"num_beams": 4, "length_penalty": "nan"}, "length_penalty", "nan"),
     ({"coverage_penalty": 0.2}, "coverage_penalty", "0.2"),
-    ({"num_beams": 4, "coverage_penalty": -1}, "coverage_penalty", "-1"),
     ({"early_stopping": True}, "early_stopping", "True"),
-    ({"num_beams": 4, "early_stopping": "soon"}, "early_stopping", "'soon'"),
-    ({"num_beams": 4, "patience": 0}, "patience", "0"),
     ({"num_beams": 4, "temperature": 1}, "temperature", "1"),
     ({"num_beams": 4, "top_p": 0.5}, "top_p", "0.5"),
-    ({"temperature": -1}, "temperature", "-1"),
     ({"temperature": 1, "alternatives": 2}, "temperature", "1"),
     ({"top_k": 5}, "top_k", "5"),
-    ({"temperature": 1, "top_k": -2}, "top_k", "-2"),
     ({"min_p": 0.1}, "min_p", "0.1"),
-    ({"seed": 2**64}, "seed", str(2**64)),
-    ({"repetition_penalty": 0}, "repetition_penalty", "0"),
-    ({"presence_penalty": 2.1}, "presence_penalty", "2.1"),
     ({"bad_words": [" "]}, "bad_words", "[' ']"),
     ({"bad_words": "word"}, "bad_words", "'word'"),
-    ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size", "-1"),
     ({"max_new_tokens": 0}, "max_new_tokens", "0"),
     ({"alternatives": -1}, "alternatives", "-1"),
     ({"alternatives": 16}, "alternatives", "16"),

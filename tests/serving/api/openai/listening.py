@@ -2,36 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from serving.api.application import create_app
-from serving.api.http.services import Services
-from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
-from serving.pipelines.loading import opened
-from serving.server_config import TextLimits
-
 Made = Callable[[], AbstractAsyncContextManager[FastAPI]]
-
-
-@asynccontextmanager
-async def app_over(bundle: Path) -> AsyncIterator[FastAPI]:
-    """The application over a bundle and its real engine."""
-    async with opened(bundle, EngineConfig(slots=16, threads=1)) as catalog:
-        metrics = Metrics("r1")
-
-        async def exposition() -> bytes:
-            return metrics.exposition()
-
-        limits = TextLimits(max_characters=10_000, max_segments=20)
-        yield create_app(Services(catalog, limits, metrics, exposition, lambda: True))
 
 
 @contextmanager

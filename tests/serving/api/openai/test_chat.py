@@ -13,7 +13,7 @@ import pytest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
-from tests.tiny import byte_tokenizer
+from tests.serving.text.tokenizers_for_tests import byte_level_bpe
 
 ASKED: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Well?"}]
 PROMPT = "system: Be brief.\nuser: Well?\nassistant:"
@@ -86,9 +86,9 @@ WRITTEN = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>
 
 @pytest.fixture
 async def harmony_world(tmp_path: Path) -> AsyncIterator[World]:
-    made = byte_tokenizer()
-    made.add_special_tokens(["<|start|>", "<|channel|>", "<|message|>", "<|end|>"])
-    made.save(str(tmp_path / "tokenizer.json"))
+    bpe = byte_level_bpe()
+    bpe.add_special_tokens(["<|start|>", "<|channel|>", "<|message|>", "<|end|>"])
+    bpe.save(str(tmp_path / "tokenizer.json"))
     tokenizer = Tokenizer(tmp_path / "tokenizer.json")
     async with made_world(tokenizer, generator={"chat_template": "x"}) as world:
         world.generator_engine.script = lambda _: tokenizer.encode(WRITTEN, parse_special=True)

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from pydantic import BaseModel
 
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
-from tests.serving.api.openai.test_official_client import Trip
 from tests.serving.api.openai.test_tools import CALL, OTHER, TEMPLATE, WEATHER, allows, says
 from tests.serving.api.world import World
 
@@ -20,6 +20,11 @@ TOOLS: Any = [
     {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True},
     {"type": "function", "name": "now", "parameters": None, "strict": False},
 ]
+
+
+class Trip(BaseModel):
+    city: Literal["Paris", "Rome"]
+    days: Literal[1, 2, 3]
 
 
 def responses_of(world: World) -> Any:

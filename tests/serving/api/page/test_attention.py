@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SENTENCES, Page, needs_browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 FAINT = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 WORDS = """
 const row = document.querySelector(`${arguments[0]} .attention-view-words`);

@@ -16,7 +16,7 @@ from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import Page, needs_browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 GIVE = """
 const [content, event] = arguments, files = new DataTransfer();
 const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));

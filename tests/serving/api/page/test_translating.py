@@ -10,7 +10,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from tests.serving.api.page.browser import SECONDS, SENTENCES, Page, needs_browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 DROP = """
     const [place, text] = arguments, dataTransfer = new DataTransfer();
     dataTransfer.items.add(new File([text], "day.md"));

@@ -12,7 +12,7 @@ from selenium.webdriver.support.select import Select
 
 from tests.serving.api.page.browser import SENTENCES, TABS, Page, needs_browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 LOADED = "return performance.getEntriesByType('resource').map((each) => each.name)"
 FAINT = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 HAS_RING = """

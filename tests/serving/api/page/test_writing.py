@@ -3,11 +3,12 @@
 import re
 
 import httpx
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.serving.api.page.browser import Page, needs_browser
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.full]
 MARKUP = "<img src=x onerror=document.title='broken'> & <b>dog</b>"
 SET_BY_THE_PAGE = {
     *("model", "messages", "prompt", "stream", "stream_options", "logprobs", "top_logprobs"),

@@ -87,6 +87,7 @@ def looked_at(weights: np.ndarray) -> str:
 
 
 @needs_browser
+@pytest.mark.full
 def test_pointing_at_a_word_shows_what_it_looked_at(page: Page) -> None:
     assert [each.text for each in words(page)] == list(WORDS)
     num_lines = len(page.all(".attention-view-lines path"))
@@ -101,6 +102,7 @@ def test_pointing_at_a_word_shows_what_it_looked_at(page: Page) -> None:
 
 
 @needs_browser
+@pytest.mark.full
 def test_a_word_is_reached_by_keys_and_says_who_looks_at_it(page: Page) -> None:
     first = words(page, column=1)[0]
     first.send_keys(Keys.ARROW_DOWN)
@@ -113,6 +115,7 @@ def test_a_word_is_reached_by_keys_and_says_who_looks_at_it(page: Page) -> None:
 
 
 @needs_browser
+@pytest.mark.full
 def test_a_head_is_chosen_among_all_of_them(page: Page) -> None:
     maps = page.all(".attention-view-heads button")
     assert [each.get_attribute("aria-label") for each in maps] == [
@@ -128,6 +131,7 @@ def test_a_head_is_chosen_among_all_of_them(page: Page) -> None:
 
 
 @needs_browser
+@pytest.mark.full
 def test_a_long_text_runs_on(page: Page) -> None:
     choose(page, **{"Who attends to what": "Text at what comes before"})
     assert not page.all(".attention-view-lines svg")[0].is_displayed()
@@ -139,6 +143,7 @@ def test_a_long_text_runs_on(page: Page) -> None:
 
 
 @needs_browser
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_stands_out(page: Page, scheme: str, width: int) -> None:
@@ -162,6 +167,7 @@ class _Strict(SimpleHTTPRequestHandler):
 
 
 @needs_browser
+@pytest.mark.full
 def test_it_needs_nothing_but_itself_where_it_is_served(driver: Chrome, file: Path) -> None:
     [_Strict.policy] = re.findall(r'Policy" content="(.*?)"', file.read_text())
     assert "unsafe" not in _Strict.policy and _Strict.policy.startswith("default-src 'none'")

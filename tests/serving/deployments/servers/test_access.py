@@ -20,6 +20,8 @@ from tests.serving.deployments.parts import name_of, pids_of
 
 EN_FR = {"source": "en", "target": "fr"}
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, str]]:

@@ -14,6 +14,8 @@ from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from serving.cli import main
 from tests.served import int8_bundle, served_with_console
 
+pytestmark = pytest.mark.full
+
 NOBODYS = "96ab91fd-e715-41a1-adeb-5d701f84a483"
 KEYS = {
     "rich": (),

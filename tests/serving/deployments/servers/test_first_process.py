@@ -19,10 +19,13 @@ from tests.served import ROOT, eventually, free_port, int8_bundle
 from tests.serving.deployments.parts import name_of
 
 OWN_PROCESSES = ["unshare", "--pid", "--fork", "--mount-proc"]
-pytestmark = pytest.mark.skipif(
-    subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode != 0,
-    reason="needs root, for process ids of its own",
-)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode != 0,
+        reason="needs root, for process ids of its own",
+    ),
+]
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from serving.text.markup.placeholders import (
 from serving.text.markup.protection import Protection
 from serving.text.markup.readers import read_html, read_plain
 from serving.text.markup.tokens import Role, text_tokens
-from tests.served import ROOT
 from tests.serving.text.markup.fake_model import HTML
 
+PAGE = Path(__file__).parents[4] / "docs" / "text.md"
 EXAMPLES = [(syntax.name, example) for syntax in SYNTAXES for example in syntax.examples]
 OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in row.examples]
 PLACES = ["{} dogs are here.", "A dog {} is here.", "The dogs: {}", "A dog ({}) runs.", "Is it {}?"]
@@ -163,6 +163,6 @@ def test_msgfmt_accepts_the_translations(name: str, tmp_path: Path) -> None:
 
 
 def test_the_page_has_all_syntaxes_and_formats() -> None:
-    page = (ROOT / "docs/text.md").read_text(encoding="utf-8").replace("\\|", "|")
+    page = PAGE.read_text(encoding="utf-8").replace("\\|", "|")
     examples = [example for syntax in SYNTAXES for example in syntax.examples]
     assert [text for text in [*examples, *FORMATS, *dict(EXAMPLES)] if text not in page] == []

@@ -8,22 +8,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import polib
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from serving.commands.options import engine_config
 from serving.documents.formats.registry import read_document
 from serving.documents.fragment import MARKUP
 from serving.pipelines.catalog import Translator
-from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
-from tests.served import ROOT, int8_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import byte_tokenizer
@@ -32,7 +29,6 @@ from tests.serving.text.protection.random_texts import (
     WORDS,
     Made,
     check,
-    check_nothing_is_missing,
     made_texts,
 )
 
@@ -272,67 +268,3 @@ def test_protocols_through_a_garbling_model(
         check(made, answer if format == "text" else from_marked(answer))
 
     holds(examples, survives, made_texts(), seeds)
-
-
-class Opens(Protocol):
-    def __call__(self, name: str) -> Translator: ...
-
-
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory, runner: asyncio.Runner) -> Iterator[Opens]:
-    """Opens a bundle by name, once: a shipped checkpoint's, or one that lies in build."""
-    folder = tmp_path_factory.mktemp("shipped")
-    models: dict[str, Translator] = {}
-    opening = []
-
-    def open_bundle(name: str) -> Translator:
-        if name not in models:
-            built = ROOT / "build/bundles" / name
-            if name == "en-pt" and not built.exists():
-                pytest.skip("bergamot-en-pt is not there: attendant pull bergamot-en-pt")
-            path = built if built.exists() else int8_bundle(name, "", folder)
-            opening.append(opened(path, engine_config("cpu", slots=32)))
-            catalog = runner.run(opening[-1].__aenter__())
-            models[name] = runner.run(catalog.translator(catalog.own_cards[0].name, "", ""))
-        return models[name]
-
-    yield open_bundle
-    for each in opening:
-        runner.run(each.__aexit__(None, None, None))
-
-
-MODELS = ["transformer-en-fr", "bahdanau-en-fr", "en-pt"]
-
-
-@pytest.mark.parametrize(
-    "batches", [pytest.param(4, id="few"), pytest.param(40, id="many", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("name", MODELS)
-def test_texts_through_shipped_models(
-    batches: int, name: str, shipped: Opens, runner: asyncio.Runner
-) -> None:
-    def survive(many: list[Made]) -> None:
-        answers = translations(runner, shipped(name), [made.text for made in many])
-        for made, answer in zip(many, answers, strict=True):
-            check_nothing_is_missing(made, answer)
-
-    texts = st.lists(made_texts(), min_size=20, max_size=20)
-    holds(batches, survive, texts, shrinks=False)
-
-
-@pytest.mark.parametrize(
-    "batches", [pytest.param(3, id="few"), pytest.param(40, id="many", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("kind", MarkupKind)
-@pytest.mark.parametrize("name", MODELS)
-def test_marked_texts_through_shipped_models(
-    batches: int, name: str, kind: MarkupKind, shipped: Opens, runner: asyncio.Runner
-) -> None:
-    def survive(many: list[Made], seed: int) -> None:
-        texts = [as_marked(made, seed) for made in many]
-        answers = translations(runner, shipped(name), texts, markup=Markup(kind))
-        for made, answer in zip(many, answers, strict=True):
-            check_nothing_is_missing(made, from_marked(answer))
-
-    texts = st.lists(made_texts(), min_size=20, max_size=20)
-    holds(batches, survive, texts, seeds, shrinks=False)

@@ -19,17 +19,12 @@ from transformers import ViTImageProcessorPil
 
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
-from serving.api.application import create_app
-from serving.api.http.services import Services
 from serving.api.openai import batches
 from serving.bundle.manifest import Precision
-from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
 from serving.pictures import MOST_PIXELS
-from serving.pipelines.loading import opened
-from serving.server_config import TextLimits
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
 from tests.serving.api.openai.test_batches import ended, lines, results
+from tests.serving.api.real_models.applications import client_over
 from tests.tiny import tiny_bundle
 
 SIZES = [(50, 40), (64, 31), (12, 90), (30, 30)]
@@ -71,24 +66,8 @@ def theirs(folder: Path) -> Any:
 
 @pytest.fixture
 async def client(folder: Path, theirs: Any) -> AsyncIterator[httpx.AsyncClient]:
-    async for client in served(folder / "ours"):
+    async with client_over(folder / "ours") as client:
         yield client
-
-
-async def served(bundle: Path, **access: Any) -> AsyncIterator[httpx.AsyncClient]:
-    async with opened(bundle, EngineConfig(slots=16, threads=1)) as catalog:
-
-        async def exposition() -> bytes:
-            return b""
-
-        limits, metrics = TextLimits(max_characters=20_000, max_segments=20), Metrics("r1")
-        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True, **access))
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),  # its worker answers batches
-            httpx.AsyncClient(transport=transport, base_url="http://attendant") as client,
-        ):
-            yield client
 
 
 async def ask(client: httpx.AsyncClient, *messages: Any, **fields: Any) -> httpx.Response:
@@ -190,7 +169,7 @@ async def test_other_endpoints_refuse_the_model(client: httpx.AsyncClient) -> No
 
 async def test_other_models_refuse_pictures(tmp_path: Path) -> None:
     for architecture in ("llama", "transformer"):
-        async for client in served(tiny_bundle(architecture, tmp_path, Precision.FP32)):
+        async with client_over(tiny_bundle(architecture, tmp_path, Precision.FP32)) as client:
             answer = await ask(client, user(image(URL)))
             assert answer.status_code == 400
             assert "image_url" in answer.json()["error"]["message"]
@@ -244,7 +223,7 @@ async def test_a_batch_of_pictures(
     monkeypatch.setattr(batches, "MAX_FILE_MIB", 1)
     urls = [WIDE, "https://example.com/a.png", *(data_url(photo(n)) for n in range(2, 20))]
     content = lines(*({"model": "theirs", **body_of(url)} for url in urls), url=endpoint)
-    async for http in served(folder / "ours", state_dir=tmp_path):
+    async with client_over(folder / "ours", state_dir=tmp_path) as http:
         client: Any = http
         api = openai.AsyncOpenAI(base_url="http://attendant/v1", api_key="x", http_client=client)
         with pytest.raises(openai.APIStatusError, match="is too large"):

@@ -1,8 +1,8 @@
 """Attention is asked for over HTTP by kind, layer and head, and told by real models."""
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,9 @@ import httpx
 import numpy as np
 import pytest
 
-from serving.api.application import create_app
 from serving.api.http import attention
-from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
-from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
-from serving.pipelines.loading import opened
-from serving.server_config import TextLimits
+from tests.serving.api.real_models.applications import client_over
 from tests.tiny import tiny_bundle
 
 Client = Callable[[str], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -27,21 +22,7 @@ SHAPE = (2, 4)  # layers, heads
 
 @pytest.fixture
 def client(tmp_path: Path) -> Client:
-    @asynccontextmanager
-    async def serving(architecture: str) -> AsyncIterator[httpx.AsyncClient]:
-        bundle = tiny_bundle(architecture, tmp_path, Precision.FP32)
-        async with opened(bundle, EngineConfig(slots=8, threads=1)) as catalog:
-
-            async def exposition() -> bytes:
-                return b""
-
-            limits, metrics = TextLimits(max_characters=1000, max_segments=20), Metrics("r1")
-            app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as http:
-                yield http
-
-    return serving
+    return lambda architecture: client_over(tiny_bundle(architecture, tmp_path, Precision.FP32))
 
 
 async def ask(http: httpx.AsyncClient, path: str, **fields: Any) -> Any:

@@ -20,8 +20,9 @@ import pytest
 from transformers import PreTrainedModel
 
 from tests.export.readers.hugging_face.language_models import BOS, EOS, log_probabilities
-from tests.serving.api.openai.listening import app_over, listening
-from tests.serving.api.openai.random_llama import CONTEXT, NAME, VOCAB_SIZE, made
+from tests.serving.api.openai.listening import listening
+from tests.serving.api.real_models.applications import app_over
+from tests.serving.api.real_models.random_llama import CONTEXT, NAME, VOCAB_SIZE, made
 from tests.tiny import byte_tokenizer
 
 TOLERANCE = 1e-3  # nats, of a whole text

@@ -11,7 +11,7 @@ from serving.api.openai.classify import Classes, FilledTexts
 from serving.pipelines import encoding
 from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
-from tests.serving.api.openai.test_encoders import TEXTS, error, world_of
+from tests.serving.api.real_models.test_encoders import TEXTS, error, world_of
 from tests.serving.api.world import World
 
 

@@ -8,13 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.api.application import create_app
-from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
-from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
-from serving.pipelines.loading import opened
-from serving.server_config import TextLimits
+from tests.serving.api.real_models.applications import client_over
 from tests.tiny import tiny_bundle
 
 NUM_TOKENS, VOCAB_SIZE = 259, 320
@@ -41,16 +36,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def client(bundle: Path) -> AsyncIterator[httpx.AsyncClient]:
-    async with opened(bundle, EngineConfig(slots=16, threads=1)) as catalog:
-
-        async def exposition() -> bytes:
-            return b""
-
-        limits, metrics = TextLimits(max_characters=1000, max_segments=20), Metrics("r1")
-        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
-            yield client
+    async with client_over(bundle) as client:
+        yield client
 
 
 async def complete(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@ those that attend.
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,9 @@ from models.checkpoint import load_checkpoint
 from models.contract import AnyModel
 from models.decoding import greedy, teacher_forced_log_probabilities
 from models.loading import load_module
-from serving.api.application import create_app
-from serving.api.http.services import Services
 from serving.bundle.manifest import TOKENIZER_FILE, Precision
-from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
-from serving.pipelines.loading import opened
-from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
+from tests.serving.api.real_models.applications import CONFIG, client_over
 from tests.tiny import tiny_bundle
 
 FAMILIES = ["key-value-lm", "mamba", "mamba2", "ngram-lm", "recurrent-lm", "rwkv7"]
@@ -43,16 +39,8 @@ def module(bundle: Path) -> AnyModel:
 @pytest.fixture(params=[0, 2**24], ids=["no caches", "caches"])
 async def client(request: pytest.FixtureRequest, bundle: Path) -> AsyncIterator[httpx.AsyncClient]:
     sizes = {"prefix_cache_bytes": request.param, "encoder_cache_bytes": request.param}
-    async with opened(bundle, EngineConfig(slots=16, threads=1, **sizes)) as catalog:
-
-        async def exposition() -> bytes:
-            return b""
-
-        limits, metrics = TextLimits(max_characters=1000, max_segments=20), Metrics("r1")
-        app = create_app(Services(catalog, limits, metrics, exposition, lambda: True))
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
-            yield client
+    async with client_over(bundle, replace(CONFIG, **sizes)) as client:
+        yield client
 
 
 async def complete(client: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]:

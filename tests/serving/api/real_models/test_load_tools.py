@@ -14,8 +14,9 @@ import aiohttp
 import numpy as np
 import pytest
 
-from tests.serving.api.openai.listening import app_over, listening
-from tests.serving.api.openai.random_llama import NAME, made
+from tests.serving.api.openai.listening import listening
+from tests.serving.api.real_models.applications import app_over
+from tests.serving.api.real_models.random_llama import NAME, made
 
 NUM_REQUESTS = 24
 RATE = 60.0  # requests a second
