@@ -123,8 +123,7 @@ def missing_things(command: str) -> Iterator[str]:
             if word.startswith("tests/") and not (ROOT / word).exists():
                 yield word
     if program == "pip":
-        [extras] = re.findall(r"\[([\w,]+)\]", command)
-        for extra in extras.split(","):
+        for extra in re.findall(r"\w+(?=[\w,]*\])", command):
             if extra not in PYPROJECT["project"]["optional-dependencies"]:
                 yield f"extra {extra}"
     for path in re.findall(r"(?:-f|helm install \w+) (deploy/\S+)", command):
