@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -206,8 +206,6 @@ class Installer:
 
     def __init__(self, tools: Tools, extras: Sequence[str]) -> None:
         self._tools, self._extras = tools, extras
-        self._options: list[str] = []
-        self._environment: dict[str, str] = {}
 
     def create_environment(self) -> None:
         """Make .venv with pip, and with uv where the machine has none."""
@@ -218,9 +216,6 @@ class Installer:
                 raise StepError(log, "Install Python's venv (on Debian: apt install python3-venv).")
         if _uv() is None:
             self._tools.run(log, PYTHON, "-m", "pip", "install", "--force-reinstall", "uv")
-        command = [PYTHON, "-m", "pip", "config", "list"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        self._options, self._environment = uv_configuration(listed)
 
     def install_packages(self, compiled: Step | None) -> None:
         """Install what pyproject.toml asks for, in the versions of the image or, where the package
@@ -262,8 +257,15 @@ class Installer:
     def _uv_install(self, log: Path, *arguments: str) -> bool:
         if (uv := _uv()) is None:
             return False
-        command = [uv, "pip", "install", "--python", PYTHON, *self._options, *arguments]
-        return self._tools.run(log, *command, environment=self._environment)
+        options, environment = self._uv_configuration
+        command = [uv, "pip", "install", "--python", PYTHON, *options, *arguments]
+        return self._tools.run(log, *command, environment=environment)
+
+    @cached_property
+    def _uv_configuration(self) -> tuple[list[str], dict[str, str]]:
+        command = [PYTHON, "-m", "pip", "config", "list"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return uv_configuration(listed)
 
 
 def _uv() -> str | None:
