@@ -468,27 +468,29 @@ def new_log(name: str) -> Path:
 
 def report(steps: Sequence[Step]) -> None:
     """Print a line of each step when it has ended, in order. On a terminal, count the seconds of
-    the one that is waited for.
+    the one that is waited for. A step that fails ends the program with the end of its log.
     """
+    is_terminal = sys.stdout.isatty()
     for number, step in enumerate(steps, 1):
         line = f"{number}/{len(steps)} {step.title}"
         try:
             while not step.wait(1):
-                if sys.stdout.isatty():
+                if is_terminal:
                     print(f"\r\033[K{line} ... {step.seconds:.0f} s", end="", flush=True)
-        finally:
-            if sys.stdout.isatty():
-                print("\r\033[K", end="")
+        except StepError as error:
+            print(
+                "\r\033[K" * is_terminal + f"{line} failed after {step.seconds:.0f} s", flush=True
+            )
+            fail(error)
         note = f", {step.note}" if step.note else ""
-        print(f"{line}, {step.seconds:.0f} s{note}", flush=True)
+        print("\r\033[K" * is_terminal + f"{line}, {step.seconds:.0f} s{note}", flush=True)
 
 
-def fail(step_error: StepError) -> NoReturn:
-    """Show the end of the log, and end the program."""
-    log = step_error.log
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
-    print(f"That has failed. The end of {log}:", *(f"    {line}" for line in lines), sep="\n")
-    sys.exit(step_error.advice)
+def fail(error: StepError) -> NoReturn:
+    """Show the end of the log and the advice, and end the program."""
+    lines = error.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    print(f"The end of {error.log}:", *(f"    {line}" for line in lines), sep="\n", flush=True)
+    sys.exit(error.advice)
 
 
 @contextmanager
@@ -504,24 +506,28 @@ def locked() -> Iterator[int]:
         yield file.fileno()
 
 
+@contextmanager
+def ended(tools: Tools) -> Iterator[Tools]:
+    """End all tools when the block ends, however it does."""
+    try:
+        yield tools
+    finally:
+        tools.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--extras", default="cpu", help="of pyproject.toml, with commas")
     parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with locked() as lock:
-        tools = Tools(lock)
-        try:
+    try:
+        with locked() as lock, ended(Tools(lock)) as tools:
             report(start_steps(tools, {*arguments.extras.split(",")}, arguments.bundles))
-        except StepError as error:
-            fail(error)
-        except KeyboardInterrupt:
-            sys.exit("Stopped. The same command goes on from here.")
-        except build.BuildError as error:
-            sys.exit(str(error))
-        finally:
-            tools.stop()
+    except KeyboardInterrupt:
+        sys.exit("\nStopped. The same command goes on from here.")
+    except build.BuildError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
