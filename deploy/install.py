@@ -7,8 +7,8 @@ models/checkpoints in int8. A name that is not there is pulled from the catalogu
 where it cannot be fetched. What is up to date is not made again. A run that was stopped or killed
 is resumed by the next one.
 
-Steps run side by side where they can: kernels need no packages, and models need no kernels. Each
-has a line with its seconds; what the tools say is in build/logs. This runs before anything is
+Steps run side by side where they can: kernels are compiled while packages are downloaded. Each has
+a line with its seconds; what the tools say is in build/logs. This runs before anything is
 installed, on Python's standard library alone.
 """
 
@@ -307,6 +307,11 @@ class Models:
         self._process: subprocess.Popen[str] | None = None
         self._fetched: set[Path] = set()
 
+    def start(self) -> None:
+        """Start the process, whose imports take as long as the exports."""
+        command = [PYTHON, "-m", "export.batch"]
+        self._process = self._tools.start(new_log("models"), *command, takes_lines=True)
+
     def export(self, bundles: Sequence[Path]) -> None:
         """Export checkpoints."""
         for bundle in bundles:
@@ -343,9 +348,8 @@ class Models:
         for interrupted in bundle.parent.glob(f".{bundle.name}.*"):
             shutil.rmtree(interrupted, ignore_errors=True)
         if self._process is None:
-            arguments = (PYTHON, "-m", "export.batch")
-            self._process = self._tools.start(new_log("models"), *arguments, takes_lines=True)
-        assert self._process.stdin and self._process.stdout
+            self.start()
+        assert self._process and self._process.stdin and self._process.stdout
         precision = bundle.name.rpartition("-")[2]
         words = [command, source, "--output", str(bundle), "--precision", precision]
         with suppress(BrokenPipeError):
@@ -434,28 +438,32 @@ def start_steps(tools: Tools, extras: set[str], bundles: Sequence[Path]) -> list
     is_installed = extras <= installed_extras()
     installer = Installer(tools, sorted(extras | installed_extras()))
     kernels, models = Kernels(tools, installer), Models(tools)
-    environment = packages = exported = None
-    steps: list[Step] = []
     are_needed = kernels.are_needed
     compiled = Step("", kernels.compile) if are_needed else None
+    environment = packages = built = exported = None
+    steps: list[Step] = []
     if not is_installed:
         environment = Step("virtual environment", installer.create_environment)
         packages = Step("packages", lambda: installer.install_packages(compiled), environment)
         steps += [environment, packages]
     if are_needed or not is_installed:
         install = partial(kernels.install, is_installed)
-        steps.append(Step(kernels.title, install, packages, compiled, counts=compiled))
+        built = Step(kernels.title, install, packages, compiled, counts=compiled)
+        steps.append(built)
     stale = [bundle for bundle in bundles if not is_up_to_date(bundle)]
     if exports := [bundle for bundle in stale if _checkpoint(bundle).is_dir()]:
+        # Not before the kernels are there: language models in int8 are run to find their outliers,
+        # and kernels round otherwise than ONNX Runtime's operators.
+        ready = Step("", models.start, packages)
         names = ", ".join(_checkpoint(bundle).name for bundle in exports)
-        exported = Step(names, partial(models.export, exports), packages)
+        exported = Step(names, partial(models.export, exports), ready, built)
         steps.append(exported)
     for bundle in stale:
         if not _checkpoint(bundle).is_dir():
             fetched = Step("", partial(models.fetch, bundle), environment)
             pull = partial(models.pull, bundle)
             name = _checkpoint(bundle).name
-            steps.append(Step(name, pull, fetched, packages, exported, counts=fetched))
+            steps.append(Step(name, pull, fetched, packages, built, exported, counts=fetched))
     return steps
 
 
