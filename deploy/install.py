@@ -7,8 +7,8 @@ models/checkpoints in int8. A name that is not there is pulled from the catalogu
 where it cannot be fetched. What is up to date is not made again. A run that was stopped or killed
 is resumed by the next one.
 
-Steps run side by side where they can: kernels need no packages, and models need no kernels. Each
-has a line with its seconds; what the tools say is in build/logs. This runs before anything is
+Steps run side by side where they can: kernels are compiled while packages are downloaded. Each has
+a line with its seconds; what the tools say is in build/logs. This runs before anything is
 installed, on Python's standard library alone.
 """
 
@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -206,8 +206,6 @@ class Installer:
 
     def __init__(self, tools: Tools, extras: Sequence[str]) -> None:
         self._tools, self._extras = tools, extras
-        self._options: list[str] = []
-        self._environment: dict[str, str] = {}
 
     def create_environment(self) -> None:
         """Make .venv with pip, and with uv where the machine has none."""
@@ -218,9 +216,6 @@ class Installer:
                 raise StepError(log, "Install Python's venv (on Debian: apt install python3-venv).")
         if _uv() is None:
             self._tools.run(log, PYTHON, "-m", "pip", "install", "--force-reinstall", "uv")
-        command = [PYTHON, "-m", "pip", "config", "list"]
-        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        self._options, self._environment = uv_configuration(listed)
 
     def install_packages(self, compiled: Step | None) -> None:
         """Install what pyproject.toml asks for, in the versions of the image or, where the package
@@ -262,8 +257,15 @@ class Installer:
     def _uv_install(self, log: Path, *arguments: str) -> bool:
         if (uv := _uv()) is None:
             return False
-        command = [uv, "pip", "install", "--python", PYTHON, *self._options, *arguments]
-        return self._tools.run(log, *command, environment=self._environment)
+        options, environment = self._uv_configuration
+        command = [uv, "pip", "install", "--python", PYTHON, *options, *arguments]
+        return self._tools.run(log, *command, environment=environment)
+
+    @cached_property
+    def _uv_configuration(self) -> tuple[list[str], dict[str, str]]:
+        command = [PYTHON, "-m", "pip", "config", "list"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return uv_configuration(listed)
 
 
 def _uv() -> str | None:
@@ -305,6 +307,11 @@ class Models:
         self._process: subprocess.Popen[str] | None = None
         self._fetched: set[Path] = set()
 
+    def start(self) -> None:
+        """Start the process, whose imports take as long as the exports."""
+        command = [PYTHON, "-m", "export.batch"]
+        self._process = self._tools.start(new_log("models"), *command, takes_lines=True)
+
     def export(self, bundles: Sequence[Path]) -> None:
         """Export checkpoints."""
         for bundle in bundles:
@@ -341,9 +348,8 @@ class Models:
         for interrupted in bundle.parent.glob(f".{bundle.name}.*"):
             shutil.rmtree(interrupted, ignore_errors=True)
         if self._process is None:
-            arguments = (PYTHON, "-m", "export.batch")
-            self._process = self._tools.start(new_log("models"), *arguments, takes_lines=True)
-        assert self._process.stdin and self._process.stdout
+            self.start()
+        assert self._process and self._process.stdin and self._process.stdout
         precision = bundle.name.rpartition("-")[2]
         words = [command, source, "--output", str(bundle), "--precision", precision]
         with suppress(BrokenPipeError):
@@ -432,28 +438,32 @@ def start_steps(tools: Tools, extras: set[str], bundles: Sequence[Path]) -> list
     is_installed = extras <= installed_extras()
     installer = Installer(tools, sorted(extras | installed_extras()))
     kernels, models = Kernels(tools, installer), Models(tools)
-    environment = packages = exported = None
-    steps: list[Step] = []
     are_needed = kernels.are_needed
     compiled = Step("", kernels.compile) if are_needed else None
+    environment = packages = built = exported = None
+    steps: list[Step] = []
     if not is_installed:
         environment = Step("virtual environment", installer.create_environment)
         packages = Step("packages", lambda: installer.install_packages(compiled), environment)
         steps += [environment, packages]
     if are_needed or not is_installed:
         install = partial(kernels.install, is_installed)
-        steps.append(Step(kernels.title, install, packages, compiled, counts=compiled))
+        built = Step(kernels.title, install, packages, compiled, counts=compiled)
+        steps.append(built)
     stale = [bundle for bundle in bundles if not is_up_to_date(bundle)]
     if exports := [bundle for bundle in stale if _checkpoint(bundle).is_dir()]:
+        # Not before the kernels are there: language models in int8 are run to find their outliers,
+        # and kernels round otherwise than ONNX Runtime's operators.
+        ready = Step("", models.start, packages)
         names = ", ".join(_checkpoint(bundle).name for bundle in exports)
-        exported = Step(names, partial(models.export, exports), packages)
+        exported = Step(names, partial(models.export, exports), ready, built)
         steps.append(exported)
     for bundle in stale:
         if not _checkpoint(bundle).is_dir():
             fetched = Step("", partial(models.fetch, bundle), environment)
             pull = partial(models.pull, bundle)
             name = _checkpoint(bundle).name
-            steps.append(Step(name, pull, fetched, packages, exported, counts=fetched))
+            steps.append(Step(name, pull, fetched, packages, built, exported, counts=fetched))
     return steps
 
 
@@ -466,27 +476,29 @@ def new_log(name: str) -> Path:
 
 def report(steps: Sequence[Step]) -> None:
     """Print a line of each step when it has ended, in order. On a terminal, count the seconds of
-    the one that is waited for.
+    the one that is waited for. A step that fails ends the program with the end of its log.
     """
+    is_terminal = sys.stdout.isatty()
     for number, step in enumerate(steps, 1):
         line = f"{number}/{len(steps)} {step.title}"
         try:
             while not step.wait(1):
-                if sys.stdout.isatty():
+                if is_terminal:
                     print(f"\r\033[K{line} ... {step.seconds:.0f} s", end="", flush=True)
-        finally:
-            if sys.stdout.isatty():
-                print("\r\033[K", end="")
+        except StepError as error:
+            print(
+                "\r\033[K" * is_terminal + f"{line} failed after {step.seconds:.0f} s", flush=True
+            )
+            fail(error)
         note = f", {step.note}" if step.note else ""
-        print(f"{line}, {step.seconds:.0f} s{note}", flush=True)
+        print("\r\033[K" * is_terminal + f"{line}, {step.seconds:.0f} s{note}", flush=True)
 
 
-def fail(step_error: StepError) -> NoReturn:
-    """Show the end of the log, and end the program."""
-    log = step_error.log
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
-    print(f"That has failed. The end of {log}:", *(f"    {line}" for line in lines), sep="\n")
-    sys.exit(step_error.advice)
+def fail(error: StepError) -> NoReturn:
+    """Show the end of the log and the advice, and end the program."""
+    lines = error.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    print(f"The end of {error.log}:", *(f"    {line}" for line in lines), sep="\n", flush=True)
+    sys.exit(error.advice)
 
 
 @contextmanager
@@ -502,24 +514,28 @@ def locked() -> Iterator[int]:
         yield file.fileno()
 
 
+@contextmanager
+def ended(tools: Tools) -> Iterator[Tools]:
+    """End all tools when the block ends, however it does."""
+    try:
+        yield tools
+    finally:
+        tools.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--extras", default="cpu", help="of pyproject.toml, with commas")
     parser.add_argument("bundles", nargs="*", type=Path, metavar="BUNDLE")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with locked() as lock:
-        tools = Tools(lock)
-        try:
+    try:
+        with locked() as lock, ended(Tools(lock)) as tools:
             report(start_steps(tools, {*arguments.extras.split(",")}, arguments.bundles))
-        except StepError as error:
-            fail(error)
-        except KeyboardInterrupt:
-            sys.exit("Stopped. The same command goes on from here.")
-        except build.BuildError as error:
-            sys.exit(str(error))
-        finally:
-            tools.stop()
+    except KeyboardInterrupt:
+        sys.exit("\nStopped. The same command goes on from here.")
+    except build.BuildError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -31,24 +31,23 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Info& info) {
   layer.panels = (layer.outputs + kBlockPanel - 1) / kBlockPanel;
   pack(levels.data<uint8_t>(), scale.data<float>());
   if (bias) {
-    auto biases = aligned_zeros<float>(size_t(layer.panels) * kBlockPanel);
-    std::copy_n(bias.data<float>(), layer.outputs, biases.get());
-    layer.bias = biases.get();
-    memory.push_back(biases);
+    float* const biases = add_zeros<float>(memory, size_t(layer.panels) * kBlockPanel);
+    std::copy_n(bias.data<float>(), layer.outputs, biases);
+    layer.bias = biases;
   }
 }
 
 void BlockQuantizedLinear::pack(const uint8_t* levels, const float* scale) {
   const size_t columns = size_t(layer.panels) * layer.blocks * kBlockPanel;
   const int bytes = kBlockInputs * layer.bits / 8;
-  auto weights = aligned_zeros<uint8_t>(columns * bytes);
-  auto scales = aligned_zeros<float>(columns);
+  uint8_t* const weights = add_zeros<uint8_t>(memory, columns * bytes);
+  float* const scales = add_zeros<float>(memory, columns);
   for (int n = 0; n < layer.outputs; n++) {
     for (int b = 0; b < layer.blocks; b++) {
       const size_t from = size_t(n) * layer.blocks + b, to = (size_t(n / kBlockPanel) * layer.blocks + b) * kBlockPanel;
       const int channel = n % kBlockPanel;
-      scales.get()[to + channel] = scale[from];
-      uint8_t* const block = weights.get() + to * bytes + channel * 4;
+      scales[to + channel] = scale[from];
+      uint8_t* const block = weights + to * bytes + channel * 4;
       for (int k = 0; k < kBlockInputs; k++) {
         if (layer.bits == 8) {
           const uint8_t level = levels[from * bytes + k];
@@ -60,9 +59,8 @@ void BlockQuantizedLinear::pack(const uint8_t* levels, const float* scale) {
       }
     }
   }
-  layer.weights = weights.get();
-  layer.scales = scales.get();
-  memory = {weights, scales};
+  layer.weights = weights;
+  layer.scales = scales;
 }
 
 void BlockQuantizedLinear::compute(const Context& context) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "memory.h"
 #include "operator.h"
 
 class BlockQuantizedLinear {
@@ -19,5 +20,5 @@ class BlockQuantizedLinear {
 
   const Kernels& kernels = *kernels_of_processor();
   PackedBlocks layer;
-  std::vector<std::shared_ptr<void>> memory;
+  Blocks memory;
 };

@@ -67,6 +67,9 @@ INSTRUCTION_SETS = {
     "avx2": InstructionSet("kAvx2", AVX2, "avx2 fma"),
 }
 BASELINE = "avx2"
+# Zig's own C++ library is compiled when something is linked to it, in a minute of processor time.
+# Code for it works with this machine's, too, but for two constructors, see library.cpp.
+WITH_SYSTEM_LIBRARY = "-DWITH_SYSTEM_LIBRARY"
 COST = (
     "int8 models run 2 to 3 times slower. To get them: `apt install g++`, or `pip install ziglang`,"
     " and then `python -m serving.kernels.build` in the source tree."
@@ -82,10 +85,21 @@ def compilers() -> list[list[str]]:
     names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
     commands = [[path] for name in names if (path := shutil.which(name))]
     if importlib.util.find_spec("ziglang") is not None:
-        commands.append(
-            [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17"]
-        )
+        zig = [sys.executable, "-m", "ziglang", "c++", "-target", "x86_64-linux-gnu.2.17"]
+        if not _is_for_all() and _system_library() is not None:
+            commands.append([*zig, WITH_SYSTEM_LIBRARY])
+        commands.append(zig)
     return commands
+
+
+def _system_library() -> str | None:
+    """Return the path of this machine's libstdc++, which ONNX Runtime needs, too."""
+    with suppress(OSError):
+        ctypes.CDLL("libstdc++.so.6")
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+            if "/libstdc++.so.6" in line:
+                return line[line.index("/") :]
+    return None
 
 
 def may_be_built() -> bool:
@@ -116,12 +130,17 @@ def _may_use_tiles() -> bool:
 
 def instruction_sets_to_build() -> list[str]:
     """Return the names of what a build compiles by default, the widest first."""
-    wanted = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
-    if wanted == "all":
+    if _is_for_all():
         return [*INSTRUCTION_SETS]
-    if wanted:
-        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {wanted!r}")
     return [*dict.fromkeys([*processor_instruction_sets()[:1], BASELINE])]
+
+
+def _is_for_all() -> bool:
+    """Return whether the library is to run on other machines."""
+    wanted = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
+    if wanted not in ("", "all"):
+        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {wanted!r}")
+    return wanted == "all"
 
 
 def build(
@@ -239,10 +258,20 @@ def _compile(
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         objects = list(threads.map(compile_unit, units))
     library = folder / LIBRARY.name
+    if WITH_SYSTEM_LIBRARY in compiler:
+        objects += ["-nostdlib++", _system_library() or ""]
     static = [] if flags or "ziglang" in compiler else ["-static-libstdc++", "-static-libgcc"]
     static += [] if flags else ["-s"]
     _run([*compiler, "-shared", *flags, *static, "-o", str(library), *objects])
+    if not flags:  # a library with sanitizers is loaded after theirs
+        _load(library)
     return library
+
+
+def _load(library: Path) -> None:
+    """Load the library in a process of its own, as a check. Raises CalledProcessError."""
+    code = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"
+    _run([sys.executable, "-c", code, str(library)])
 
 
 def _run(command: list[str]) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+TERMINAL = Path("/dev/tty")  # of whoever installs, if there is one
+
 
 class KernelsBuildHook(BuildHookInterface):
     def _build_module(self) -> Any:
@@ -47,4 +49,4 @@ class KernelsBuildHook(BuildHookInterface):
         """
         self.app.display_warning(message)
         with suppress(OSError):
-            Path("/dev/tty").write_text(f"\nwarning: {message}\n", encoding="utf-8")
+            TERMINAL.write_text(f"\nwarning: {message}\n", encoding="utf-8")

@@ -6,6 +6,13 @@
 #include "linear.h"
 #include "recurrent.h"
 
+#include <new>
+
+#ifdef WITH_SYSTEM_LIBRARY  // libstdc++ with the headers of libc++: these are inline in its own
+std::bad_alloc::bad_alloc() noexcept {}
+std::bad_array_new_length::bad_array_new_length() noexcept {}
+#endif
+
 const OrtApi* g_api = nullptr;
 
 namespace {

@@ -41,27 +41,25 @@ QuantizedLinear::QuantizedLinear(const Info& info) {
 
 void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float* bias) {
   const size_t channels = size_t(layer.panels) * kPanel;
-  auto weights = aligned_zeros<int8_t>(channels * layer.padded_inputs);
-  auto offsets = aligned_zeros<int32_t>(channels);
-  auto scales = aligned_zeros<float>(channels);
+  int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
+  int32_t* const offsets = add_zeros<int32_t>(memory, channels);
+  float* const scales = add_zeros<float>(memory, channels);
   for (int k = 0; k < layer.inputs; k++) {
     for (int n = 0; n < layer.outputs; n++) {
       const int8_t value = weight[size_t(k) * layer.outputs + n];
       const size_t panel = n / kPanel, channel = n % kPanel;
-      weights.get()[(panel * layer.padded_inputs + k / 4 * 4) * kPanel + channel * 4 + k % 4] = value;
-      if (!kernels.has_signed_levels) offsets.get()[n] -= 128 * value;
+      weights[(panel * layer.padded_inputs + k / 4 * 4) * kPanel + channel * 4 + k % 4] = value;
+      if (!kernels.has_signed_levels) offsets[n] -= 128 * value;
     }
   }
-  for (int n = 0; n < layer.outputs; n++) scales.get()[n] = (1.0f / 127) * scale[n];
-  layer.weights = weights.get();
-  layer.offsets = offsets.get();
-  layer.scales = scales.get();
-  memory = {weights, offsets, scales};
+  for (int n = 0; n < layer.outputs; n++) scales[n] = (1.0f / 127) * scale[n];
+  layer.weights = weights;
+  layer.offsets = offsets;
+  layer.scales = scales;
   if (bias != nullptr) {
-    auto biases = aligned_zeros<float>(channels);
-    std::copy(bias, bias + layer.outputs, biases.get());
-    layer.bias = biases.get();
-    memory.push_back(biases);
+    float* const biases = add_zeros<float>(memory, channels);
+    std::copy(bias, bias + layer.outputs, biases);
+    layer.bias = biases;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels.h"
+#include "memory.h"
 #include "operator.h"
 
 class QuantizedLinear {
@@ -19,5 +20,5 @@ class QuantizedLinear {
 
   const Kernels& kernels = *kernels_of_processor();
   PackedLinear layer;
-  std::vector<std::shared_ptr<void>> memory;
+  Blocks memory;
 };

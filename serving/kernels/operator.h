@@ -6,15 +6,14 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <initializer_list>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "abi.h"
 
 struct Error {
-  std::string text;
+  const char* text;
 };
 
 inline void require(bool holds, const char* text) {
@@ -139,17 +138,15 @@ class Context {
 // Run a function that may throw; return the error as a status, else null.
 template <class Work>
 OrtStatus* as_status(const Work& work) {
-  std::string text;
+  constexpr int kInvalidArgument = 2;
   try {
     work();
     return nullptr;
   } catch (const Error& error) {
-    text = error.text;
+    return call(Entry::CreateStatus, kInvalidArgument, error.text);
   } catch (const std::exception& error) {
-    text = error.what();
+    return call(Entry::CreateStatus, kInvalidArgument, error.what());
   }
-  constexpr int kInvalidArgument = 2;
-  return call(Entry::CreateStatus, kInvalidArgument, text.c_str());
 }
 
 struct Port {
