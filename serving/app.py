@@ -5,6 +5,7 @@ application of its own: its import path is `serving.app:build`, its arguments th
 WorkerGroup.
 """
 
+import gc
 import os
 import secrets
 import time
@@ -80,6 +81,7 @@ def _serve(
 
     No request is admitted before all groups are ready and this waits to drain.
     """
+    gc.disable()  # as in `worker_imports`
     with ExitStack() as running:
         with progress.step("Starting Ray"):
             from serving.deployments.local_ray import (
@@ -94,6 +96,7 @@ def _serve(
         started = in_thread(partial(_start_groups, config, front, proxy, progress))
         watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS, until=started)
         started.result()
+        gc.enable()
         try:
             proxy.admit()
             announce()

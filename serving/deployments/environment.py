@@ -82,8 +82,7 @@ def _defaults(folder: Path) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH": CONTROLLER_CALLBACK,
-        # Workers import this while they wait for work; Serve's controller and replicas need it.
-        "RAY_preload_python_modules": "ray.serve._private.controller",
+        "RAY_preload_python_modules": "serving.deployments.worker_imports",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # On one machine nothing has to be notified before a replica ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",

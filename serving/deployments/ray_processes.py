@@ -5,6 +5,7 @@ Each names the test that fails without it.
 """
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -72,6 +73,7 @@ def prepare_controller() -> None:
     from ray.serve._private import controller
     from ray.serve._private.proxy_state import ProxyStateManager
 
+    gc.enable()
     ProxyStateManager._get_target_nodes = _no_nodes  # type: ignore[method-assign, assignment]
     later = controller.CONTROL_LOOP_INTERVAL_S
     controller.CONTROL_LOOP_INTERVAL_S = min(later, _LOOP_SECONDS)
