@@ -72,6 +72,8 @@ def _necessities(folder: Path, ports: range) -> dict[str, str]:
         # All processes of Ray then use the loopback address.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
+        # Under `uv run` Ray would build an environment of its own for the workers.
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_TMPDIR": str(folder),  # Ray makes a folder `ray` in it
     }
 

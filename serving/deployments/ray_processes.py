@@ -24,8 +24,8 @@ _NO_PORT = "-1"  # as an agent that does not listen reports it
 def only_needed_processes(num_workers: int) -> Iterator[None]:
     """Let Ray start without the processes that serve a cluster: the log monitor, which sends what
     workers print to the driver, which does not ask for it; the monitor, which starts machines; the
-    dashboard, and the raylet's agents for it and for environments of jobs. They take 2.5 s of a
-    processor, in most of which nothing else starts, and 350 MiB.
+    dashboard, and the raylet's agents for it and for environments of jobs. Together with Serve's
+    proxy they take three seconds of a processor, in most of which nothing else starts, and 330 MiB.
 
     num_workers: worker processes that start with the raylet; Ray starts one for each processor.
 
