@@ -5,6 +5,7 @@ application of its own: its import path is `serving.app:build`, its arguments th
 WorkerGroup.
 """
 
+import gc
 import os
 import secrets
 import time
@@ -32,6 +33,7 @@ from serving.storage import default_state_dir
 if TYPE_CHECKING:
     from ray.serve import Application
 
+_OF_ANOTHER_RAY = ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 _READY_TIMEOUT_SECONDS = 60.0
 _MAX_HAPROXY_THREADS = 4
 _SPARE_PORTS = 4
@@ -58,7 +60,8 @@ def run(config: ServerConfig, announce: Callable[[Front], None], progress: Progr
     try:
         with run_folder() as folder, ending_descendants():
             _ensure_working_directory_exists(folder)
-            os.environ.pop("RAY_ADDRESS", None)  # the address of another Ray
+            for name in _OF_ANOTHER_RAY:
+                os.environ.pop(name, None)
             os.environ.update(environment(folder, front.ports, front.metrics_port))
             write_health_url(folder, f"{front.operations.url}/health")
             with haproxy(front, folder) as proxy, console(folder, progress.write_line):
@@ -80,6 +83,7 @@ def _serve(
 
     No request is admitted before all groups are ready and this waits to drain.
     """
+    gc.disable()  # as in `worker_imports`
     with ExitStack() as running:
         with progress.step("Starting Ray"):
             from serving.deployments.local_ray import (
@@ -92,8 +96,12 @@ def _serve(
             running.enter_context(local_ray(config))
         watch = _watch(proxy, essential_processes(), signals)
         started = in_thread(partial(_start_groups, config, front, proxy, progress))
-        watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS, until=started)
-        started.result()
+        try:
+            watch.run(proxy.renew_certificate, _CERTIFICATE_SECONDS, until=started)
+            started.result()
+        finally:
+            progress.end()
+        gc.enable()
         try:
             proxy.admit()
             announce()

@@ -72,6 +72,8 @@ def _necessities(folder: Path, ports: range) -> dict[str, str]:
         # All processes of Ray then use the loopback address.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": "token",
+        # Under `uv run` Ray would build an environment of its own for the workers.
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_TMPDIR": str(folder),  # Ray makes a folder `ray` in it
     }
 
@@ -82,8 +84,7 @@ def _defaults(folder: Path) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": str(write_token(folder)),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH": CONTROLLER_CALLBACK,
-        # Workers import this while they wait for work; Serve's controller and replicas need it.
-        "RAY_preload_python_modules": "ray.serve._private.controller",
+        "RAY_preload_python_modules": "serving.deployments.worker_imports",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # On one machine nothing has to be notified before a replica ends.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",

@@ -162,6 +162,7 @@ def _init(config: ServerConfig) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
         object_store_memory=_OBJECT_STORE_BYTES,
+        _skip_env_hook=True,  # all processes have one environment: no agent makes others
     )
     for number, handler in handlers.items():  # Ray has replaced them
         signal.signal(number, handler)

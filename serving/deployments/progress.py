@@ -21,6 +21,7 @@ class Progress:
         self._is_on_terminal = sys.stderr.isatty()
         self._lock = threading.Lock()
         self._step = ""
+        self._has_ended = False
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -30,7 +31,7 @@ class Progress:
 
         def count() -> None:
             seconds = 0
-            while not ended.wait(began + seconds + 1 - time.monotonic()):
+            while not ended.wait(began + seconds + 1 - time.monotonic()) and not self._has_ended:
                 seconds += 1
                 if self._is_on_terminal:
                     self._show(f"{name} ... {seconds} s")
@@ -46,7 +47,13 @@ class Progress:
             ended.set()
             counter.join()
             self._show("")
-        self.write_line(f"{name}: {time.monotonic() - began:.1f} s")
+        if not self._has_ended:
+            self.write_line(f"{name}: {time.monotonic() - began:.1f} s")
+
+    def end(self) -> None:
+        """Show no step any more, also not those that still run in other threads."""
+        self._show("")
+        self._has_ended = True
 
     def write_line(self, line: str) -> None:
         """Write a line, above the step's on a terminal."""
@@ -55,7 +62,7 @@ class Progress:
 
     def _show(self, step: str) -> None:
         """Show this as the last line of a terminal."""
-        if self._is_on_terminal:
+        if self._is_on_terminal and not self._has_ended:
             with self._lock:
                 erased = self._erased()
                 self._step = step[: shutil.get_terminal_size().columns - 1]

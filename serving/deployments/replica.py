@@ -257,6 +257,7 @@ def _exclude_modules_from_garbage_collection() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()  # see `worker_imports`
 
 
 def cpu_budget_of(group: WorkerGroup, cpus: int) -> CpuBudget:

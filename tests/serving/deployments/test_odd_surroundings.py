@@ -58,6 +58,8 @@ def test_a_start_in_odd_surroundings(bundle: Path, tmp_path: Path) -> None:
         "HOME": "/dev/null/home",
         "TMPDIR": str(long),
         "RAY_ADDRESS": nowhere,
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": '{"runtime_env": {"env_vars": {"A": "1"}}}',
+        "RAY_RUNTIME_ENV_HOOK": "nobody.hook",
         "http_proxy": f"http://{nowhere}",
         "https_proxy": f"http://{nowhere}",
     }

@@ -35,6 +35,19 @@ def test_a_step_that_fails_has_not_ended(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == ""
 
 
+def test_a_start_that_was_stopped_says_nothing_of_its_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_module, "_LOG_SECONDS", 1)
+    progress = Progress()
+    with pytest.raises(SystemExit), progress.step("Starting Ray"):
+        progress.end()
+        time.sleep(1.2)
+        raise SystemExit
+
+    assert capsys.readouterr().err == ""
+
+
 def test_a_terminal_counts_the_seconds_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = pty.openpty()
     with open(writer, "w") as terminal:
