@@ -123,8 +123,8 @@ def missing_things(command: str) -> Iterator[str]:
             if word.startswith("tests/") and not (ROOT / word).exists():
                 yield word
     if program == "pip":
-        [extras] = re.findall(r"\[([\w,]+)\]", command)
-        for extra in extras.split(","):
+        extras = re.findall(r"\[([\w,]+)\]", command)
+        for extra in ",".join(extras).split(",") if extras else ():
             if extra not in PYPROJECT["project"]["optional-dependencies"]:
                 yield f"extra {extra}"
     for path in re.findall(r"(?:-f|helm install \w+) (deploy/\S+)", command):
@@ -160,6 +160,25 @@ def test_manifests_in_shell_are_those_of_kubernetes(example: Example) -> None:
     [manifests] = re.findall(r"<<'END'\n(.*?)^END$", example.text, re.DOTALL | re.MULTILINE)
     for manifest in yaml.safe_load_all(manifests):
         check(manifest)
+
+
+def test_there_is_an_example_for_each_endpoint() -> None:
+    text = "".join(example.text for example in all_examples() if example.language == "sh")
+    paths = {*re.findall(r"curl.* localhost:8000(/[\w/]+)", text)}
+    assert paths == {
+        "/translate",
+        "/translate_file",
+        "/v2/translate",
+        "/score",
+        "/languages",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/models",
+        "/v1/embeddings",
+        "/health",
+        "/ready",
+        "/metrics",
+    }
 
 
 def test_every_command_has_an_example() -> None:
