@@ -13,10 +13,18 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 DEFAULTS = "ATTENDANT_EXAMPLE_DEFAULTS"  # JSON: defaults of options, as click's default_map
+_PRELOADED = (
+    "export.bundling.writer",
+    "export.readers.reading",
+    "serving.deployments.start_checks",
+    "serving.engine.runtime.session",
+    "serving.pipelines.loading",
+)
 _STREAMS = (0, 1, 2)
 _MAX_BYTES = 1 << 20
 _COMMAND = """#!{python} -SE
@@ -37,12 +45,11 @@ def write_command(path: Path, socket_path: Path) -> None:
 
 def main(path: str) -> None:
     """Import what commands import, then serve calls at a socket."""
-    import onnxruntime  # noqa: F401
-
     import serving.app
     import serving.cli
-    import serving.deployments.start_checks
-    import serving.pipelines.loading
+
+    for name in _PRELOADED:
+        import_module(name)
 
     def announce(config: Any, announce: Any) -> None:
         print(f"would serve on port {config.port}", file=sys.stderr)
