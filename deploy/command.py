@@ -32,7 +32,7 @@ def serve_config(config: Path) -> None:
 
     \b
     Example:
-      attendant deploy serve-config -c server.yaml > serve.yaml
+      attendant deploy serve-config -c deploy/kubernetes/server.yaml > serve.yaml
     """
     click.echo(yaml.safe_dump(ray.serve_config(parse_file(config)), sort_keys=False), nl=False)
 

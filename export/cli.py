@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 MOST_PROBLEMS = 200
+INSTALL = "pip install 'attendant[cpu,train]'"
+HOW_TO_COMPARE = f"--verify does it here, with torch: {INSTALL}"
 
 
 @click.command()
@@ -175,7 +177,8 @@ def export_model(
 
     precision: by default what keeps the weights of a quantised source, else ``of_floats``.
     """
-    from export.bundling.writer import export_checkpoint
+    from export.bundling.parity import RecordedParity
+    from export.bundling.writer import export_checkpoint, training_quality
     from models.checkpoint import CheckpointError
     from serving.bundle.manifest import Precision
     from serving.errors import BundleError
@@ -194,8 +197,18 @@ def export_model(
         fail(f"{source} cannot be exported:", *_shown(error.problems))
     except (OSError, ValueError) as error:
         fail(str(error))
-    reason = "bf16 runs on a GPU alone" if precision == Precision.BF16 else "torch was not used"
-    click.echo(parity.as_markdown() if parity else f"not verified: {reason}", err=True)
+    if parity is not None:
+        click.echo(parity.as_markdown(), err=True)
+    elif precision == Precision.BF16:
+        click.echo("not compared with torch: bf16 runs on a GPU alone", err=True)
+    else:
+        recorded = RecordedParity.of(training_quality(checkpoint), precision)
+        made = (
+            f"compared with torch when it was shipped: {recorded.parity.summary}"
+            if recorded
+            else "not compared with torch"
+        )
+        click.echo(f"{made} ({HOW_TO_COMPARE})", err=True)
     click.echo(f"wrote {output}", err=True)
 
 
@@ -244,7 +257,7 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
     if not verify:
         return None
     if missing:
-        fail(f"comparing with torch needs {missing[0]}: pip install 'attendant[cpu,train]'")
+        fail(f"comparing with torch needs {missing[0]}: {INSTALL}")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
         from export.bundling.verify import TextVerifier, Verifier

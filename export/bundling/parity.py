@@ -1,7 +1,10 @@
 """Results of verification: how far the graphs of a bundle are from the torch module."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from serving.bundle.opening import read_dataclass
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,16 @@ class Parity:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def summary(self) -> str:
+        """Return the errors of the test text's own tokens, else of random ids, in a few words."""
+        error = self.own_tokens or self.random_ids
+        text = f"log-probabilities differ by {error.mean:.2g} on average"
+        if self.agreement is None:
+            return text
+        greedy = f"{self.agreement.num_identical} of {self.agreement.num_texts}"
+        return f"{text}, {greedy} greedy texts are identical"
+
     def as_markdown(self) -> str:
         lines = [f"- log-probabilities on random ids: {self.random_ids}"]
         if self.test_text:
@@ -112,3 +125,25 @@ class Parity:
 
 
 AnyParity = Parity | VectorParity
+
+
+@dataclass(frozen=True)
+class RecordedParity:
+    """The comparison of a checkpoint's weights with torch that was made when it was shipped.
+
+    command: makes it again, with a precision in place of PRECISION.
+    """
+
+    command: str
+    parity: Parity
+
+    @classmethod
+    def of(cls, quality: Mapping[str, Any], precision: str) -> "RecordedParity | None":
+        """Return what a checkpoint's quality.json has of a precision; None if that is nothing."""
+        record = quality.get("parity", {})
+        if precision not in record:
+            return None
+        problems: list[str] = []
+        parity = read_dataclass(Parity, record[precision], problems)
+        assert parity is not None, problems
+        return cls(record["command"].replace("PRECISION", precision), parity)

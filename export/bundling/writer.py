@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 from tqdm import tqdm
 
-from export.bundling.parity import AnyParity
+from export.bundling.parity import AnyParity, RecordedParity
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
 from export.graph.model import ExportedModel, Weights
@@ -58,17 +58,32 @@ PRECISIONS = {
 }
 
 
-def bundle_card(own: str, name: str, precision: Precision, parity: AnyParity | None) -> str:
-    """Return the model card in Markdown: the checkpoint's ``own``, then this bundle's parity."""
-    text = own or f"# {name}\n"
-    found = parity.as_markdown() if parity else "Not verified against the torch model."
-    return f"""{text.rstrip()}
+def bundle_card(
+    own: str,
+    name: str,
+    precision: Precision,
+    parity: AnyParity | None,
+    recorded: RecordedParity | None = None,
+) -> str:
+    """Return the model card in Markdown: the checkpoint's ``own``, then this bundle's parity or, if
+    it was not compared, what was recorded of the same weights and precision.
+    """
+    if parity:
+        comparison = f"Compared with the trained torch model in fp32:\n\n{parity.as_markdown()}"
+    elif recorded:
+        comparison = (
+            "Not compared with the torch model at this export. When the checkpoint was shipped, its"
+            f" graphs were (`{recorded.command}`):\n\n{recorded.parity.as_markdown()}"
+        )
+    else:
+        comparison = "Not compared with the torch model."
+    return f"""{(own or f"# {name}").rstrip()}
 
 ## This bundle
 
-ONNX graphs in {precision} ({PRECISIONS[precision]}), compared with the trained torch model in fp32:
+ONNX graphs in {precision} ({PRECISIONS[precision]}).
 
-{found}
+{comparison}
 """
 
 
@@ -172,7 +187,9 @@ class BundleWriter:
     ) -> None:
         self._checkpoint, self._model = checkpoint, model
         self._precision, self._name = precision, name
-        self._quality = _training_quality(checkpoint)
+        quality = training_quality(checkpoint)
+        self._recorded = RecordedParity.of(quality, precision)
+        self._quality = {name: value for name, value in quality.items() if name != "parity"}
 
     def write(self, folder: Path) -> Bundle:
         """Fill ``folder``, where the weights are already, with everything but the model card."""
@@ -186,7 +203,7 @@ class BundleWriter:
     def write_card(self, folder: Path, parity: AnyParity | None) -> Bundle:
         """Add the model card and, where it was verified, the figures of the verification."""
         own = self._checkpoint.files.get(CARD_FILE, b"").decode()
-        card = bundle_card(own, self._name, self._precision, parity)
+        card = bundle_card(own, self._name, self._precision, parity, self._recorded)
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
         found = {"parity": parity.as_json()} if parity else {}
         return self._seal(folder, self._quality | found)
@@ -236,7 +253,7 @@ def _language_codes(config: AnyConfig) -> tuple[tuple[str, ...], tuple[str, ...]
     return config.source_languages, config.target_languages
 
 
-def _training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
+def training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
     """Read what training measured, if the checkpoint says."""
     try:
         quality = json.loads(checkpoint.files.get(QUALITY_FILE, b"{}"))

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from export.bundling.parity import AnyParity
 from export.bundling.writer import export_checkpoint
 from export.scoring.confidence import calibration_of
 from export.scoring.reports import held_out
@@ -26,6 +27,7 @@ from models.checkpoint import (
     CURVE_FILE,
     QUALITY_FILE,
     WORDS_FILE,
+    Checkpoint,
     load_checkpoint,
     save_checkpoint,
     write_words,
@@ -36,7 +38,11 @@ from models.safetensors import Storage
 from models.scores import Everyday, read_everyday
 from models.scores import table as everyday_table
 from serving.bundle.manifest import Precision
+from serving.bundle.opening import Bundle
 
+# Texts of the folder of sets on which the graphs are compared with torch, by task.
+COMPARED_TEXTS = {"translate": "en-fr-200.tsv", "generate": "prose-en.txt"}
+COMPARED_PRECISIONS = (Precision.FP32, Precision.FP16, Precision.INT8)
 QUALITY = re.compile(r"^## Quality\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 STORED = re.compile(r"stored in (?:fp32|fp16|bf16|int8)")
 
@@ -179,6 +185,7 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
     if WORDS_FILE in trained.files:
         write_words(output, trained.files[WORDS_FILE])
+    parity = _parity(output, sources.sets / COMPARED_TEXTS[trained.config.task])
     with _exported(source, output) as bundles:
         found = SCORERS[trained.config.task](bundles, sources)
         for name, draw in found.pictures.items():
@@ -191,9 +198,30 @@ def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sourc
     )
     text = completed(card, found.markdown, storage, command)
     (output / CARD_FILE).write_text(text, encoding="utf-8")
-    quality = json.dumps(found.quality, indent=2, ensure_ascii=False)
+    quality = json.dumps(found.quality | {"parity": parity}, indent=2, ensure_ascii=False)
     (output / QUALITY_FILE).write_text(f"{quality}\n", encoding="utf-8")
     return found.markdown
+
+
+def _parity(stored: Path, test: Path) -> dict[str, Any]:
+    """Compare what is stored with torch in each precision; return the record for quality.json.
+
+    test: a text to compare on beside random ids, if it is there.
+    """
+    from export.bundling.verify import Verifier
+
+    def compare(checkpoint: Checkpoint, bundle: Bundle) -> AnyParity:
+        return Verifier(checkpoint, bundle).compare(test if test.is_file() else None, 500)
+
+    command = f"attendant export {stored} -o BUNDLE --precision PRECISION"
+    record: dict[str, Any] = {"command": f"{command} --test {test}" if test.is_file() else command}
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in COMPARED_PRECISIONS:
+            place = Path(folder) / precision
+            parity = export_checkpoint(load_checkpoint(stored), place, precision, verify=compare)
+            assert parity is not None
+            record[precision] = parity.as_json()
+    return record
 
 
 @contextmanager

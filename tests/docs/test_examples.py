@@ -161,6 +161,25 @@ def test_manifests_in_shell_are_those_of_kubernetes(example: Example) -> None:
         check(manifest)
 
 
+def test_there_is_an_example_for_each_endpoint() -> None:
+    text = "".join(example.text for example in all_examples() if example.language == "sh")
+    paths = {*re.findall(r"curl.* localhost:8000(/[\w/]+)", text)}
+    assert paths == {
+        "/translate",
+        "/translate_file",
+        "/v2/translate",
+        "/score",
+        "/languages",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/models",
+        "/v1/embeddings",
+        "/health",
+        "/ready",
+        "/metrics",
+    }
+
+
 def test_every_command_has_an_example() -> None:
     """As docs/serving.md says: in its own help, or in that of its group."""
     examples = [

@@ -45,8 +45,36 @@ def test_a_bundle_holds_everything_it_needs(tmp_path: Path, precision: str) -> N
     assert bundle.tokenizer_path.read_text() == checkpoint.tokenizer
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("# Mine\n\nLicence: CC0.")
-    assert "Not verified against the torch model." in card
+    assert "Not compared with the torch model." in card
+    assert "not compared with torch (--verify does it here" in result.stderr
     assert leftovers(tmp_path) == []
+
+
+def test_a_shipped_checkpoint_says_how_it_compared(tmp_path: Path) -> None:
+    """Of its precision alone; an export that compares by itself says what it found."""
+    random_ids = {"largest": 0.5, "mean": 0.25, "num_positions": 7}
+    record = {
+        "command": "attendant export --precision PRECISION",
+        "int8": {"random_ids": random_ids},
+    }
+    checkpoint = tiny_checkpoint("transformer", tmp_path / "mine")
+    (checkpoint.folder / "quality.json").write_text(json.dumps({"parity": record}))
+
+    def card(precision: str, comparison: str) -> str:
+        options = ("--precision", precision, comparison)
+        result = run(checkpoint.folder, "-o", tmp_path / "out", *options)
+        assert result.exit_code == 0, result.output
+        said = "when it was shipped: log-probabilities differ by 0.25 on average"
+        assert (said in result.stderr) == (precision == "int8" and comparison == "--no-verify")
+        return (tmp_path / "out" / "README.md").read_text()
+
+    recorded = card("int8", "--no-verify")
+    assert "(`attendant export --precision int8`)" in recorded
+    assert "- log-probabilities on random ids: largest 0.5, mean 0.25 (7 positions)" in recorded
+    assert open_bundle(tmp_path / "out").manifest.quality == {}
+    assert "shipped" not in card("fp32", "--no-verify")
+    assert "shipped" not in card("int8", "--verify")
+    assert open_bundle(tmp_path / "out").manifest.quality["parity"]["random_ids"] != random_ids
 
 
 @pytest.mark.parametrize(("asked", "split_tokens"), [([], 20), (["--split-tokens", "30"], 30)])

@@ -93,6 +93,8 @@ def test_translations_of_all_sets_are_in_the_card(shipped: Path) -> None:
     assert "| greeting | Hello |" in card
     assert quality["bleu_signature"] in card
     assert "--weights int8" in card
+    largest = {name: quality["parity"][name]["random_ids"]["largest"] for name in ("fp32", "int8")}
+    assert 0 < largest["fp32"] < 1e-4 < largest["int8"]
 
 
 def test_the_rest_of_the_card_and_the_curve_are_kept(shipped: Path) -> None:

@@ -1,7 +1,6 @@
-"""Requests in README and docs work by copy and paste: each is run in a shell, on a real server."""
+"""The tables of docs/architectures.md have all architectures, sections and options."""
 
 import re
-import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -15,36 +14,11 @@ from models.configs.base import (
     TranslationModelConfig,
 )
 from serving.bundle.manifest import Precision
-from tests.docs.pages import all_pages
+from tests.docs.pages import ROOT
 from tests.tiny import tiny_checkpoint
 
-PAGES = {page.name: page.read_text(encoding="utf-8") for page in all_pages()}
-EXAMPLES = [
-    pytest.param(block, id=f"{name}:{block.split()[2]}")
-    for name, text in PAGES.items()
-    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    if "curl" in block
-]
+PAGE = (ROOT / "docs" / "architectures.md").read_text(encoding="utf-8")
 SIZE = re.compile(r"_dim$|^d_model$|_layers$|^num_heads$|^source_vocab_size$")
-
-
-def test_there_is_an_example_for_each_endpoint() -> None:
-    blocks = [str(example.values[0]) for example in EXAMPLES]
-    paths = set(re.findall(r"localhost:8000(/[\w/]+)", "".join(blocks)))
-    assert paths == {
-        "/translate",
-        "/translate_file",
-        "/v2/translate",
-        "/score",
-        "/languages",
-        "/v1/completions",
-        "/v1/chat/completions",
-        "/v1/models",
-        "/v1/embeddings",
-        "/health",
-        "/ready",
-        "/metrics",
-    }
 
 
 def families() -> dict[str, list[str]]:
@@ -54,8 +28,7 @@ def families() -> dict[str, list[str]]:
 
 def rows_of(first: str) -> list[list[str]]:
     """Return the rows of the table of families whose first column is headed so."""
-    text = PAGES["architectures.md"]
-    [section] = re.findall(rf"## Families\n.*?(\| {first} .*?)\n\n", text, re.DOTALL)
+    [section] = re.findall(rf"## Families\n.*?(\| {first} .*?)\n\n", PAGE, re.DOTALL)
     return [row.split("|") for row in section.splitlines()][2:]
 
 
@@ -110,14 +83,3 @@ def own_options(kind: type[ArchitectureConfig]) -> set[str]:
         for name, field in kind.model_fields.items()
         if name not in shared and not SIZE.search(name) and len(get_args(field.annotation)) != 1
     }
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_the_example_works(example: str, server_url: str) -> None:
-    command = example.replace("curl ", "curl --fail-with-body --max-time 60 ")
-    command = command.replace("localhost:8000", server_url)
-    command = command.replace("smollm2-135m-instruct", "imported-llama")  # the one that chats here
-    command = command.replace("minilm", "embedder")
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip()
