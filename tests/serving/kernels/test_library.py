@@ -101,6 +101,7 @@ def run_tests(loaded: Path, **environment: str) -> None:
 
 
 @needs_kernels
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["avx2", "avx_vnni", "avx512_vnni"])
 def test_narrower_instruction_sets_have_the_same_bits(name: str) -> None:
     code = "from serving.kernels.library import native_kernels; print(native_kernels().description)"
@@ -114,6 +115,7 @@ def test_narrower_instruction_sets_have_the_same_bits(name: str) -> None:
 
 
 @needs_kernels
+@pytest.mark.full
 def test_sanitizers_find_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses outside of arrays, and what C++ leaves undefined, where this processor computes."""
     compiler = shutil.which("g++")
