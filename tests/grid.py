@@ -5,7 +5,7 @@
 @pytest.mark.parametrize("precision", [Precision.INT8, *full([Precision.FP32])])
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations, product
 from typing import Any
 
@@ -17,7 +17,7 @@ def full(cases: Iterable[Any]) -> list[Any]:
     return [_parameters(case, is_full=True) for case in cases]
 
 
-def in_turns(cases: Iterable[Any], options: Sequence[Any], first: int = 0) -> list[Any]:
+def in_turns(cases: Iterable[Any], options: Collection[Any], first: int = 0) -> list[Any]:
     """Return every case with every option. All but one option of each case are marked ``full``.
 
     The unmarked option is number ``first`` for the first case, and the next one for the next case.

@@ -387,7 +387,7 @@ class GraphWriter:
 
     def _initializer(self, name: str, tensor: ir.TensorProtocol) -> Value:
         """Put a tensor into the outermost graph, whose values bodies and branches may use."""
-        shape, dtype = ir.Shape(tensor.shape), ir.TensorType(tensor.dtype)
+        shape, dtype = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
         bare = ir.Value(name=name, shape=shape, type=dtype, const_value=tensor)
         self._graph.register_initializer(bare)
         return Value(self, bare, tensor.dtype.numpy().name)

@@ -50,7 +50,7 @@ def changed(folder: Path, change: Any) -> Path:
 def test_bundles_compute_what_the_modules_compute(tmp_path: Path, changes: dict[str, Any]) -> None:
     model, path = saved(tmp_path, changes)
     reference = Stateless(model, EOS, EOS, keeps_eos=True)
-    must_compute(path, tmp_path / "bundle", reference, some_ids(20, 9, NUM_TARGET))
+    must_compute(path, tmp_path / "bundle", reference, some_ids(6, 9, NUM_TARGET))
 
 
 def test_a_folder_with_a_checkpoint_and_its_dictionaries(tmp_path: Path) -> None:

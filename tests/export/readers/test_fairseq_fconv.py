@@ -43,7 +43,7 @@ def changed(folder: Path, change: Any) -> Path:
 def test_bundles_compute_what_the_modules_compute(tmp_path: Path, changes: dict[str, Any]) -> None:
     model, path = saved(tmp_path, changes)
     reference = Stateless(model, EOS, EOS, keeps_eos=True)
-    must_compute(path, tmp_path / "bundle", reference, some_ids(20, 9, NUM_TARGET))
+    must_compute(path, tmp_path / "bundle", reference, some_ids(6, 9, NUM_TARGET))
 
 
 def test_models_before_the_second_version_have_lengths_of_places(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def saved(folder: Path, cfg: dict[str, Any]) -> Model:
 @pytest.mark.parametrize("cfg", MODELS.values(), ids=MODELS)
 def test_bundles_compute_what_the_modules_compute(tmp_path: Path, cfg: dict[str, Any]) -> None:
     reference = Stateless(saved(tmp_path, cfg), BOS, EOS, keeps_eos=True)
-    must_compute(tmp_path, tmp_path / "bundle", reference, some_ids(20, 9, NUM_TARGET))
+    must_compute(tmp_path, tmp_path / "bundle", reference, some_ids(6, 9, NUM_TARGET))
 
 
 def test_conventions_and_words(tmp_path: Path) -> None:

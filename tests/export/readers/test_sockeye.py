@@ -57,7 +57,7 @@ def write_config(folder: Path, model: SockeyeModel, decoder: dict[str, Any], **t
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_bundles_compute_what_the_modules_compute(tmp_path: Path, changes: dict[str, Any]) -> None:
     reference = Stateless(saved(tmp_path, changes), BOS, EOS, keeps_eos=True)
-    must_compute(tmp_path, tmp_path / "bundle", reference, some_ids(20, 9, NUM_TARGET))
+    must_compute(tmp_path, tmp_path / "bundle", reference, some_ids(6, 9, NUM_TARGET))
 
 
 def test_conventions_and_words(tmp_path: Path) -> None:

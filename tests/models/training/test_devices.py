@@ -31,11 +31,13 @@ from models.training.optimizer import Arithmetic, Optimizer
 from models.training.trainer import Trainer
 from models.training.validation import validate
 from tests.devices.other_device import other_device
+from tests.grid import full
 from tests.models.training.toy_run import write_config, write_data
 from tests.tiny import CONFIGS, DECODERS, LIKE_GEMMA, LIKE_PHI, byte_tokenizer
 
+ARCHITECTURES = ["transformer", "bahdanau", "luong", "llama", "mamba"]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((architecture, {}) for architecture in DECODERS),
+    *((architecture, {}) for architecture in DECODERS if architecture not in ARCHITECTURES),
     (
         "luong",
         {"attention": {"kind": "local-m", "window": 2}, "score": "concat", "input_feeding": False},
@@ -74,7 +76,10 @@ def test_the_device_of_these_tests_refuses_what_is_not_on_it(elsewhere: torch.de
         table.weight[torch.tensor([1, 2])]
 
 
-@pytest.mark.parametrize(("architecture", "changes"), VARIANTS)
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [*((architecture, {}) for architecture in ARCHITECTURES), *full(VARIANTS)],
+)
 def test_learns_validates_and_decodes_as_on_the_cpu(
     architecture: str, changes: dict[str, Any]
 ) -> None:
@@ -142,7 +147,7 @@ def config(tmp_path: Path) -> TrainingConfig:
     return read_config(write_config(tmp_path, steps=12))
 
 
-@pytest.mark.parametrize("begins_there", [True, False])
+@pytest.mark.parametrize("begins_there", [True, *full([False])])
 def test_a_run_goes_on_on_another_device(
     config: TrainingConfig, tmp_path: Path, elsewhere: torch.device, begins_there: bool
 ) -> None:

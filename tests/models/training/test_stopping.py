@@ -16,6 +16,7 @@ from models.cli import train
 from models.training import state, trainer
 from models.training.config import read_config
 from models.training.trainer import Trainer
+from tests.grid import full
 from tests.models.training.toy_run import write_config, write_data
 
 
@@ -61,7 +62,7 @@ def during(patch: pytest.MonkeyPatch, owner: Any, name: str, act: Callable[[Trai
     patch.setattr(owner, name, wrapped)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *full([signal.SIGINT])])
 def test_a_signal_stops_after_the_step_and_loses_nothing(
     folder: Path, number: signal.Signals
 ) -> None:
@@ -137,7 +138,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("nth", [0, 4, 5, 6, 11])
+@pytest.mark.parametrize("nth", [5, *full([0, 4, 6, 11])])
 def test_a_kill_while_weights_are_written_loses_one_interval(folder: Path, nth: int) -> None:
     """The best, module, average, optimizer of three validations: half of the nth is written."""
     with pytest.MonkeyPatch.context() as patch:

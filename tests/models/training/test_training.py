@@ -19,6 +19,7 @@ from models.training.optimizer import Average, learning_rate_scale
 from models.training.prepare import prepare
 from models.training.trainer import Trainer
 from models.training.validation import Validation
+from tests.grid import full
 from tests.models.training.toy_run import write_config, write_data
 
 
@@ -46,7 +47,7 @@ def run_until(trainer: Trainer, step: int) -> None:
         trainer.run()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["muon", *full(["adamw"])])
 def test_a_killed_run_ends_like_one_that_was_not(data, optimizer: str) -> None:
     config = read_config(write_config(data, steps=18, optimizer=optimizer))
     Trainer(config, data, data / "whole").run()
@@ -172,7 +173,7 @@ def test_typos_and_invented_names_are_no_known_words(data) -> None:
     assert len(prepared.train.sources) > 500
 
 
-@pytest.mark.parametrize("step", [9, 12])
+@pytest.mark.parametrize("step", [12, *full([9])])
 def test_a_run_killed_around_the_ending_ends_like_one_that_was_not(data, step: int) -> None:
     config = with_a_teacher(data)
     Trainer(config, data, data / "whole").run()

@@ -29,6 +29,7 @@ from models.training.learning import (
     training_batch,
 )
 from models.training.optimizer import Arithmetic, Muon, Optimizer, orthogonalise, stacks
+from tests.grid import full
 from tests.models.training.test_devices import FP32, examples
 from tests.tiny import CONFIGS, LIKE_GEMMA, LIKE_GPT_OSS
 
@@ -178,7 +179,10 @@ def test_a_batch_that_cannot_be_built_is_an_error_of_the_run(data: Counted) -> N
 
 @pytest.mark.parametrize(
     ("architecture", "changes"),
-    [("transformer", {"encoder_layers": 1, "decoder_layers": 1}), ("llama", {"num_layers": 1})],
+    [
+        ("llama", {"num_layers": 1}),
+        *full([("transformer", {"encoder_layers": 1, "decoder_layers": 1})]),
+    ],
 )
 def test_a_transformer_is_one_graph_to_torch_s_compiler(
     architecture: str, changes: dict[str, Any]

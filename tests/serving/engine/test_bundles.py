@@ -20,6 +20,7 @@ from serving.engine.states.kind import round_span
 from serving.errors import BundleError, DeviceError, RequestError
 from serving.parameters import SamplingParams
 from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from tests.grid import in_turns
 from tests.reference_models import is_language_model
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
@@ -64,8 +65,7 @@ def random_request(request_id: str, bundle: Bundle, rng: np.random.Generator) ->
     return GenerationRequest(request_id, source, tuple(prompt.tolist()), sampling)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "precision"), in_turns(FAMILIES, PRECISIONS))
 def test_a_request_says_the_same_alone_and_among_63_others(
     family: str, precision: Precision, new_bundle: NewBundle
 ) -> None:
@@ -92,8 +92,7 @@ def run_in_waves(
 
 
 @cpu_only
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "precision"), in_turns(FAMILIES, PRECISIONS, first=1))
 def test_greedy_says_what_a_naive_loop_over_the_graphs_says(
     family: str, precision: Precision, new_bundle: NewBundle
 ) -> None:

@@ -17,6 +17,7 @@ from serving.engine.scheduling.fair_queue import JobSize
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
 from serving.text.terms import Insertion
+from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
@@ -59,7 +60,7 @@ def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=PRECISIONS)
+@pytest.fixture(scope="module", params=[PRECISIONS[-1], *full(PRECISIONS[:-1])])
 def bundle(
     request: pytest.FixtureRequest, family: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Bundle:

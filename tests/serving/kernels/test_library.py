@@ -272,6 +272,7 @@ def run_tests(loaded: Path, **environment: str) -> None:
 
 
 @needs_kernels
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["avx2", "avx_vnni", "avx512_vnni"])
 def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path) -> None:
     if name == native_kernels().description:
@@ -283,6 +284,7 @@ def test_narrower_instruction_sets_have_the_same_bits(name: str, tmp_path: Path)
 
 
 @needs_kernels
+@pytest.mark.full
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Addresses outside of arrays, and what C++ leaves undefined, where this processor computes."""
     compiler = shutil.which("g++")

@@ -30,7 +30,6 @@ from tests.serving.engine.driving import run_all
 NUM_TEXTS = 12
 NEW_TOKENS = 12
 TRANSLATORS = ["m2m-100", "bart", "t5", "marian"]
-LANGUAGE_MODELS = ["llama"]
 Settings = dict[str, Any]
 
 
@@ -95,7 +94,7 @@ class Sides:
         return self.bundle.manifest.tokens.eos
 
 
-@pytest.fixture(params=[*TRANSLATORS, *LANGUAGE_MODELS], scope="module")
+@pytest.fixture(params=["m2m-100", "marian", "llama", *full(["bart", "t5"])], scope="module")
 def sides(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sides:
     folder = tmp_path_factory.mktemp("sides")
     is_translator = request.param in TRANSLATORS

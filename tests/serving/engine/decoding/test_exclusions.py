@@ -12,13 +12,13 @@ from serving.engine.decoding.logits_processors import Exclusions
 from serving.engine.engine import Engine
 from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.request import GenerationRequest
+from tests.serving.engine.decoding.naive_sampling import distribution
 from tests.serving.engine.decoding.test_sampling import (
     FILTERS,
     assert_draws_follow,
     random_logp,
     sampling_params,
     scores_of,
-    warped,
 )
 from tests.serving.engine.driving import run_all, run_alone
 from tests.serving.engine.toy import STOP, VOCAB_SIZE, toy_bundle, toy_graphs
@@ -81,7 +81,7 @@ def test_draws_follow_the_distribution_of_all_others(
     Exclusions(manifest, excluded).apply(scores)
 
     logp[excluded] = -np.inf
-    assert_draws_follow(scores, filters, warped(logp, sampling_params(filters)))
+    assert_draws_follow(scores, filters, distribution(logp, sampling_params(filters)))
 
 
 def test_the_likeliest_tokens_are_told_whatever_they_are() -> None:

@@ -1,11 +1,9 @@
-"""Sampling against the exact distribution, and against Hugging Face's filters."""
+"""Sampling against the exact distribution."""
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.generation import logits_process as hugging_face
 
 from serving.arrays import Array
 from serving.engine.decoding import sampling_filters as sampling_filters
@@ -61,25 +59,6 @@ def scores_of(logp: Array, edited: Edited | None = None) -> Scores:
     top_ids = np.argsort(-logp, axis=1, kind="stable")[:, :WINDOW]
     top_logp = np.take_along_axis(logp, top_ids, 1)
     return Scores(logp, top_logp, top_ids, np.zeros(len(logp)), edited=edited)
-
-
-def warped(logp: Array, params: SamplingParams) -> Array:
-    """Return what Hugging Face's warpers leave of one row, in its order of them."""
-    warpers: list[hugging_face.LogitsProcessor] = [
-        hugging_face.TemperatureLogitsWarper(params.temperature)
-    ]
-    if params.top_k:
-        warpers.append(hugging_face.TopKLogitsWarper(params.top_k))
-    if params.top_p < 1:
-        warpers.append(hugging_face.TopPLogitsWarper(params.top_p))
-    if params.min_p:
-        warpers.append(hugging_face.MinPLogitsWarper(params.min_p))
-    if params.typical_p < 1:
-        warpers.append(hugging_face.TypicalLogitsWarper(params.typical_p))
-    scores = torch.from_numpy(logp.astype(np.float64))[None]
-    for warper in warpers:
-        scores = warper(torch.zeros((1, 1), dtype=torch.long), scores)
-    return scores[0].softmax(-1).numpy()
 
 
 def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sampler:
@@ -180,18 +159,6 @@ filter_values = st.fixed_dictionaries(
         "typical_p": st.floats(0.01, 0.999),
     },
 )
-
-
-@settings(max_examples=300)
-@given(seed=st.integers(0, 2**32), spread=st.floats(0.01, 12), filters=filter_values)
-def test_the_naive_sampler_keeps_what_hugging_face_keeps(
-    seed: int, spread: float, filters: dict[str, float]
-) -> None:
-    logp = random_logp(np.random.default_rng(seed), 300, spread)
-    params = sampling_params(filters)
-    expected = warped(logp, params)
-    is_equal = distribution(logp, params) == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert is_equal or is_a_close_call(logp, filters, expected)
 
 
 def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:

@@ -15,6 +15,7 @@ from serving.engine.scheduling import admission
 from serving.errors import DeadlineExceeded
 from serving.parameters import BeamParams, SamplingParams
 from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest
+from tests.grid import full
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.serving.engine.toy import CAPACITY, Script, toy_bundle, toy_graphs
 
@@ -111,11 +112,12 @@ def plans(draw: st.DrawFn, has_encoder: bool) -> list[Plan]:
     return drawn
 
 
+@pytest.mark.parametrize("num_examples", [20, *full([100])])
 @pytest.mark.parametrize("has_encoder", [True, False])
 def test_every_request_ends_once_and_says_what_it_says_alone(
-    has_encoder: bool, clock: Clock
+    has_encoder: bool, num_examples: int, clock: Clock
 ) -> None:
-    @settings(max_examples=60)
+    @settings(max_examples=num_examples)
     @given(
         wanted=plans(has_encoder),
         chunk=st.integers(1, 9),
