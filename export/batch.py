@@ -1,4 +1,4 @@
-"""Run several `attendant export` and `attendant pull` in one process, which imports everything once.
+"""Run several `attendant export` and `attendant pull` in one process, which imports all once.
 
 `python -m export.batch` reads their command lines, without `attendant`, from standard input, runs
 each as soon as it is there, and answers it with an empty line on standard output. The first that
