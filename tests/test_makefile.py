@@ -261,6 +261,19 @@ def test_ctrl_c_ends_all_tools_and_the_next_run_goes_on(clone: Path) -> None:
     assert status == 0 and "Waiting" not in output and "fetch bergamot-en-pt" in calls
 
 
+def test_on_a_terminal_the_seconds_are_counted(clone: Path) -> None:
+    master, terminal = os.openpty()
+    command = ["python3", "-m", "deploy.install", "build/bundles/bergamot-en-pt-int8"]
+    variables = environment(clone, FETCH_SECONDS="2")
+    process = subprocess.Popen(command, cwd=clone, env=variables, stdout=terminal)
+    assert process.wait(60) == 0
+    output = os.read(master, 10_000).decode()
+    os.close(master)
+    os.close(terminal)
+    assert "1/1 bergamot-en-pt ... 1 s" in output
+    assert "\033[K1/1 bergamot-en-pt, " in output
+
+
 def test_kernels_that_cannot_be_built_cost_one_line(clone: Path) -> None:
     (clone / "serving/kernels/attendant_kernels.sha256").unlink()
     calls, output, status = make(clone, "bundles", PATH=path_without_compilers(clone))
