@@ -436,7 +436,9 @@ def requirements_digest() -> str:
 def start_steps(tools: Tools, extras: set[str], bundles: Sequence[Path]) -> list[Step]:
     """Start the steps of everything that is not up to date. Return those that are reported."""
     is_installed = extras <= installed_extras()
-    installer = Installer(tools, sorted(extras | installed_extras()))
+    # Two builds of ONNX Runtime have the same files: the last one that is installed works.
+    others = installed_extras() - {"cpu", "gpu"}
+    installer = Installer(tools, sorted(extras | others))
     kernels, models = Kernels(tools, installer), Models(tools)
     are_needed = kernels.are_needed
     compiled = Step("", kernels.compile) if are_needed else None

@@ -239,6 +239,14 @@ def test_develop_installs_all_and_serve_takes_it(clone: Path) -> None:
     assert not [call for call in make(clone, "bundles")[0] if call.startswith("uv ")]
 
 
+def test_another_device_takes_the_place_of_the_first(clone: Path) -> None:
+    stamp(clone, "cpu", "train")
+    calls, _, _ = make(clone, "bundles", "DEVICE=gpu")
+    installs = next(call for call in calls if "pyproject.toml" in call).split()
+    assert [each for each in installs if "--extra=" in each] == ["--extra=gpu", "--extra=train"]
+    assert (clone / ".venv/installed").read_text().split()[1:] == ["gpu", "train"]
+
+
 def test_ctrl_c_ends_all_tools_and_the_next_run_goes_on(clone: Path) -> None:
     command = ["python3", "-m", "deploy.install", "build/bundles/bergamot-en-pt-int8"]
     variables = environment(clone, FETCH_SECONDS="1000")
@@ -251,6 +259,19 @@ def test_ctrl_c_ends_all_tools_and_the_next_run_goes_on(clone: Path) -> None:
     (clone / "calls").unlink()
     calls, output, status = make(clone, "models")
     assert status == 0 and "Waiting" not in output and "fetch bergamot-en-pt" in calls
+
+
+def test_on_a_terminal_the_seconds_are_counted(clone: Path) -> None:
+    master, terminal = os.openpty()
+    command = ["python3", "-m", "deploy.install", "build/bundles/bergamot-en-pt-int8"]
+    variables = environment(clone, FETCH_SECONDS="2")
+    process = subprocess.Popen(command, cwd=clone, env=variables, stdout=terminal)
+    assert process.wait(60) == 0
+    output = os.read(master, 10_000).decode()
+    os.close(master)
+    os.close(terminal)
+    assert "1/1 bergamot-en-pt ... 1 s" in output
+    assert "\033[K1/1 bergamot-en-pt, " in output
 
 
 def test_kernels_that_cannot_be_built_cost_one_line(clone: Path) -> None:
