@@ -39,7 +39,7 @@ pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 PULL_SECONDS := 120
 exporters := $(shell find export models/*.py models/architectures models/configs serving/bundle -name "*.py")
 
-.PHONY: help serve bundles unit test lint test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
+.PHONY: help serve bundles unit test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 .SECONDEXPANSION:
 
 help: ## list the targets
@@ -73,16 +73,13 @@ unexport PYTHONDONTWRITEBYTECODE
 unit: $(test_stamp) ## tests without torch, ONNX Runtime or a server: texts, documents, protocols, decoding, scheduling
 	$(pytest) --unit
 
+lint := $(venv)/bin/ruff format --check . && $(venv)/bin/ruff check . && $(venv)/bin/mypy
+
 # Both are run to their ends, so that one run shows everything that is wrong.
 test: $(test_stamp) ## what a change must pass: format check, lint, types, tests
-	@mkdir -p build; $(MAKE) --no-print-directory lint >build/lint.log 2>&1 & lint=$$!; \
+	@mkdir -p build; { $(lint); } >build/lint.log 2>&1 & lint=$$!; \
 	status=0; $(pytest) --durations 20 || status=$$?; \
 	wait $$lint || status=$$?; cat build/lint.log; exit $$status
-
-lint: $(test_stamp) ## format check, lint, types
-	$(venv)/bin/ruff format --check .
-	$(venv)/bin/ruff check .
-	$(venv)/bin/mypy
 
 test-full: $(test_stamp) ## what `make test-all` adds: whole grids, and servers that are starved and killed, one at a time
 	$(pytest) --durations 20 -m "full and not servers"
