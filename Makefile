@@ -35,8 +35,7 @@ bundles := $(patsubst %,build/bundles/%-$(PRECISION),$(checkpoints))
 # A translator of general text that is not shipped: `make serve` fetches it once, and goes on without it offline.
 pulled := build/bundles/bergamot-en-pt-$(PRECISION)
 
-
-.PHONY: help serve models bundles develop test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
+.PHONY: help serve models bundles develop unit test test-full test-all labs bench bench-smoke fuzz schemathesis simulate soak stop-servers lock audit clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,18 +54,24 @@ develop: ## install everything to change, train and test: an editable installati
 	@$(install) --extras $(DEVICE),train,dev
 
 # Of xdist's schedulers, worksteal ends a run whose worker crashed, and runs each test once.
-pytest := $(venv)/bin/pytest
-parallel := --numprocesses $(TEST_PROCESSES) --dist worksteal
+pytest := $(venv)/bin/pytest --numprocesses $(TEST_PROCESSES) --dist worksteal
+# Python keeps what it compiled, even where the environment asks it not to: each process compiles all modules otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 
+unit: develop ## tests without torch, ONNX Runtime or a server: texts, documents, protocols, decoding, scheduling
+	$(pytest) --unit
+
+lint := $(venv)/bin/ruff format --check . && $(venv)/bin/ruff check . && $(venv)/bin/mypy
+
+# Both are run to their ends, so that one run shows everything that is wrong.
 test: develop ## what a change must pass: format check, lint, types, tests
-	$(venv)/bin/ruff format --check .
-	$(venv)/bin/ruff check .
-	$(venv)/bin/mypy
-	$(pytest) $(parallel) --durations 20
+	@mkdir -p build; { $(lint); } >build/lint.log 2>&1 & lint=$$!; \
+	status=0; $(pytest) --durations 20 || status=$$?; \
+	wait $$lint || status=$$?; cat build/lint.log; exit $$status
 
 test-full: develop ## what `make test-all` adds: whole grids, and servers that are starved and killed, one at a time
-	$(pytest) $(parallel) --durations 20 -m "full and not servers"
-	$(pytest) --durations 20 -m servers
+	$(pytest) --durations 20 -m "full and not servers"
+	$(venv)/bin/pytest --durations 20 -m servers
 
 test-all: test test-full ## all tests but those marked slow, image or cluster
 
