@@ -13,11 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint import load_checkpoint
-from serving.bundle.manifest import Precision
-from tests.cache import export_cached
-from tests.tiny import tiny_checkpoint
-
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "models" / "checkpoints"
 STOP_TIMEOUT_SECONDS = 60
@@ -25,6 +20,12 @@ STOP_TIMEOUT_SECONDS = 60
 
 def int8_bundle(name: str, architecture: str, folder: Path, **changes: Any) -> Path:
     """The bundle of the shipped checkpoint of that name, or of a tiny random one."""
+    # Slow to import, and most tests want the other functions of this module.
+    from models.checkpoint import load_checkpoint
+    from serving.bundle.manifest import Precision
+    from tests.cache import export_cached
+    from tests.tiny import tiny_checkpoint
+
     if (SHIPPED / name).is_dir():
         checkpoint = load_checkpoint(SHIPPED / name)
     else:
