@@ -28,6 +28,7 @@ from serving.commands.translate import translate
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.sentencepiece_models import trained
 from tests.export.readers.hugging_face.translators import FAMILIES, MARIAN, save
+from tests.grid import full
 
 TEXT = "A dog runs in the snow."
 
@@ -216,7 +217,7 @@ def folder_of_config(folder: Path, changes: dict[str, Any]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("beam", [[], ["--beam", "3"]])
+@pytest.mark.parametrize("beam", [[], *full([["--beam", "3"]])])
 def test_a_vocabulary_padded_beyond_its_tokenizer_says_words_only(
     beam: list[str], tmp_path: Path
 ) -> None:
