@@ -8,11 +8,11 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from export.bundling.writer import export_checkpoint
 from models.architectures.registry import graph_builder, parse_config
 from models.checkpoint import load_checkpoint, save_checkpoint
 from models.conventions import Conventions
 from serving.bundle.manifest import Precision
+from tests.cache import export_cached
 from tests.tiny import RandomWeights, byte_tokenizer
 
 CLS, SEP, MASK = 1, 2, 259
@@ -60,5 +60,5 @@ def encoder_bundle(
     if kind == "tagger":  # prompts would move its spans
         conventions = replace(conventions, prompts={})
     checkpoint = replace(load_checkpoint(path), conventions=conventions)
-    export_checkpoint(checkpoint, folder / f"{kind}-{precision}", precision, name=kind)
+    export_cached(checkpoint, folder / f"{kind}-{precision}", precision, name=kind)
     return folder / f"{kind}-{precision}"

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from export.bundling.writer import export_checkpoint
 from models.checkpoint import load_checkpoint
 from serving.bundle.manifest import Precision
+from tests.cache import export_cached
 from tests.tiny import tiny_checkpoint
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +30,7 @@ def int8_bundle(name: str, architecture: str, folder: Path, **changes: Any) -> P
     else:
         checkpoint = tiny_checkpoint(architecture, folder / "checkpoints" / name, **changes)
     bundle = folder / "bundles" / name
-    export_checkpoint(checkpoint, bundle, Precision.INT8)
+    export_cached(checkpoint, bundle, Precision.INT8)
     return bundle
 
 

@@ -5,21 +5,18 @@
 The builders themselves say which weights they want; each gets random values of a trained size.
 """
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from export.bundling.writer import export_checkpoint
 from export.graph.model import Weights
 from models.architectures.registry import ARCHITECTURES, config_class, graph_builder, parse_config
 from models.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from models.configs.base import EncoderConfig
 from serving.bundle.manifest import Precision
+from tests.cache import copy_cached, export_cached
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
 TRANSLATION = {"max_source_tokens": 96, "max_target_tokens": 48}
@@ -214,15 +211,15 @@ def byte_tokenizer() -> Tokenizer:
 def tiny_checkpoint(architecture: str, folder: Path, seed: int = 0, **changes: Any) -> Checkpoint:
     """Return a random checkpoint. ``changes`` override its tiny configuration."""
 
-    def write(made: Path) -> None:
+    def write(output: Path) -> None:
         tokenizer = byte_tokenizer()
         sizes = {"vocab_size": tokenizer.get_vocab_size(), **CONFIGS[architecture], **changes}
         config = parse_config({"architecture": architecture, **sizes})
         weights = RandomWeights(seed)
         graph_builder(architecture)(config, weights, Precision.FP32)
-        save_checkpoint(made, config, weights.arrays, tokenizer.to_str())
+        save_checkpoint(output, config, weights.arrays, tokenizer.to_str())
 
-    _copy_of((architecture, seed, changes), folder, write)
+    copy_cached((architecture, seed, changes), folder, write)
     return load_checkpoint(folder)
 
 
@@ -231,28 +228,10 @@ def tiny_bundle(
 ) -> Path:
     """Return a bundle of a random checkpoint: ``folder / "<architecture>-<precision>"``.
 
-    The checkpoint is in ``folder / architecture``. A test that changes how bundles are written
-    calls ``export_checkpoint`` itself, because bundles are cached.
+    The checkpoint is in ``folder / architecture``.
     """
     checkpoint = tiny_checkpoint(architecture, folder / architecture, seed, **changes)
     bundle = folder / f"{architecture}-{precision}"
 
-    def write(made: Path) -> None:
-        export_checkpoint(checkpoint, made, precision, name=architecture)
-
-    _copy_of((architecture, precision, seed, changes), bundle, write)
+    export_cached(checkpoint, bundle, precision, name=architecture)
     return bundle
-
-
-_cache = TemporaryDirectory(prefix="tiny-")  # until this process ends
-_made: dict[str, Path] = {}
-
-
-def _copy_of(key: object, folder: Path, write: Callable[[Path], None]) -> None:
-    """Copy to ``folder`` what ``write`` writes; for each key it is called once."""
-    name = repr(key)
-    if name not in _made:
-        made = Path(_cache.name) / str(len(_made))
-        write(made)
-        _made[name] = made
-    shutil.copytree(_made[name], folder, dirs_exist_ok=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models
 
-from export.bundling.writer import export_checkpoint
 from models.conventions import LanguageIds
 from serving.bundle.manifest import Precision
+from tests.cache import export_cached
 from tests.tiny import PICTURE_READER, SPECIAL_TOKENS, tiny_checkpoint
 
 CHAT_TEMPLATE = (
@@ -36,7 +36,7 @@ def imported_bundle(
     own = replace(checkpoint.conventions, **conventions)
     name = f"imported-{architecture}"
     bundle = folder / name
-    export_checkpoint(replace(checkpoint, conventions=own), bundle, Precision.INT8, name)
+    export_cached(replace(checkpoint, conventions=own), bundle, Precision.INT8, name)
     return bundle
 
 
@@ -67,5 +67,5 @@ def captioning_bundle(folder: Path) -> Path:
     conventions = replace(checkpoint.conventions, generation=generation)
     files = {**checkpoint.files, "tokenizer.json": tokenizer.to_str().encode()}
     made = replace(checkpoint, conventions=conventions, files=files)
-    export_checkpoint(made, folder / "captioner", Precision.INT8, "captioner")
+    export_cached(made, folder / "captioner", Precision.INT8, "captioner")
     return folder / "captioner"
