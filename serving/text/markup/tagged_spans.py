@@ -134,6 +134,8 @@ def _are_several(part: Sequence[Token], kind: str | None, find: Find) -> bool:
     if any(pair == (Role.CLOSE, Role.OPEN) for pair in pairwise(roles)):
         return True
     texts = [read(group) for is_text, group in groupby(part, key=_is_text) if is_text]
+    if len(texts) < 2:  # an address and code beside it, which no tag parts
+        return False
     first, *_, last = texts
     without_first, without_last = "".join(texts[1:]), "".join(texts[:-1])
     if first.isalpha() and (Span(0, len(without_first)), kind) in find(without_first):

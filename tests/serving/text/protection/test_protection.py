@@ -206,6 +206,7 @@ def test_what_a_number_is_joined_to_stays(text: str) -> None:
         "a@b.org, c@d.org",
         "{a} — {b}",
         "`a`+`b`",
+        "http://a.b/c`x y`",
         "¥5000 / €40",
     ],
 )

@@ -25,8 +25,6 @@ from tests.serving.text.protection.test_survival import (
     translations,
 )
 
-pytestmark = pytest.mark.full
-
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
@@ -65,7 +63,11 @@ MODELS = ["transformer-en-fr", "bahdanau-en-fr", "en-pt"]
 
 
 @pytest.mark.parametrize(
-    "batches", [pytest.param(4, id="few"), pytest.param(40, id="many", marks=pytest.mark.slow)]
+    "batches",
+    [
+        pytest.param(4, id="few", marks=pytest.mark.full),
+        pytest.param(40, id="many", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_through_shipped_models(
@@ -81,7 +83,11 @@ def test_texts_through_shipped_models(
 
 
 @pytest.mark.parametrize(
-    "batches", [pytest.param(3, id="few"), pytest.param(40, id="many", marks=pytest.mark.slow)]
+    "batches",
+    [
+        pytest.param(3, id="few", marks=pytest.mark.full),
+        pytest.param(40, id="many", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("kind", MarkupKind)
 @pytest.mark.parametrize("name", MODELS)
