@@ -316,7 +316,8 @@ def test_sessions_are_opened_in_one_place() -> None:
     """By the tests too: others compute otherwise. A peer of the bench is as other people's."""
     paths = [path for name in (*PACKAGES, "tests") for path in sorted((ROOT / name).rglob("*.py"))]
     found = {module_name(path, ROOT) for path in paths if opens_sessions(path.read_text())}
-    assert found == {"serving.engine.runtime.session", "loadtest.bench.peers.workers"}
+    refuses_them = "tests.unit"
+    assert found == {"serving.engine.runtime.session", "loadtest.bench.peers.workers", refuses_them}
 
 
 def opens_sessions(source: str) -> bool:

@@ -13,7 +13,7 @@ from tests.unit import ROOT, is_unit_test
 def test_the_list_takes_folders_in_and_files_out() -> None:
     folder = ROOT / "tests" / "serving" / "text"
     assert is_unit_test(folder / "markup" / "test_html.py")
-    assert not is_unit_test(folder / "test_chat.py")
+    assert not is_unit_test(folder / "test_chat_of_transformers.py")
     assert not is_unit_test(ROOT / "tests" / "export" / "test_cost.py")
 
 
