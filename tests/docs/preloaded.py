@@ -51,12 +51,12 @@ def main(path: str) -> None:
     for name in _PRELOADED:
         import_module(name)
 
-    def announce(config: Any, announce: Any) -> None:
+    def announce(config: Any, *_: Any) -> None:
         print(f"would serve on port {config.port}", file=sys.stderr)
         if config.access.operators:
             time.sleep(2)  # until a server that runs has seen that its file of keys has changed
 
-    serving.app.run = announce
+    serving.app.run = announce  # type: ignore[assignment]
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
