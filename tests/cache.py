@@ -20,7 +20,7 @@ from serving.bundle.manifest import Precision
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / "build" / "test-cache"
-SOURCES = ("export", "models", "serving/bundle", "tests/tiny.py", "tests/cache.py")
+SOURCES = ("export", "models", "serving", "tests/tiny.py", "tests/cache.py")
 PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "tokenizers", "safetensors")
 UNUSED_SECONDS = 3600  # after which what other sources made is removed: no run uses it any more
 
