@@ -17,7 +17,11 @@ COMMANDS = {"export": export, "pull": pull}
 def main() -> None:
     for line in sys.stdin:
         name, *arguments = shlex.split(line)
-        COMMANDS[name].main(arguments, prog_name=f"attendant {name}", standalone_mode=False)
+        try:
+            COMMANDS[name].main(arguments, prog_name=f"attendant {name}")
+        except SystemExit as end:  # after every command, also one that succeeded
+            if end.code:
+                raise
         print(flush=True)
 
 
