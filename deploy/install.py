@@ -211,8 +211,8 @@ class Installer:
         """Make .venv with pip, and with uv where the machine has none."""
         log = new_log("environment")
         if not self._tools.run(log, PYTHON, "-m", "pip", "--version"):
-            made = self._tools.run(log, sys.executable, "-m", "venv", "--clear", str(VENV))
-            if not made:
+            command = (sys.executable, "-m", "venv", "--clear", str(VENV))
+            if not self._tools.run(log, *command):
                 raise StepError(log, "Install Python's venv (on Debian: apt install python3-venv).")
         if _uv() is None:
             self._tools.run(log, PYTHON, "-m", "pip", "install", "--force-reinstall", "uv")
@@ -293,7 +293,7 @@ def uv_configuration(listed: str) -> tuple[list[str], dict[str, str]]:
         with suppress(ValueError, SyntaxError):
             value = str(ast.literal_eval(value))
         if name in UV_OPTIONS:
-            options += [f"{UV_OPTIONS[name]}={each}" for each in value.split()]
+            options += [f"{UV_OPTIONS[name]}={word}" for word in value.split()]
         elif name in UV_VARIABLES:
             environment[UV_VARIABLES[name]] = value
     return list(dict.fromkeys(options)), environment
@@ -402,7 +402,9 @@ def _kernel_sources() -> list[Path]:
 
 def _is_newer(path: Path, sources: Iterable[Path]) -> bool:
     """Return whether the file is there, and newer than its sources."""
-    return path.exists() and path.stat().st_mtime >= max(each.stat().st_mtime for each in sources)
+    return path.exists() and path.stat().st_mtime >= max(
+        source.stat().st_mtime for source in sources
+    )
 
 
 def _checkpoint(bundle: Path) -> Path:

@@ -55,5 +55,5 @@ def _pairs(places: tuple[int, ...]) -> set[Any]:
 
 def _parameters(*values: Any, is_full: bool) -> Any:
     """Return the values, and those of tuples among them, as parameters of one test."""
-    flat = [part for each in values for part in (each if isinstance(each, tuple) else (each,))]
+    flat = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
     return pytest.param(*flat, marks=[pytest.mark.full] if is_full else [])

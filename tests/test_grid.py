@@ -6,11 +6,11 @@ from tests.grid import full, in_turns, pairwise
 
 
 def unmarked(parameters):
-    return [each.values for each in parameters if not each.marks]
+    return [case.values for case in parameters if not case.marks]
 
 
 def test_all_are_full() -> None:
-    assert [each.values for each in full(["a", ("b", 1)])] == [("a",), ("b", 1)]
+    assert [case.values for case in full(["a", ("b", 1)])] == [("a",), ("b", 1)]
     assert unmarked(full("ab")) == []
 
 
@@ -23,7 +23,7 @@ def test_options_take_turns() -> None:
 def test_every_pair_of_values_is_unmarked_once_at_least() -> None:
     dimensions = ("abc", (1, 2, 3), (True, False))
     grid = pairwise(*dimensions)
-    assert [each.values for each in grid] == list(product(*dimensions))
+    assert [case.values for case in grid] == list(product(*dimensions))
     for some in combinations(range(3), 2):
         pairs = {tuple(values[i] for i in some) for values in unmarked(grid)}
         assert pairs == set(product(*(dimensions[i] for i in some)))

@@ -117,7 +117,9 @@ def processor_instruction_sets() -> list[str]:
                 features = set(value.split())
                 break
     names = [
-        name for name, each in INSTRUCTION_SETS.items() if features.issuperset(each.needs.split())
+        name
+        for name, instructions in INSTRUCTION_SETS.items()
+        if features.issuperset(instructions.needs.split())
     ]
     return [name for name in names if name != "amx" or _may_use_tiles()]
 
@@ -242,9 +244,8 @@ def _compile(
     """
     tables = ",".join(f"&{INSTRUCTION_SETS[name].table}" for name in names)
     units = [
-        ("kernels", name, f'{each.flags} -DKERNELS={each.table} -DKERNELS_NAME="{name}"')
-        for name in names
-        for each in [INSTRUCTION_SETS[name]]
+        ("kernels", name, f'{chosen.flags} -DKERNELS={chosen.table} -DKERNELS_NAME="{name}"')
+        for name, chosen in ((name, INSTRUCTION_SETS[name]) for name in names)
     ]
     units += [(name, name, f"-DKERNELS_TABLES={tables}") for name in SOURCES]
 

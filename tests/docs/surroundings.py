@@ -71,7 +71,9 @@ def write_surroundings(folder: Path) -> None:
     corpus = (ROOT / "tests/data/en-fr-200.tsv").read_text(encoding="utf-8")
     for name, size in CORPORA.items():
         _write(folder / name, "".join(corpus.splitlines(keepends=True)[:size]))
-    [server] = [each.text for each in all_examples() if each.origin == "attendant serve --help:3"]
+    [server] = [
+        example.text for example in all_examples() if example.origin == "attendant serve --help:3"
+    ]
     (folder / "server.yaml").write_text(server)
     pairs = (line.split("\t") for line in PAIRS.splitlines())
     units = [Unit(Segment(source), {"fr": Segment(target)}) for source, target in pairs]

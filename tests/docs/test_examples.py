@@ -153,7 +153,7 @@ def test_python_in_helps_is_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    "example", [each for each in examples_in("sh") if "<<'END'" in each.values[0].text]
+    "example", [example for example in examples_in("sh") if "<<'END'" in example.values[0].text]
 )
 def test_manifests_in_shell_are_those_of_kubernetes(example: Example) -> None:
     [manifests] = re.findall(r"<<'END'\n(.*?)^END$", example.text, re.DOTALL | re.MULTILINE)
@@ -188,7 +188,7 @@ def test_every_command_has_an_example() -> None:
         if "--help" in example.origin and example.language == "sh"
     ]
     commands = [command for example in examples for command in example.commands]
-    shown = {parsed(words).command_path for each in commands for words in invocations(each)}
+    shown = {parsed(words).command_path for text in commands for words in invocations(text)}
     leaves = {words for words, command in all_commands() if not isinstance(command, click.Group)}
     assert leaves - shown == set()
 
