@@ -28,7 +28,7 @@ from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
 from serving.errors import AttendantError, PartEnded
 from serving.server_config import ServerConfig, WorkerGroup
-from serving.storage import default_state_dir
+from serving.storage.sqlite import default_state_dir
 
 if TYPE_CHECKING:
     from ray.serve import Application

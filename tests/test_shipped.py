@@ -22,10 +22,10 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.cache import export_cached
 from tests.serving.engine.driving import Story, run_all, run_alone
 

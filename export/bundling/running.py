@@ -35,7 +35,7 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph
 from serving.engine.runtime.session import open_graphs, open_session
 from serving.engine.states.memory import HostMemory
-from serving.request import FailedEvent, FinishedEvent, GenerationRequest, Picture
+from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest, Picture
 
 SPAN_MULTIPLE = 16
 

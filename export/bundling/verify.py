@@ -21,7 +21,7 @@ from models.decoding import continue_batch, teacher_forced_log_probabilities, tr
 from models.loading import load_module
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
-from serving.request import GenerationRequest, Picture
+from serving.requests.request import GenerationRequest, Picture
 from serving.text.shortlist import Shortlist
 
 if TYPE_CHECKING:

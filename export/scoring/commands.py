@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from models.command_errors import reported_errors
-from serving.parameters import MAX_BEAMS
+from serving.requests.parameters import MAX_BEAMS
 
 MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
 

@@ -22,7 +22,7 @@ from serving.pipelines.translation.quality import Calibration
 from serving.pipelines.translation.rendering import SegmentRenderer, text_renderings
 from serving.pipelines.translation.requests import TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
-from serving.request import MAX_LOGPROBS, Hypothesis, TokenLogprob
+from serving.requests.request import MAX_LOGPROBS, Hypothesis, TokenLogprob
 
 SERVED = "mean probability"
 _JUMP, _LEAST_JUMP = 0.3, 0.005  # the published values of boosted probabilities

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from serving.engine.engine import Engine
 from serving.engine.runtime.machine import let_threads_take_turns_quickly
-from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest, is_final
+from serving.requests.request import Event, FailedEvent, FinishedEvent, GenerationRequest, is_final
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ import click
 
 from serving.commands.options import decoding_options, given_options, refuse_idle
 from serving.engine.runtime.machine import available_cpus
-from serving.parameters import NUM_BEAMS, BeamParams, ProcessorParams, SamplingParams, only_of
+from serving.requests.parameters import (
+    NUM_BEAMS,
+    BeamParams,
+    ProcessorParams,
+    SamplingParams,
+    only_of,
+)
 
 if TYPE_CHECKING:
     from loadtest.bench.workload import Workload

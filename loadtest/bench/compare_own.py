@@ -16,8 +16,8 @@ from typing import Any
 
 from loadtest.bench.closed_loop import drive_side_by_side
 from loadtest.bench.peers.process import FirstToken, Run, Worker, answer, with_inputs
-from serving.arrays import Array
 from serving.bundle.manifest import Task
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
@@ -25,11 +25,11 @@ from serving.engine.runtime.planning import CpuBudget, Plan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.worker import Steps
-from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.translation.job import TranslationJob
-from serving.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
 
 Outputs = list[list[int]]
 Setting = tuple[int, int]  # engines, and threads of each

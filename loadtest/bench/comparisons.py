@@ -25,14 +25,14 @@ from loadtest.bench.closed_loop import (
     seconds_of_steps,
 )
 from loadtest.bench.workload import Workload
-from serving.arrays import Array
 from serving.bundle.manifest import Task
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.runtime.session import open_graphs
-from serving.parameters import BeamParams, SamplingParams
-from serving.request import FailedEvent, GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import FailedEvent, GenerationRequest, TokenEvent
 
 LONG_PROMPT_TOKENS = 500
 STEPS_BEFORE_CANCEL = 5

@@ -16,9 +16,9 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto
 
 from loadtest.bench.length_probe import GATES, Probe, Run
-from serving.arrays import storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
 from serving.bundle.opening import Bundle
+from serving.engine.arrays import storage_type
 
 SEQUENTIAL = frozenset({*GATES, "Loop", "Scan"})
 NEGLIGIBLE = 0.005  # of a token's operations: lengths are looked at here and there

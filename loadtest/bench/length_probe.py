@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import (
     BATCH,
     CANDIDATES,
@@ -24,6 +23,7 @@ from serving.bundle.manifest import (
     TensorSpec,
 )
 from serving.bundle.opening import Bundle
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.graph import OrtGraph
 from serving.engine.runtime.session import open_session

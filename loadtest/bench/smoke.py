@@ -28,11 +28,11 @@ from loadtest.bench.comparisons import (
     compare_sampling,
 )
 from loadtest.bench.workload import Workload, build_workload
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.runtime.session import open_graphs
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import ModelParts
+from serving.requests.parameters import BeamParams, SamplingParams
 
 BASELINE = Path(__file__).with_name("smoke.json")
 LARGEST_LOSS = 0.2

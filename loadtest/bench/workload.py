@@ -18,7 +18,7 @@ from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.requests import TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 
 SENTENCES = """\
 A man in a red jacket is waiting for the bus.

@@ -16,7 +16,7 @@ from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.services import Operators, Services
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from serving.server_config import TextLimits
 
 PROTOCOL = Protocol("operations", "", plain_error, PlainError)

@@ -57,7 +57,7 @@ def create(
     path: Path,
 ) -> None:
     """Make a key for NAME and print it, this once."""
-    from serving.keys import hash_of, new_entry, new_key, read_keys, write_keys
+    from serving.access.keys import hash_of, new_entry, new_key, read_keys, write_keys
 
     entries = read_keys(path) if path.exists() else ()
     if any(entry.name == name for entry in entries):
@@ -79,7 +79,7 @@ def create(
 @_FILE
 def list_keys(path: Path) -> None:
     """List names, rates and quotas."""
-    from serving.keys import read_keys
+    from serving.access.keys import read_keys
 
     for entry in read_keys(path):
         limits = (
@@ -96,7 +96,7 @@ def list_keys(path: Path) -> None:
 @_FILE
 def revoke(name: str, path: Path) -> None:
     """Take the key of NAME out of the file."""
-    from serving.keys import read_keys, write_keys
+    from serving.access.keys import read_keys, write_keys
 
     entries = read_keys(path)
     kept = tuple(entry for entry in entries if entry.name != name)

@@ -19,7 +19,7 @@ import click
 
 from serving.commands.attention_page import write_page
 from serving.commands.attention_views import Shade, View, labelled, text_of
-from serving.request import AttentionQuery
+from serving.requests.request import AttentionQuery
 
 if TYPE_CHECKING:
     from serving.pipelines.attention_maps import AttentionMap

@@ -80,10 +80,10 @@ async def _write(
 
 
 def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "CompletionJob":
-    from serving.parameters import NUM_BEAMS
     from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
     from serving.pipelines.jobs import CompletionJob
-    from serving.request import AttentionQuery
+    from serving.requests.parameters import NUM_BEAMS
+    from serving.requests.request import AttentionQuery
     from serving.text.chat import Chat
 
     asked = {} if num_beams is None else {NUM_BEAMS: num_beams}
@@ -98,7 +98,7 @@ def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "
 def _draw(card: "ModelCard", file: Path, found: "CompletionDelta", output: Path) -> None:
     from serving.commands.attention_views import looks_of
     from serving.commands.drawing import draw_looks
-    from serving.pictures import opened
+    from serving.pipelines.images import opened
 
     assert card.picture is not None
     [attention] = found.attention_maps

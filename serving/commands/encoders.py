@@ -223,7 +223,7 @@ def _job_of_line(
 ) -> "EncodeJob":
     """longest_first: whoever waits for a pipe's first line waits for no others."""
     from serving.pipelines.decoding import Decoding
-    from serving.request import MAX_PRIORITY
+    from serving.requests.request import MAX_PRIORITY
 
     priority = -min(len(line), MAX_PRIORITY) if longest_first else 0
     decoding = Decoding(priority=priority)

@@ -20,7 +20,7 @@ from serving.commands.options import (
     model_option,
     refuse_idle,
 )
-from serving.parameters import NUM_BEAMS
+from serving.requests.parameters import NUM_BEAMS
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig

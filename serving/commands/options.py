@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from serving.errors import RequestError
-from serving.parameters import NUM_BEAMS, TEMPERATURE
+from serving.requests.parameters import NUM_BEAMS, TEMPERATURE
 
 if TYPE_CHECKING:
     from serving.bundle.manifest import Manifest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 from collections.abc import Callable
 from dataclasses import MISSING
 
-from serving.parameters import OPTIONS, Choices, Integers, Option
+from serving.requests.parameters import OPTIONS, Choices, Integers, Option
 
 _BAR_DELAY_SECONDS = 2.0
 

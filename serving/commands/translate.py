@@ -169,7 +169,7 @@ async def _translate(
     from serving.bundle.manifest import Task
     from serving.pipelines.loading import opened
     from serving.pipelines.streams import in_order
-    from serving.request import MAX_PRIORITY, FinishReason
+    from serving.requests.request import MAX_PRIORITY, FinishReason
 
     async with opened(path, config) as catalog:
         [card] = catalog.own_cards
@@ -261,7 +261,7 @@ async def _translate_files(
     bar: Any,
 ) -> None:
     from serving.documents.translating import batches, translated
-    from serving.request import FinishReason
+    from serving.requests.request import FinishReason
 
     work = batches(dict(enumerate(document.fragments)))
     texts: list[str] = []

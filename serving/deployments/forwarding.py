@@ -17,6 +17,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
+from serving.access.usage import current_account
 from serving.api.http.protocol import ENDS
 from serving.deployments.group import DEPLOYMENT
 from serving.errors import AttendantError, EngineError, EngineStopped
@@ -24,7 +25,6 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
 from serving.pipelines.translation.job import PairScore, Translation
-from serving.usage import current_account
 
 _KEPT_SECONDS = 5.0
 _WAIT_SECONDS = 0.5

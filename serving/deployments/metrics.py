@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from serving.metrics import Reading, charted
+from serving.observability.metrics import Reading, charted
 
 METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
 PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"

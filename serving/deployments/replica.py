@@ -14,6 +14,7 @@ from typing import Any
 
 from ray import serve
 
+from serving.access.keys import KeyRing, key_ring
 from serving.api.application import create_app
 from serving.api.http.middleware import RequestsInProgress
 from serving.api.http.services import Operators, Services
@@ -44,16 +45,15 @@ from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats
 from serving.engine.runtime.planning import CpuBudget
 from serving.engine.worker import FairShare
-from serving.engine_metrics import EngineMetrics
-from serving.keys import KeyRing, key_ring
-from serving.metrics import Metrics, Reading
+from serving.observability.engine_metrics import EngineMetrics
+from serving.observability.metrics import Metrics, Reading
+from serving.observability.tracing import tracing_to_collector
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.loading import LoadedModel, load_model
 from serving.pipelines.streams import in_batches
 from serving.server_config import WorkerGroup
-from serving.storage import default_state_dir
-from serving.tracing import tracing_to_collector
+from serving.storage.sqlite import default_state_dir
 from serving.translation_memory.store import TranslationMemories
 
 _METRICS_TIMEOUT_SECONDS = 2.0

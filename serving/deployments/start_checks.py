@@ -70,7 +70,7 @@ def _lines_of(error: BundleError | ConfigError) -> list[str]:
 def _tracing_problems() -> list[str]:
     if not any(name.startswith("OTEL_") for name in os.environ):
         return []
-    from serving.tracing import problems_of_tracing
+    from serving.observability.tracing import problems_of_tracing
 
     return problems_of_tracing(os.environ)
 
@@ -87,7 +87,7 @@ def _problems_in_files(config: ServerConfig) -> Iterator[str]:
 
 def _access_problems(access: Access) -> Iterator[str]:
     for path in filter(None, (access.keys, access.operators)):
-        from serving.keys import read_keys
+        from serving.access.keys import read_keys
 
         try:
             read_keys(path)
@@ -112,7 +112,7 @@ def _state_problems(folder: Path | None) -> Iterator[str]:
     """Check a folder that was given; the default one is only made when it is needed."""
     if folder is None:
         return
-    from serving.storage import make_folder
+    from serving.storage.sqlite import make_folder
 
     try:
         make_folder(folder)

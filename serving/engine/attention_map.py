@@ -4,13 +4,13 @@ from itertools import chain
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind
+from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch
 from serving.engine.runtime.runner import StepOutputs
-from serving.request import AttentionPieces
+from serving.requests.request import AttentionPieces
 
 
 def needed_outputs(batch: Batch, needs_logp: bool) -> StepOutputs:

@@ -10,7 +10,6 @@ from math import prod
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import (
     ATTENDED,
     ATTENTION_OUTPUTS,
@@ -19,10 +18,11 @@ from serving.bundle.manifest import (
     AttentionShape,
     Manifest,
 )
+from serving.engine.arrays import Array
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.store import max_span
 from serving.errors import RequestError
-from serving.request import AttentionQuery, AttentionWeights
+from serving.requests.request import AttentionQuery, AttentionWeights
 
 # Maximum number of weights of one request, and of one row in one run: 64 MiB.
 MAX_NUMBERS = 2**24

@@ -16,7 +16,7 @@ from functools import partial
 from serving.engine.measures import EngineObserver, EngineStats
 from serving.engine.worker import Steps, TakesTurns, UnsharedProcessor, Worker
 from serving.errors import EngineStopped
-from serving.request import Event, FailedEvent, FinalEvent, GenerationRequest, is_final
+from serving.requests.request import Event, FailedEvent, FinalEvent, GenerationRequest, is_final
 
 logger = logging.getLogger(__name__)
 

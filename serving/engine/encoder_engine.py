@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import BATCH, SOURCE, Manifest, Shape
 from serving.bundle.opening import Bundle
+from serving.engine.arrays import Array
 from serving.engine.attention_map import keep_source
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
@@ -27,7 +27,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
 from serving.engine.states.store import max_span
-from serving.request import Encoding, Event, GenerationRequest
+from serving.requests.request import Encoding, Event, GenerationRequest
 
 
 class EncodingEngine:

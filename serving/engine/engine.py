@@ -28,7 +28,7 @@ from serving.engine.scheduling.admission import PromptAdmission, SharedParts, So
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import EventQueue
 from serving.engine.states.store import row_bytes
-from serving.request import Event, GenerationRequest
+from serving.requests.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from serving.bundle.manifest import NO_LOGITS_PROCESSORS, AttentionKind, LogitsP
 from serving.engine.attention_query import HeadSelection
 from serving.engine.decoding.repetition import Repetition, may_loop
 from serving.errors import DeadlineExceeded
-from serving.parameters import NO_PROCESSORS, TokenIds
-from serving.request import (
+from serving.requests.parameters import NO_PROCESSORS, TokenIds
+from serving.requests.request import (
     AbortedEvent,
     AttentionPieces,
     FailedEvent,

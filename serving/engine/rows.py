@@ -17,11 +17,11 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.generation import Ending, Generation
 from serving.engine.states.kind import RowExtent
 from serving.engine.states.store import StateStore
-from serving.request import AttentionWeights, TokenEvent
+from serving.requests.request import AttentionWeights, TokenEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import Protocol
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import Scheduler
-from serving.request import Event, GenerationRequest
+from serving.requests.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
+from serving.access.keys import hash_of
 from serving.documents.formats.registry import (
     check_review,
     extension_of,
@@ -42,14 +43,13 @@ from serving.jobs import table
 from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
-from serving.keys import hash_of
-from serving.language_detection import DocumentSources
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve
+from serving.pipelines.language_identification import DocumentSources
 from serving.pipelines.pivoting import PivotTranslator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
-from serving.request import MAX_TIMEOUT_SECONDS, FinishReason
+from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
 from serving.server_config import DocumentLimits
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from time import time
 from typing import BinaryIO
 
 from serving.errors import StorageError, TooLarge
-from serving.storage import make_folder
+from serving.storage.sqlite import make_folder
 
 _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 3600.0  # an entry that no job has by then was left by a killed replica

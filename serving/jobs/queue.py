@@ -14,7 +14,7 @@ from serving.errors import AttendantError, StorageError
 from serving.jobs import table
 from serving.jobs.folder import Folder
 from serving.jobs.table import Data, FileRecord, Job, State
-from serving.storage import DatabaseThread
+from serving.storage.sqlite import DatabaseThread
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from serving.storage import transaction
+from serving.storage.sqlite import transaction
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (

@@ -10,7 +10,12 @@ from itertools import chain
 import numpy as np
 
 from serving.bundle.manifest import AttentionKind, AttentionShape
-from serving.request import AttentionPieces, AttentionQuery, AttentionWeights, FinishedEvent
+from serving.requests.request import (
+    AttentionPieces,
+    AttentionQuery,
+    AttentionWeights,
+    FinishedEvent,
+)
 
 Shapes = dict[AttentionKind, AttentionShape]  # `Manifest.attention_shapes`
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolved_queries
-from serving.pictures import position_names
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion_requests import (
@@ -23,6 +22,7 @@ from serving.pipelines.completion_requests import (
     PromptReader,
 )
 from serving.pipelines.decoding import Decoding, EnginePort, Structure, raise_failure
+from serving.pipelines.images import position_names
 from serving.pipelines.jobs import (
     CompletionDelta,
     CompletionJob,
@@ -40,7 +40,7 @@ from serving.pipelines.jobs import (
     unsupported,
 )
 from serving.pipelines.streams import merge
-from serving.request import (
+from serving.requests.request import (
     Constraint,
     FinishedEvent,
     FinishReason,

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError, TooManyTokens
-from serving.parameters import TokenIds
-from serving.pictures import picture_of
 from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
+from serving.pipelines.images import picture_of
 from serving.pipelines.jobs import CompletionJob
-from serving.request import Constraint, GenerationRequest, Picture
+from serving.requests.parameters import TokenIds
+from serving.requests.request import Constraint, GenerationRequest, Picture
 from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer

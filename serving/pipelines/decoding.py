@@ -1,9 +1,9 @@
 """The interface of the engine, and decoding options: what a job asks, what a model recommends, and
 the arguments of engine requests that follow from both.
 
-Option names are the fields' names in `serving.parameters`, as clients write them. The recommended
-defaults are the `generation` of the manifest. Only descriptions are sent to other processes: a
-grammar is compiled by the process that decodes with it.
+Option names are the fields' names in `serving.requests.parameters`, as clients write them. The
+recommended defaults are the `generation` of the manifest. Only descriptions are sent to other
+processes: a grammar is compiled by the process that decodes with it.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, Protocol
 
 from serving.errors import DeadlineExceeded, EngineError, EngineStopped, OutOfMemory, RequestError
-from serving.parameters import (
+from serving.requests.parameters import (
     FILTER_OPTIONS,
     GREEDY,
     MAX_BEAMS,
@@ -29,7 +29,7 @@ from serving.parameters import (
     options_of,
     require_integer,
 )
-from serving.request import (
+from serving.requests.request import (
     AbortedEvent,
     Event,
     FailedEvent,

@@ -9,9 +9,9 @@ import numpy as np
 
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Activation
 from serving.errors import RequestError
-from serving.parameters import TokenIds
 from serving.pipelines.jobs import Entities, Entity, MaskedWord, MaskedWords, Matrix
-from serving.request import Encoding
+from serving.requests.parameters import TokenIds
+from serving.requests.request import Encoding
 from serving.text.tokenizer import Span, Tokenizer
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
 from serving.errors import EngineError, RequestError
-from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import EnginePort, successful
@@ -36,7 +35,8 @@ from serving.pipelines.jobs import (
     tokenized,
     unsupported,
 )
-from serving.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
+from serving.requests.parameters import TokenIds
+from serving.requests.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat import Chat
 from serving.text.plain_text import spelt, tokenizing
 from serving.text.tokenizer import Tokenizer

@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from serving.errors import RequestError
-from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
-from serving.request import AttentionQuery, FinishReason
+from serving.requests.parameters import TokenIds
+from serving.requests.request import AttentionQuery, FinishReason
 from serving.text.chat import Chat
 from serving.text.plain_text import Shown, spelt
 from serving.text.tokenizer import Tokenizer

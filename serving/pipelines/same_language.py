@@ -13,7 +13,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 from serving.text.alignment import Link
 
 _NAME = "same-language"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import RequestError
-from serving.parameters import TokenIds
+from serving.requests.parameters import TokenIds
 from serving.text.json_formats import with_valid_dates
 from serving.text.plain_text import check_text
 from serving.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 from serving.errors import RequestError, Untokenizable
-from serving.request import Constraint, Mask, Matcher
+from serving.requests.request import Constraint, Mask, Matcher
 from serving.text.grammar_compiler import (
     NotCompiled,
     Trials,

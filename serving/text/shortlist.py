@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 
 from serving.bundle.opening import Bundle
 from serving.errors import BundleError
-from serving.parameters import TokenIds
-from serving.request import Ids
+from serving.requests.parameters import TokenIds
+from serving.requests.request import Ids
 
 NAMES = {"always", "offsets", "candidates"}
 

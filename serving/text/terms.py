@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from serving.parameters import TokenIds
-from serving.request import Constraint, Ids, Mask, Matcher
+from serving.requests.parameters import TokenIds
+from serving.requests.request import Constraint, Ids, Mask, Matcher
 from serving.text.tokenizer import Tokenizer
 from serving.text.tokenizer_json import without_leading
 

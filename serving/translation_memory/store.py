@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from serving.errors import QuotaExceeded, TranslationMemoryNotFound
 from serving.pipelines.translation.memory import MemoryMatch, MemoryUse
-from serving.storage import DatabaseThread, transaction
+from serving.storage.sqlite import DatabaseThread, transaction
 from serving.text.languages import matching
 from serving.translation_memory.lookup import best_match
 from serving.translation_memory.similarity import word_ids

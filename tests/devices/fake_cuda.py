@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.cuda.cuda_runtime import (
     NO_DEVICE,
     OUT_OF_MEMORY,

@@ -7,7 +7,7 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from serving.commands.options import flag_of
-from serving.parameters import NUM_BEAMS, OPTIONS, Option
+from serving.requests.parameters import NUM_BEAMS, OPTIONS, Option
 
 PLACE = Path(__file__).parents[2] / "docs" / "decoding.md"
 START, END = "<!-- decoding options -->\n", "<!-- /decoding options -->"

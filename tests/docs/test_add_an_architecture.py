@@ -18,7 +18,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from tests.export.graph.rounding import assert_errs_by_rounding
 from tests.export.parity import examples_of, largest_error
 from tests.serving.engine.driving import run_all, run_alone

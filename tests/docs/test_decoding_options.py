@@ -16,7 +16,8 @@ from serving.commands.generate import generate
 from serving.commands.options import decoding_options, flag_of, given_options
 from serving.commands.translate import translate
 from serving.errors import RequestError
-from serving.parameters import (
+from serving.pipelines.decoding import Decoding, default_problems, resolve
+from serving.requests.parameters import (
     OPTIONS,
     BeamParams,
     Choices,
@@ -27,7 +28,6 @@ from serving.parameters import (
     SamplingParams,
     options_of,
 )
-from serving.pipelines.decoding import Decoding, default_problems, resolve
 from tests.docs.decoding_table import table, table_that_stands
 
 DECLARED = [pytest.param(option, id=option.name) for option in OPTIONS.values()]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine_metrics import EngineMetrics
-from serving.metrics import Metrics
+from serving.observability.engine_metrics import EngineMetrics
+from serving.observability.metrics import Metrics
 from serving.server_config import TextLimits, WorkerGroup
 from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 

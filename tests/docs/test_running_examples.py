@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serving.keys import hash_of, new_entry, write_keys
+from serving.access.keys import hash_of, new_entry, write_keys
 from tests.docs.examples import Example, all_examples
 from tests.docs.pages import ROOT
 from tests.docs.preloaded import DEFAULTS, write_command

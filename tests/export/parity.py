@@ -8,7 +8,7 @@ import numpy as np
 
 from export.bundling.running import Rows, levels
 from serving.bundle.opening import open_bundle
-from serving.request import Picture
+from serving.requests.request import Picture
 from tests.reference_models import is_language_model
 from tests.tiny import PICTURE_READER
 

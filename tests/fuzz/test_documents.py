@@ -10,7 +10,7 @@ import pytest
 from serving.documents.formats.pdf_reader import answer
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from serving.glossary_entries import EntriesFormat, Pair, parse_entries
+from serving.glossaries.entries import EntriesFormat, Pair, parse_entries
 from tests.fuzz.inputs import damaged, fuzz
 from tests.serving.documents.formats import test_pdf as pdf
 from tests.serving.documents.formats import test_sdlxliff as sdlxliff
@@ -20,7 +20,7 @@ from tests.serving.documents.packages import test_epub as epub
 from tests.serving.documents.packages import test_idml as idml
 from tests.serving.documents.packages.test_office import make_docx, parts
 from tests.serving.documents.shouting import shouted
-from tests.serving.test_glossary_entries import MARTIF
+from tests.serving.glossaries.test_entries import MARTIF
 
 TEXTS = {
     "html": '<html lang=en><p title="a dog">a <b>dog</b> &amp; a cat<br>runs</html>',

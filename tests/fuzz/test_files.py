@@ -16,9 +16,9 @@ from safetensors.numpy import save_file
 from export.readers.gguf.container import read_container
 from models.checkpoint import CheckpointError
 from models.safetensors import FLOATS, in_safetensors
+from serving.access.keys import hash_of, new_entry, read_keys, write_keys
 from serving.bundle.opening import open_bundle, seal
 from serving.errors import BundleError, ConfigError, RequestError
-from serving.keys import hash_of, new_entry, read_keys, write_keys
 from serving.server_config import read_config
 from serving.text.chat import Chat, ChatTemplate
 from serving.text.tokenizer import Tokenizer

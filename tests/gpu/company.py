@@ -9,8 +9,8 @@ from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import SamplingParams
-from serving.request import GenerationRequest, is_final
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import GenerationRequest, is_final
 from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Finding, none_of
 from tests.gpu.parts import Place

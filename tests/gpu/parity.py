@@ -14,7 +14,7 @@ from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import MAX_LOGPROBS, FinishedEvent, GenerationRequest, TokenLogprob
+from serving.requests.request import MAX_LOGPROBS, FinishedEvent, GenerationRequest, TokenLogprob
 from tests.gpu.bundles import HALVES, tiny
 from tests.gpu.findings import Aim, Finding
 from tests.gpu.parts import Place

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.request import (
+from serving.requests.request import (
     FinishedEvent,
     FinishReason,
     GenerationRequest,

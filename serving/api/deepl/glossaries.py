@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.access.usage import current_key
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
     GlossaryDictionary,
@@ -27,8 +28,7 @@ from serving.api.http.endpoint import Routes, query_parameters
 from serving.api.http.openapi import described_body, described_text
 from serving.api.http.services import Services
 from serving.errors import GlossaryNotFound, RequestError, WrongMediaType
-from serving.glossaries import Dictionary, Glossary
-from serving.glossary_entries import (
+from serving.glossaries.entries import (
     MAX_BYTES,
     Entries,
     EntriesFormat,
@@ -36,8 +36,8 @@ from serving.glossary_entries import (
     as_tsv,
     parse_entries,
 )
+from serving.glossaries.store import Dictionary, Glossary
 from serving.text.plain_text import check_text
-from serving.usage import current_key
 
 _MAX_NAME_BYTES = 1024
 _MAX_DICTIONARIES = 1000

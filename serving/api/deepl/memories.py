@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, OF_ANY_KEY
 from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limited_to, parse
 from serving.api.http.endpoint import Routes
@@ -33,7 +34,6 @@ from serving.translation_memory.store import (
     TranslationMemory,
 )
 from serving.translation_memory.tmx import END, begun, written_unit
-from serving.usage import current_key
 
 _MEMORIES = "/translation_memories"
 _MEMORY = _MEMORIES + "/{translation_memory_id}"

@@ -11,10 +11,10 @@ from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import Protocol, message_of
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
-from serving.glossary_entries import Pair
+from serving.glossaries.entries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 from serving.text.languages import UNDETERMINED, language_name, matching, primary_language
 
 # The fields of the engine and the pipelines, and their names in this protocol.

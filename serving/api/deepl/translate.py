@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
+from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
@@ -17,22 +18,21 @@ from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, mem
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.glossary_entries import Pair
-from serving.language_detection import Chosen, chosen_translator
-from serving.parameters import NUM_BEAMS
+from serving.glossaries.entries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
+from serving.pipelines.language_identification import Chosen, chosen_translator
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     Translation,
     TranslationJob,
     TranslationStream,
 )
-from serving.request import FinishReason
+from serving.requests.parameters import NUM_BEAMS
+from serving.requests.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
-from serving.usage import current_key
 
 MAX_TEXTS = 50
 MAX_GLOSSARIES = 5

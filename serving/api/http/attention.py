@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from serving.errors import RequestError
 from serving.pipelines.attention_maps import AttentionMap
-from serving.request import AttentionQuery
+from serving.requests.request import AttentionQuery
 
 MAX_NUMBERS = 2**21  # of one answer: about 20 MB of JSON
 DIGITS = 6

@@ -20,7 +20,8 @@ from starlette.types import Message, Receive
 from serving.api.http.content_encoding import codings_of, decoding
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
-from serving.parameters import (
+from serving.pipelines.decoding import applicable_defaults
+from serving.requests.parameters import (
     NO_PROCESSORS,
     NUM_BEAMS,
     OPTIONS,
@@ -31,7 +32,6 @@ from serving.parameters import (
     only_of,
     options_of,
 )
-from serving.pipelines.decoding import applicable_defaults
 from serving.server_config import TextLimits
 from serving.text.plain_text import check_text
 

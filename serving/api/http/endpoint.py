@@ -19,15 +19,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.access.keys import Key, KeyRing
+from serving.access.usage import Usage, current_account, current_key
 from serving.api.http.bodies import AnyBody, Body, FieldReader, limited, parse
 from serving.api.http.openapi import OF_A_BODY, OF_A_LIST, described_body
 from serving.api.http.protocol import ENDS, Protocol, current_request, error_response
 from serving.api.http.services import Services
 from serving.errors import KeyRefused, Overloaded
-from serving.keys import Key, KeyRing
-from serving.metrics import Tracked
+from serving.observability.metrics import Tracked
 from serving.pipelines import catalog
-from serving.usage import Usage, current_account, current_key
 
 # When HAProxy passed a request on: milliseconds since 1970.
 ARRIVED_MS = "attendant-arrived-ms"

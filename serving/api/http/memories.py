@@ -5,11 +5,11 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from serving.access.usage import current_key
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.translation.job import MemoryUse, Origin
 from serving.text.languages import matching
-from serving.usage import current_key
 
 DEFAULT_THRESHOLD = 75
 

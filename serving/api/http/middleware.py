@@ -17,6 +17,7 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.access.usage import Account, accounted
 from serving.api.http.protocol import (
     ENDS,
     Report,
@@ -27,8 +28,7 @@ from serving.api.http.protocol import (
     path_of,
 )
 from serving.errors import EngineStopped
-from serving.tracing import Tracing
-from serving.usage import Account, accounted
+from serving.observability.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
 _MAX_TRACE_CHARACTERS = 128

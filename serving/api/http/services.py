@@ -6,21 +6,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from serving.access.keys import KeyRing
+from serving.access.usage import Quota
 from serving.api.http.middleware import RequestsInProgress
-from serving.glossaries import GlossaryStore
+from serving.glossaries.store import GlossaryStore
 from serving.jobs.documents import Documents
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
-from serving.keys import KeyRing
-from serving.language_detection import Identifier
-from serving.metrics import Metrics, Reading
+from serving.observability.metrics import Metrics, Reading
+from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
+from serving.pipelines.language_identification import Identifier
 from serving.server_config import DocumentLimits, TextLimits
-from serving.storage import default_state_dir
-from serving.tracing import Tracing
+from serving.storage.sqlite import default_state_dir
 from serving.translation_memory.store import TranslationMemories
-from serving.usage import Quota
 
 
 class Loader(Protocol):

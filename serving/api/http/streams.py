@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from serving.api.http.openapi import EVENTS
 from serving.api.http.protocol import ENDS, Protocol, log_failure
-from serving.metrics import Outcome, Tracked, outcome_of
+from serving.observability.metrics import Outcome, Tracked, outcome_of
 from serving.pipelines.streams import in_batches
 
 PING_SECONDS = 10.0

@@ -18,6 +18,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
+from serving.access.usage import current_key
 from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
 from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import MULTIPART
@@ -26,9 +27,8 @@ from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
-from serving.language_detection import document_sources, is_told
+from serving.pipelines.language_identification import document_sources, is_told
 from serving.pipelines.translation.job import MemoryUse
-from serving.usage import current_key
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100

@@ -9,9 +9,9 @@ from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused
-from serving.language_detection import Guess
+from serving.pipelines.language_identification import Guess
 from serving.pipelines.translation.job import SentenceAttention
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 
 PROTOCOL = Protocol(
     "libretranslate",

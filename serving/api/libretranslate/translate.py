@@ -30,10 +30,9 @@ from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
 from serving.errors import RequestError
-from serving.language_detection import Chosen, chosen_translator, is_told
-from serving.metrics import Outcome
-from serving.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
+from serving.observability.metrics import Outcome
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
+from serving.pipelines.language_identification import Chosen, chosen_translator, is_told
 from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
@@ -42,7 +41,8 @@ from serving.pipelines.translation.job import (
     TranslationJob,
     TranslationStream,
 )
-from serving.request import FinishReason
+from serving.requests.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
+from serving.requests.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.plain_text import check_text, check_texts
 

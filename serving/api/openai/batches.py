@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
+from serving.access.usage import accounted, current_key
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, Routes, SimpleEndpoint
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
@@ -34,7 +35,6 @@ from serving.errors import (
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
 from serving.jobs.table import FileRecord, State
-from serving.usage import accounted, current_key
 
 _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")

@@ -15,7 +15,7 @@ from serving.api.openai.fields_without_effect import NO_OP_VALUES
 from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
-from serving.request import MAX_LOGPROBS
+from serving.requests.request import MAX_LOGPROBS
 from serving.text.chat import Chat, Function, grammar_of
 from serving.text.plain_text import check_texts
 

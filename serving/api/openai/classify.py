@@ -23,9 +23,9 @@ from serving.api.openai.encoders import (
 )
 from serving.api.openai.protocol import AT_THE_ROOT, PROTOCOL, Usage
 from serving.bundle.manifest import Task
-from serving.parameters import TokenIds
 from serving.pipelines.catalog import Model
 from serving.pipelines.jobs import EncodeJob, Encodings, Entity, MaskedWord
+from serving.requests.parameters import TokenIds
 
 
 class Class(TypedDict):

@@ -16,7 +16,6 @@ from serving.api.http.attention import AttentionQueryFields, queries_of
 from serving.api.http.bodies import DecodingFields, NoOpValues, RequestBody
 from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
-from serving.parameters import ProcessorParams
 from serving.pipelines.decoding import (
     DEFAULT_BEAMS,
     MAX_NEW_TOKENS,
@@ -25,7 +24,8 @@ from serving.pipelines.decoding import (
     StructureKind,
 )
 from serving.pipelines.jobs import CompletionJob
-from serving.request import MAX_LOGPROBS
+from serving.requests.parameters import ProcessorParams
+from serving.requests.request import MAX_LOGPROBS
 from serving.text.plain_text import check_text, check_texts
 
 MAX_CHOICES = 128  # of one request, as in OpenAI

@@ -29,10 +29,10 @@ from serving.api.openai.protocol import (
 )
 from serving.bundle.manifest import Task
 from serving.errors import RequestError, TooLarge
-from serving.parameters import TokenIds
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, Pair
+from serving.requests.parameters import TokenIds
 from serving.text.plain_text import check_texts
 
 

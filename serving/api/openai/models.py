@@ -28,10 +28,10 @@ from serving.api.openai.protocol import (
 )
 from serving.bundle.manifest import Task
 from serving.errors import ModelNotFound, RequestError
-from serving.language_detection import sources_of
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator, Model
 from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
+from serving.pipelines.language_identification import sources_of
 from serving.pipelines.translation.completions import TranslatingGenerator
 from serving.text.languages import matching
 from serving.text.plain_text import check_texts

@@ -9,7 +9,7 @@ from serving.api.http.attention import AttentionMapBody
 from serving.api.http.protocol import Protocol, message_of
 from serving.bundle.manifest import Activation, AttentionShape, PictureSpec, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 
 _TYPES = {
     404: "not_found_error",

@@ -15,7 +15,7 @@ from serving.api.openai.shapes import Chunks, chat_tokens, may_call, streamed
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 from serving.text.chat import CallReader, Piece
 
 Event = dict[str, Any]

@@ -15,11 +15,11 @@ from serving.api.http.attention import check_size, described_maps
 from serving.api.http.endpoint import Call
 from serving.api.http.streams import EventStream, events_of, first_of
 from serving.api.openai.completion_body import GenerationBody, StreamOptions
-from serving.metrics import Outcome
+from serving.observability.metrics import Outcome
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 from serving.text.chat import CallReader, Piece
 from serving.text.plain_text import Shown, spelt
 

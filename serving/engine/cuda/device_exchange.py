@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import Manifest
+from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs
 from serving.engine.cuda.token_selector import (
     CHOICES,

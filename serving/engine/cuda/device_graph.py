@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.cuda.memory import CudaMemory, DeviceArray
 from serving.engine.runtime.graph import RecordingGraph, Run, location
 from serving.errors import AttendantError, DeviceError, OutOfMemory

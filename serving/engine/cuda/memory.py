@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.arrays import Array, storage_type
 from serving.bundle.manifest import Manifest
+from serving.engine.arrays import Array, storage_type
 from serving.engine.config import EngineConfig
 from serving.engine.cuda.cuda_runtime import (
     ON_DEVICE,

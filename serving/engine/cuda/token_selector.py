@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import MAX_TOP_K, Manifest
+from serving.engine.arrays import Array
 from serving.engine.decoding.logit_edits import BIAS, PENALTY, RowProcessors
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.sampler import Sampler

@@ -10,10 +10,10 @@ from typing import Optional
 
 import numpy as np
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores, best_of_all
-from serving.parameters import BeamParams
-from serving.request import FinishReason, Hypothesis, TokenEvent, Tokens
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishReason, Hypothesis, TokenEvent, Tokens
 
 LEAST_COVERAGE = 1e-10  # keeps the logarithm finite for a source token without attention
 

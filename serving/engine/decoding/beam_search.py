@@ -27,7 +27,7 @@ from serving.engine.decoding.beam_hypotheses import (
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Decision, Follower, RowCopy
-from serving.request import FinishReason, TokenEvent
+from serving.requests.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
 Continuation = tuple[float, int, int]

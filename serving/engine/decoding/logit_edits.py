@@ -13,10 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import LengthDecay
+from serving.engine.arrays import Array
 from serving.engine.generation import Generation
-from serving.request import Mask, Matcher
+from serving.requests.request import Mask, Matcher
 
 BIAS, PENALTY, TOLL = range(3)
 

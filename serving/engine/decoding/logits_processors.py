@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import Manifest
+from serving.engine.arrays import Array
 from serving.engine.decoding.logit_edits import Changes, RowProcessors, change, row_processors
 from serving.engine.decoding.scores import NOTHING, Edited, Scores, best_of_all
 from serving.engine.generation import Generation

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding.sampling_filters import (
     LEAST_LOG,
     NUM_PARAMS,

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.arrays import Array
-from serving.parameters import FILTER_OPTIONS, GREEDY, SamplingParams
+from serving.engine.arrays import Array
+from serving.requests.parameters import FILTER_OPTIONS, GREEDY, SamplingParams
 
 LEAST_LOG = -1e4  # stands in for log 0; its weight is 0 all the same
 Condition = Callable[[Array], Array]

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import LOGITS, Manifest
+from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs
 
 NOTHING = np.zeros(0, np.int64)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.arrays import Array
 from serving.engine.attention_map import attention_pieces
 from serving.engine.cuda.token_selector import Deciders
 from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
@@ -23,7 +23,7 @@ from serving.engine.decoding.sampler import Sampler
 from serving.engine.decoding.scores import Choices, Scores
 from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Batch, Decision, Follower
-from serving.request import (
+from serving.requests.request import (
     AttentionPieces,
     AttentionWeights,
     FinishReason,

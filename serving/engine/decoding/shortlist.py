@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import LOGITS, Manifest
+from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores, Window
 from serving.engine.generation import Generation
 from serving.engine.rows import Follower

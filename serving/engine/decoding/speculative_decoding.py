@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import LOGP, VERIFY, WANTS_LOGP, Manifest
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, WholeVocabulary
 from serving.engine.generation import Generation

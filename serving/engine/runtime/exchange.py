@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs
 from serving.engine.decoding.scores import Scores, Scoring
 from serving.engine.rows import Batch, Follower

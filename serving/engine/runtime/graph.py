@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.states.memory import Memory
 from serving.engine.states.store import EXACT, Grid
 

@@ -32,7 +32,7 @@ from serving.engine.runtime.machine import processor_name
 from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.worker import Steps
-from serving.request import FailedEvent, is_final
+from serving.requests.request import FailedEvent, is_final
 
 # The small operators of a step gain little from more threads.
 DEFAULT_THREADS = 4

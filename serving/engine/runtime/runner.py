@@ -13,7 +13,6 @@ from functools import cached_property
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import (
     LOGP,
     PIXELS,
@@ -24,6 +23,7 @@ from serving.bundle.manifest import (
     Manifest,
     TensorSpec,
 )
+from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs, AttentionStep, Span, tokens_at_once
 from serving.engine.config import EngineConfig
 from serving.engine.rows import Batch
@@ -31,7 +31,7 @@ from serving.engine.runtime.exchange import Exchange
 from serving.engine.runtime.graph import Graph, Graphs, Run
 from serving.engine.states.store import StateStore, all_rows, max_source_tokens, max_span
 from serving.errors import DeviceError, OutOfMemory
-from serving.request import Picture, Source
+from serving.requests.request import Picture, Source
 
 logger = logging.getLogger(__name__)
 

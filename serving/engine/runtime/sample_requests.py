@@ -6,7 +6,7 @@ import numpy as np
 
 from serving.bundle.manifest import Manifest
 from serving.engine.states.store import max_source_tokens
-from serving.request import GenerationRequest, Picture
+from serving.requests.request import GenerationRequest, Picture
 
 _SOURCE_TOKENS, _NEW_TOKENS, _SHORTLIST_TOKENS = 24, 32, 2048
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import AttentionKind, Manifest
+from serving.engine.arrays import Array
 from serving.engine.attention_map import keep_prompt, keep_source
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
@@ -27,7 +27,7 @@ from serving.engine.runtime.runner import Runner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
-from serving.request import Source
+from serving.requests.request import Source
 
 _ROWS_PER_AWAITED_SOURCE = 8
 _LONGEST_WAIT_FOR_SOURCES = 0.03  # seconds from a request's arrival

@@ -21,7 +21,7 @@ from serving.engine.generation import Generation, encode_span
 from serving.engine.scheduling.fair_queue import Deadlines, JobQueues, JobSize, Throughput
 from serving.engine.scheduling.validation import EncodingRules, RequestRules
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
-from serving.request import Event, FinishedEvent, GenerationRequest
+from serving.requests.request import Event, FinishedEvent, GenerationRequest
 
 _SMALL_PART = 8  # jobs of up to 1 / 8 of the slots are small
 # Source tokens of a large job in one encoder run: 200 take as long per token as 1,000 (40 us), and

@@ -15,8 +15,8 @@ from serving.engine.attention_query import (
 from serving.engine.generation import Generation
 from serving.engine.states.store import max_source_tokens
 from serving.errors import RequestError, TooManyTokens
-from serving.parameters import SamplingParams, TokenIds
-from serving.request import GenerationRequest, Ids, Picture
+from serving.requests.parameters import SamplingParams, TokenIds
+from serving.requests.request import GenerationRequest, Ids, Picture
 
 
 def named_ids(request: GenerationRequest) -> set[int]:

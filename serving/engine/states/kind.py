@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, StateSpec
+from serving.engine.arrays import Array, storage_type
 from serving.engine.states.memory import Memory
 
 SPAN_STEP = 16

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.arrays import Array
-from serving.request import Picture
+from serving.engine.arrays import Array
+from serving.requests.request import Picture
 
 
 class Memory(Protocol):

@@ -14,8 +14,8 @@ from itertools import product
 from math import prod
 from typing import Protocol
 
-from serving.arrays import Array, storage_type
 from serving.bundle.manifest import LENGTH, SOURCE, Manifest, StateKind, StateSpec
+from serving.engine.arrays import Array, storage_type
 from serving.engine.states.kind import (
     AppendStates,
     ConstantStates,

@@ -9,11 +9,11 @@ from itertools import islice
 from math import log
 from typing import Any
 
-from serving.parameters import TokenIds
 from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.requests import TranslationPlan
-from serving.request import FinalEvent, FinishedEvent
+from serving.requests.parameters import TokenIds
+from serving.requests.request import FinalEvent, FinishedEvent
 from serving.text.tokenizer import Tokenizer
 
 # Ways less likely than this share of the model's own are mostly wrong: looked at word by word in

@@ -24,7 +24,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from serving.engine.decoding.repetition import NGRAM_SIZE, Repetition, loop_start
-from serving.parameters import GREEDY, BeamParams
 from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.omission import SourceWords
@@ -32,7 +31,8 @@ from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
 from serving.pipelines.translation.term_placing import TermPlacing, gathered
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import (
+from serving.requests.parameters import GREEDY, BeamParams
+from serving.requests.request import (
     Event,
     FinishedEvent,
     FinishReason,

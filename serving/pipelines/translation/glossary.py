@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from serving.errors import RequestError
-from serving.parameters import MAX_WORD_TOKENS
 from serving.pipelines.translation.job import GlossaryEntry
+from serving.requests.parameters import MAX_WORD_TOKENS
 from serving.text.alignment import Span
 from serving.text.terms import Words, first_word, term_pattern, terms_pattern
 from serving.text.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.translation.quality import SegmentQuality
-from serving.request import AttentionQuery, FinishReason
+from serving.requests.request import AttentionQuery, FinishReason
 from serving.text.alignment import Link, pharaoh, placeholder_pattern
 from serving.text.markup.placeholders import PLACEHOLDER
 from serving.text.markup.tokens import Markup

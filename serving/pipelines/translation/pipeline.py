@@ -45,7 +45,7 @@ from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import FinalEvent, FinishedEvent, GenerationRequest
+from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat import Chat
 from serving.text.markup.protection import KnownWords
 from serving.text.plain_text import tokenizing

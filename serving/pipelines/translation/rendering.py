@@ -8,7 +8,6 @@ from itertools import chain, islice
 
 import numpy as np
 
-from serving.parameters import TokenIds
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
 from serving.pipelines.decoding import successful
 from serving.pipelines.translation.alternatives import differently_worded, likeliest
@@ -24,7 +23,8 @@ from serving.pipelines.translation.memory import memory_text
 from serving.pipelines.translation.quality import Calibration, SegmentQuality, segment_quality
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import (
+from serving.requests.parameters import TokenIds
+from serving.requests.request import (
     AttentionQuery,
     FinalEvent,
     FinishedEvent,

@@ -10,7 +10,6 @@ from math import ceil
 from typing import Any
 
 from serving.bundle.manifest import Manifest
-from serving.parameters import ProcessorParams, TokenIds
 from serving.pipelines.decoding import (
     MAX_LENGTH_FACTOR,
     MAX_NEW_TOKENS,
@@ -20,7 +19,8 @@ from serving.pipelines.decoding import (
 from serving.pipelines.translation.glossary import FoundTerm
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
+from serving.requests.parameters import ProcessorParams, TokenIds
+from serving.requests.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
 from serving.text.markup.segments import MarkedSegment
 from serving.text.plain_text import tokenizing
 from serving.text.sentences import TextLayout

@@ -12,7 +12,7 @@ from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import Constraint
+from serving.requests.request import Constraint
 from serving.text.languages import primary_language
 from serving.text.markup.protection import KnownWords, Protection
 from serving.text.markup.segments import MarkedReader, MarkedSegment

@@ -10,7 +10,13 @@ from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.request import Event, FinishedEvent, FinishReason, GenerationRequest, TokenEvent
+from serving.requests.request import (
+    Event,
+    FinishedEvent,
+    FinishReason,
+    GenerationRequest,
+    TokenEvent,
+)
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 

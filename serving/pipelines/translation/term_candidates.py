@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from serving.bundle.manifest import Manifest
-from serving.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
 from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, capitalised, overlap
 from serving.pipelines.translation.rendering import attention_matrix
-from serving.request import FinishReason, GenerationRequest, Hypothesis, Ids
+from serving.requests.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
+from serving.requests.request import FinishReason, GenerationRequest, Hypothesis, Ids
 from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
 from serving.text.terms import HYPHENATED_WORD, Insertion, WordBorders, term_pattern
 from serving.text.tokenizer import Tokenizer

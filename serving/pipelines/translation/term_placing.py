@@ -27,7 +27,7 @@ from serving.pipelines.translation.term_candidates import (
     Replacement,
 )
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
-from serving.request import (
+from serving.requests.request import (
     AttentionPieces,
     Event,
     FinalEvent,

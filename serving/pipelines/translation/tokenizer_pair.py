@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from serving.bundle.manifest import Tokens
 from serving.bundle.opening import Bundle
-from serving.parameters import TokenIds
+from serving.requests.parameters import TokenIds
 from serving.text.plain_text import tokenizing
 from serving.text.tokenizer import Tokenizer
 

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from export.graph.choice import select_graph
-from serving.arrays import Array
-from serving.parameters import SamplingParams
+from serving.engine.arrays import Array
+from serving.requests.parameters import SamplingParams
 from tests.export.sessions import session_of
 from tests.grid import in_turns
 from tests.serving.engine.decoding.naive_sampling import distribution

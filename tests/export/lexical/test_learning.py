@@ -11,8 +11,8 @@ from export.cli import export
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.lexical.worded import ID_OF, WORDS, corpus, worded_checkpoint
 from tests.serving.engine.driving import run_all, run_alone, told

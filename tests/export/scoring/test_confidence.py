@@ -13,7 +13,7 @@ from export.scoring.commands import calibrate
 from export.scoring.confidence import SERVED, Example, boosted, features, fitted, ranks
 from serving.bundle.opening import open_bundle
 from serving.pipelines.translation.quality import Calibration
-from serving.request import FinishReason, Hypothesis, TokenLogprob, Tokens
+from serving.requests.request import FinishReason, Hypothesis, TokenLogprob, Tokens
 from tests.served import int8_bundle
 
 

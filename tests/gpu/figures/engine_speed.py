@@ -9,7 +9,7 @@ from serving.bundle.manifest import Task
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from tests.gpu.figures.shapes import Shape
 from tests.gpu.parts import Place
 

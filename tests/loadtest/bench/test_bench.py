@@ -19,7 +19,6 @@ from loadtest.bench.workload import build_workload
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, seal
 from serving.errors import EngineError, Overloaded, RequestError
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import Decoding
@@ -27,7 +26,8 @@ from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.request import Event, FailedEvent, FinalEvent, GenerationRequest
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import Event, FailedEvent, FinalEvent, GenerationRequest
 from tests.export.layers.test_shortlist import bundle_of as shortlisting_bundle
 from tests.serving.engine.driving import run_all
 from tests.serving.imported import many_languages_bundle

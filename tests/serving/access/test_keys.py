@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.cli import main
-from serving.errors import ConfigError, RateExceeded
-from serving.keys import (
+from serving.access.keys import (
     KeyRing,
     hash_of,
     key_ring,
@@ -18,6 +16,8 @@ from serving.keys import (
     read_keys,
     write_keys,
 )
+from serving.cli import main
+from serving.errors import ConfigError, RateExceeded
 from tests.serving.access.clock import Clock
 
 

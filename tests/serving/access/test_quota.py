@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.usage import Quota
 from serving.errors import QuotaExceeded, RateExceeded
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
-from serving.usage import Quota
 
 NOW = datetime(2026, 12, 30, 12, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """Token buckets, by a clock that stands still."""
 
-from serving.keys import Bucket, requests_bucket, tokens_bucket
+from serving.access.keys import Bucket, requests_bucket, tokens_bucket
 from tests.serving.access.clock import Clock
 
 

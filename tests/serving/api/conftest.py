@@ -10,9 +10,9 @@ from fastapi import FastAPI
 
 from serving.api.application import create_app
 from serving.api.http.services import Services
-from serving.language_detection import Identifier
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Model
+from serving.pipelines.language_identification import Identifier
 from serving.server_config import TextLimits
 from serving.text.tokenizer import Tokenizer
 from serving.translation_memory.store import TranslationMemories

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.parameters import OPTIONS, Choices, Integers, Numbers, Option
+from serving.requests.parameters import OPTIONS, Choices, Integers, Numbers, Option
 from tests.serving.api.world import World
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.request import Event, GenerationRequest
+from serving.requests.request import Event, GenerationRequest
 from tests.serving.api.world import World
 
 EN_FR = {"source": "en", "target": "fr"}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.access.keys import KeyRing, hash_of, new_entry, write_keys
 from serving.api.http.services import Operators
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
-from serving.keys import KeyRing, hash_of, new_entry, write_keys
 from serving.pipelines.cards import ModelCard
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.errors import Overloaded
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from libretranslatepy import LibreTranslateAPI
 
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening

@@ -6,7 +6,7 @@ import httpx
 from fastapi import FastAPI
 
 from serving.api.http.services import Services
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from tests.serving.pipelines.fakes import FakeEngine
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from serving.language_detection import Guess, Identifier
+from serving.pipelines.language_identification import Guess, Identifier
 
 DATA = Path(__file__).parents[2] / "data/languages.tsv"
 Labelled = tuple[str, str]

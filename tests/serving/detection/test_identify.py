@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from serving import language_detection
 from serving.errors import RequestError
-from serving.language_detection import DocumentSources, Identifier, SourceDetector
+from serving.pipelines import language_identification as language_detection
+from serving.pipelines.language_identification import DocumentSources, Identifier, SourceDetector
 from tests.serving.detection.accuracy import DATA, Accuracy, sentences, three_words
 
 EN_FR = DATA.with_name("en-fr-200.tsv")

@@ -15,7 +15,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.engine.config import Device, EngineConfig
-from serving.request import FinishedEvent, GenerationRequest
+from serving.requests.request import FinishedEvent, GenerationRequest
 from tests.gpu.host import load_cuda_libraries
 from tests.serving.engine.driving import Story, told
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from serving.engine.engine import Engine
-from serving.request import (
+from serving.requests.request import (
     Event,
     FinishedEvent,
     GenerationRequest,

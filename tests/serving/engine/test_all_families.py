@@ -15,8 +15,8 @@ from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest
 from tests.grid import full
 from tests.reference_models import ending_checkpoint, examples
 from tests.serving.engine.decoding.found import assert_alike as assert_found_alike

@@ -14,9 +14,9 @@ from serving.engine import attention_query
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.errors import RequestError
-from serving.parameters import BeamParams
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
-from serving.request import AttentionQuery, FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import AttentionQuery, FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
@@ -17,8 +17,14 @@ from serving.engine.runtime.graph import Graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.errors import EngineStopped, Overloaded, RequestError
-from serving.parameters import BeamParams, SamplingParams
-from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import (
+    AbortedEvent,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+    TokenEvent,
+)
 from tests.serving.engine.driving import run_alone
 from tests.serving.engine.toy import Script, next_logp, toy_bundle, toy_graphs
 

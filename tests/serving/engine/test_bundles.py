@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.arrays import Array
 from serving.bundle.manifest import Precision, StateKind
 from serving.bundle.opening import Bundle, open_bundle
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
 from serving.engine.states.kind import round_span
 from serving.errors import BundleError, DeviceError, RequestError
-from serving.parameters import SamplingParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.grid import in_turns
 from tests.reference_models import is_language_model
 from tests.serving.engine.devices import PRECISIONS, assert_alike, config_of, cpu_only

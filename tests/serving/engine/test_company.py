@@ -14,8 +14,8 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import GenerationRequest
 from serving.text.terms import Insertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of

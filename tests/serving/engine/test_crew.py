@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.arrays import Array
 from serving.bundle.manifest import Precision
+from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
@@ -19,9 +19,9 @@ from serving.engine.runtime.graph import Graphs, sharing_attention
 from serving.engine.runtime.planning import CpuBudget
 from serving.engine.scheduling.admission import SharedParts
 from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.loading import ModelParts
-from serving.request import (
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import (
     AbortedEvent,
     Event,
     FailedEvent,

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding.beam_search import BeamGroup
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.rows import Batch, Decision, RowCopy
 from serving.engine.scheduling.validation import RequestRules
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FinishReason, GenerationRequest
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle
 
 SLOTS = 12

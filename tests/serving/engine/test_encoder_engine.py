@@ -17,8 +17,8 @@ from serving.engine.runtime.graph import NO_STEP, Graphs
 from serving.engine.runtime.session import open_graphs
 from serving.engine.states.memory import HostMemory
 from serving.errors import DeadlineExceeded, DeviceError, EngineError, Overloaded, RequestError
-from serving.parameters import BeamParams
-from serving.request import (
+from serving.requests.parameters import BeamParams
+from serving.requests.request import (
     AbortedEvent,
     AttentionQuery,
     Event,

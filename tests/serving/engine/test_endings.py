@@ -8,8 +8,8 @@ import pytest
 
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.serving.engine.toy import BOS, STOP, next_logp, toy_bundle, toy_graphs
 

@@ -13,8 +13,8 @@ from serving.engine.decoding.scores import Scores
 from serving.engine.engine import Engine
 from serving.engine.generation import Generation
 from serving.errors import EngineError, Overloaded, RequestError
-from serving.parameters import SamplingParams
-from serving.request import (
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import (
     AbortedEvent,
     FailedEvent,
     FinishedEvent,

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.worker import FairShare, ProcessorTurns
-from serving.request import FinishedEvent, GenerationRequest
+from serving.requests.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.manifest import (
     CANDIDATES,
     FORMAT_VERSION,
@@ -26,6 +25,7 @@ from serving.bundle.manifest import (
 )
 from serving.bundle.opening import Bundle
 from serving.bundle.validation import SHORTLIST_INPUTS
+from serving.engine.arrays import Array
 from serving.engine.runtime.graph import Graphs
 from serving.engine.states.memory import HostMemory
 

@@ -13,20 +13,20 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import serving.storage
-from serving.glossaries import GlossaryStore
-from serving.glossary_entries import Pair
+import serving.storage.sqlite
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.usage import Quota
+from serving.glossaries.entries import Pair
+from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, State
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
-from serving.language_detection import DocumentSources
+from serving.pipelines.language_identification import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import Segment, Unit, written
-from serving.usage import Quota
 from tests.serving.documents.shouting import ShoutingTranslator
 
 NUM_LINES = 40
@@ -85,14 +85,14 @@ def _kill_at_write(number: int) -> None:
 
         return wrapper
 
-    opened = serving.storage._opened
+    opened = serving.storage.sqlite._opened
 
     def traced(path: Path, schema: str) -> sqlite3.Connection:
         database = opened(path, schema)
         database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
         return database
 
-    serving.storage._opened = traced
+    serving.storage.sqlite._opened = traced
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]

@@ -20,12 +20,12 @@ from serving.bundle.manifest import (
     TensorSpec,
 )
 from serving.errors import Overloaded, RequestError
-from serving.parameters import MAX_BEAMS
 from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import (
+from serving.requests.parameters import MAX_BEAMS
+from serving.requests.request import (
     Event,
     FailedEvent,
     FinalEvent,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
-from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
-from serving.request import FinishReason
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import FinishReason
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import scripted_generator
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.pipelines.completion import CompletionPipeline
 from serving.pipelines.decoding import Decoding, Structure
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
-from serving.request import FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, scripted_generator
 

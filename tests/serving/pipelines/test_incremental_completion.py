@@ -9,7 +9,7 @@ from serving.pipelines.completion import IncrementalCompletion
 from serving.pipelines.completion_requests import CompletionRun
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, joined
-from serving.request import FinishReason, GenerationRequest
+from serving.requests.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from serving.errors import DeadlineExceeded, RequestError
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.pivoting import PivotTranslator, sources_for, targets_by_source
@@ -17,6 +16,7 @@ from serving.pipelines.translation.job import (
     TranslationJob,
 )
 from serving.pipelines.translation.pipeline import TranslationPipeline
+from serving.requests.parameters import BeamParams, SamplingParams
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator

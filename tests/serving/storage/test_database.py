@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.errors import StorageError
-from serving.storage import default_state_dir, open_database
+from serving.storage.sqlite import default_state_dir, open_database
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, count INTEGER) STRICT;"
 

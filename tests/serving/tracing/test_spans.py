@@ -8,9 +8,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from serving.access.usage import Part, current_account
+from serving.observability.tracing import Tracing, problems_of_tracing, tracing_to_collector
 from serving.text.tokenizer import Tokenizer
-from serving.tracing import Tracing, problems_of_tracing, tracing_to_collector
-from serving.usage import Part, current_account
 from tests.serving.api.conftest import made_world, tokenizer
 
 __all__ = ["tokenizer"]

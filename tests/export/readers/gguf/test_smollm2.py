@@ -21,7 +21,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.engine.driving import run_all
 

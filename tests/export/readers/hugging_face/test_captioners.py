@@ -19,8 +19,8 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.errors import RequestError
-from serving.parameters import BeamParams
-from serving.request import FinishedEvent, GenerationRequest, Picture
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishedEvent, GenerationRequest, Picture
 from tests.export.readers.hugging_face.captioners import (
     FAMILIES,
     NUM_PICTURES,

@@ -12,7 +12,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.export.readers.hugging_face import encoders, language_models, translators
 from tests.export.readers.hugging_face.changing import change, problems_of
 from tests.export.readers.hugging_face.language_models import (

@@ -16,8 +16,8 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.export.readers.hugging_face.language_models import (
     BOS,
     CONTEXT_LENGTH,

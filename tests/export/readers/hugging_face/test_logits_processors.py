@@ -19,8 +19,8 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.bundle.validation import manifest_problems
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.translators import TEXT

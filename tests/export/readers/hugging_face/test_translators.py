@@ -16,8 +16,8 @@ from serving.bundle.manifest import Precision, Tokens
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import NO_PROCESSORS, BeamParams, ProcessorParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import NO_PROCESSORS, BeamParams, ProcessorParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.export.readers.hugging_face.translators import FAMILIES, TEXT, Family, save
 from tests.grid import full
 from tests.serving.engine.driving import Story, run_all

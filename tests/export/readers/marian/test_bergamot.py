@@ -14,7 +14,7 @@ from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from serving.text.tokenizer import Tokenizer
 

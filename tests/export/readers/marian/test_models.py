@@ -15,7 +15,7 @@ from models.conventions import LanguageIds
 from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.readers.marian.files import (
     NUM_PIECES,

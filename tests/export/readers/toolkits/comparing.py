@@ -14,8 +14,8 @@ from models.decoding import BeamRules, beam_search, translate_batch
 from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest
 from tests.export.readers.toolkits.stateless import Stateless
 
 NUM_NEW = 10

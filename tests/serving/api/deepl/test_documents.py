@@ -14,8 +14,8 @@ import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi import FastAPI
 
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.jobs.documents import Handle
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world

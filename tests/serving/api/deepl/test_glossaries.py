@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serving import glossaries
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.glossaries import store as glossaries
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

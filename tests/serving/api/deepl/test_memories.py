@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.jobs.memory_imports import MemoryImportData
 from serving.jobs.table import Job, State
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world

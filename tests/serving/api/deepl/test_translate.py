@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from serving.errors import Overloaded
-from serving.parameters import SamplingParams
 from serving.pipelines.translation.job import Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.request import FinishReason
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 from serving.text.tokenizer import Tokenizer

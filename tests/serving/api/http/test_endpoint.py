@@ -20,7 +20,7 @@ from serving.api.http.protocol import (
     protocol_at,
 )
 from serving.api.http.services import Services
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.server_config import TextLimits

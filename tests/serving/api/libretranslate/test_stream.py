@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from serving.errors import EngineStopped
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from tests.serving.api.world import World
 
 EN_FR = {"source": "en", "target": "fr", "protect": False}

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from serving.errors import DeadlineExceeded
-from serving.parameters import BeamParams
-from serving.request import FinishReason
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishReason
 from tests.serving.api.world import World
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import openai
 import pytest
 
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.chat import CallReader, Function, grammar_of
 from serving.text.grammars import Grammars
 from serving.text.tokenizer import Tokenizer

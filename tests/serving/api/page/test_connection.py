@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
-from serving.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.text.tokenizer import Tokenizer
 from tests.served import free_port
 from tests.serving.api.conftest import made_world

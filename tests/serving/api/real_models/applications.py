@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from serving.pipelines.loading import opened
 from serving.server_config import TextLimits
 from tests.serving.api.conftest import reused_app

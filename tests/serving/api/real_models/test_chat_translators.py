@@ -23,7 +23,7 @@ from serving.api.http.services import Services
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
-from serving.metrics import Metrics
+from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import load_model
 from serving.server_config import TextLimits

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serving.arrays import Array
 from serving.bundle.opening import Bundle
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs, Run
 from serving.engine.states.store import Coarse
-from serving.parameters import SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.cuda.lazy_device import LazyDevice, in_turns
 from tests.serving.engine.toy import toy_bundle
 

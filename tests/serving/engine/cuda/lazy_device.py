@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from export.graph.choice import select_graph
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.cuda.device_exchange import DeviceExchange
 from serving.engine.cuda.memory import DevicePool
 from serving.engine.engine import Engine

@@ -16,8 +16,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.session import open_graphs
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FailedEvent, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FailedEvent, GenerationRequest
 from tests.serving.engine.cuda.lazy_device import LazyDevice, in_turns, on_device, selecting
 from tests.serving.engine.driving import Story, run_all, run_as_they_come
 from tests.serving.engine.toy import STOP, VOCAB_SIZE, Script, toy_bundle, toy_graphs

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from export.graph.choice import select_graph
-from serving.arrays import Array
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LengthDecay, LogitsProcessors
+from serving.engine.arrays import Array
 from serving.engine.cuda.token_selector import EDITS, can_choose, edits_of, is_plain, write_edits
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Scores
-from serving.parameters import ProcessorParams
+from serving.requests.parameters import ProcessorParams
 from tests.export.sessions import session_of
 from tests.serving.engine.decoding.editing import (
     SLOTS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loadtest.bench.closed_loop import run_closed_loop
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_graph import Mirror, MirroredGraph
@@ -16,8 +16,8 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, Run
 from serving.engine.states.store import Coarse
 from serving.errors import DeviceError, OutOfMemory
-from serving.parameters import BeamParams
-from serving.request import Event, FailedEvent, FinishedEvent, GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import Event, FailedEvent, FinishedEvent, GenerationRequest
 from tests.devices.fake_cuda import FakeDeviceGraph, fake_memory
 from tests.serving.engine.driving import run_all
 from tests.serving.engine.toy import Script, toy_bundle, toy_graphs

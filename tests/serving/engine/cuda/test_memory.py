@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.cuda import memory as device_memory
 from serving.engine.cuda.cuda_runtime import CudaRuntime
 from serving.engine.cuda.memory import DeviceArray, copy_blocks, device_array

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from serving.arrays import Array
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LengthDecay, LogitsProcessors
+from serving.engine.arrays import Array
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import Decision
-from serving.parameters import ProcessorParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import ProcessorParams
+from serving.requests.request import GenerationRequest
 
 VOCAB_SIZE, SLOTS = 24, 4
 STOPS = frozenset({1, 2})

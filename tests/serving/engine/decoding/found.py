@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.request import FinishedEvent, FinishReason
+from serving.requests.request import FinishedEvent, FinishReason
 from tests.reference_models import EOS_ID
 from tests.serving.engine.driving import Story
 

@@ -7,8 +7,8 @@ tested against it.
 
 import numpy as np
 
-from serving.arrays import Array
-from serving.parameters import SamplingParams
+from serving.engine.arrays import Array
+from serving.requests.parameters import SamplingParams
 
 
 def distribution(logp: Array, params: SamplingParams) -> Array:

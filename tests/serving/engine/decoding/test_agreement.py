@@ -19,8 +19,8 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams
+from serving.requests.request import GenerationRequest
 from tests.hugging_face import generate
 from tests.reference_models import EOS_ID, ending_checkpoint, examples
 from tests.serving.engine.decoding.found import Found, assert_alike, found_in

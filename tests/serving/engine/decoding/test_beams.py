@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.errors import RequestError
-from serving.parameters import BeamParams
-from serving.request import (
+from serving.requests.parameters import BeamParams
+from serving.requests.request import (
     AbortedEvent,
     FailedEvent,
     FinishedEvent,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding.beam_hypotheses import Node, best_tokens, common_node, tokens_until
 from serving.engine.decoding.scores import Edited, Scores
-from serving.request import TokenEvent
+from serving.requests.request import TokenEvent
 
 VOCAB, WINDOW = 40, 6
 

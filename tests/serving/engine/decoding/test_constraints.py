@@ -10,8 +10,8 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from serving.text.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.engine.driving import Story, run_all, run_alone

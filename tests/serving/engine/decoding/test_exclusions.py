@@ -10,8 +10,8 @@ import pytest
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.logits_processors import Exclusions
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.decoding.naive_sampling import distribution
 from tests.serving.engine.decoding.test_sampling import (
     FILTERS,

@@ -10,8 +10,8 @@ import pytest
 from serving.engine.decoding.beam_hypotheses import LEAST_COVERAGE, Node, Pool
 from serving.engine.decoding.beam_search import Beam, start_group
 from serving.engine.generation import Generation
-from serving.parameters import BeamParams
-from serving.request import FinishReason, GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishReason, GenerationRequest, TokenEvent
 
 STOP = 2
 

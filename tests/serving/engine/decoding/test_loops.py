@@ -11,8 +11,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.decoding.repetition import loop_start
 from serving.engine.decoding.search import LOOP_CHECK_TOKENS
 from serving.engine.engine import Engine
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all
 from tests.tiny import tiny_bundle
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.generation import logits_process as hugging_face
 
-from serving.arrays import Array
-from serving.parameters import SamplingParams
+from serving.engine.arrays import Array
+from serving.requests.parameters import SamplingParams
 from tests.serving.engine.decoding.naive_sampling import distribution
 from tests.serving.engine.decoding.test_sampling import (
     filter_values,

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, GenerationMixin, PrefixConstrainedLog
 
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LogitsProcessors
 from serving.engine.decoding.logits_processors import Processors
-from serving.parameters import BeamParams, ProcessorParams
+from serving.requests.parameters import BeamParams, ProcessorParams
 from tests.serving.engine.decoding.editing import (
     SLOTS,
     STOPS,

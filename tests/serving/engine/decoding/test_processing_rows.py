@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
-from serving.parameters import ProcessorParams
-from serving.request import Mask, Matcher
+from serving.requests.parameters import ProcessorParams
+from serving.requests.request import Mask, Matcher
 from tests.serving.engine.decoding.editing import (
     SLOTS,
     VOCAB_SIZE,

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.decoding import sampling_filters as sampling_filters
 from serving.engine.decoding.sampler import Sampler, WholeRows, draw_from_window
 from serving.engine.decoding.sampling_filters import Draws, Uniforms, column_of
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.errors import RequestError
-from serving.parameters import FILTER_OPTIONS, SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import FILTER_OPTIONS, SamplingParams
+from serving.requests.request import GenerationRequest
 from tests.grid import in_turns
 from tests.serving.engine.decoding.naive_sampling import distribution
 

@@ -9,7 +9,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.shortlist import Shortlist
 from tests.export.layers.test_shortlist import VOCAB_SIZE, bundle_of
 from tests.serving.engine.driving import run_all, run_alone, told

@@ -13,8 +13,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.decoding.shortlist import UNION_WIDTH_STEP, Union
 from serving.engine.engine import Engine
 from serving.errors import RequestError
-from serving.parameters import ProcessorParams
-from serving.request import FinishedEvent, FinishReason, GenerationRequest
+from serving.requests.parameters import ProcessorParams
+from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone, told
 from tests.serving.engine.test_company import ASKS, EOS
 from tests.serving.engine.toy import VOCAB_SIZE, WINDOW, Script, toy_bundle, toy_graphs

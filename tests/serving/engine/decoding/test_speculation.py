@@ -16,8 +16,8 @@ from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.errors import DeadlineExceeded, EngineError
-from serving.parameters import BeamParams, ProcessorParams, SamplingParams
-from serving.request import (
+from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
+from serving.requests.request import (
     AbortedEvent,
     FailedEvent,
     FinishedEvent,

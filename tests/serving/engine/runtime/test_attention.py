@@ -16,8 +16,8 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph
 from serving.engine.runtime.session import open_graphs
 from serving.errors import RequestError
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle
 

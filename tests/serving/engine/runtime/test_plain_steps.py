@@ -4,15 +4,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from serving.arrays import Array
 from serving.bundle.manifest import WANTS_LOGP, Precision
 from serving.bundle.opening import open_bundle
+from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.runtime.session import open_graphs
-from serving.parameters import SamplingParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import SamplingParams
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.driving import run_all, run_alone
 from tests.tiny import tiny_bundle
 

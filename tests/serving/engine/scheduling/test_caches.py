@@ -13,8 +13,8 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.states.memory import HostMemory, StateCache
-from serving.parameters import BeamParams
-from serving.request import GenerationRequest
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.tiny import tiny_bundle
 

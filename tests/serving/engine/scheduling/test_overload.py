@@ -8,7 +8,7 @@ import pytest
 from serving.engine.config import EngineConfig
 from serving.engine.scheduling.scheduler import Scheduler
 from serving.errors import DeadlineExceeded, Overloaded
-from serving.request import FailedEvent, GenerationRequest
+from serving.requests.request import FailedEvent, GenerationRequest
 from tests.serving.engine.test_engine import toy_engine
 from tests.serving.engine.toy import toy_bundle
 

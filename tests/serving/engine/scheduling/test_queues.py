@@ -7,7 +7,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import Deadlines, KeyedQueue
 from serving.engine.scheduling.validation import RequestRules
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 
 RULES = RequestRules(toy_bundle().manifest, EngineConfig().slots)

@@ -13,8 +13,8 @@ from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.scheduling import admission
 from serving.errors import DeadlineExceeded
-from serving.parameters import BeamParams, SamplingParams
-from serving.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import AbortedEvent, FailedEvent, FinishedEvent, GenerationRequest
 from tests.grid import full
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
 from tests.serving.engine.toy import CAPACITY, Script, toy_bundle, toy_graphs

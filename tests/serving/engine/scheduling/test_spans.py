@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.generation import MOST_PADDING, Generation, encode_groups, encode_span
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 
 
 def generations_of(lengths: list[int]) -> list[Generation]:

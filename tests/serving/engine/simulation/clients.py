@@ -10,8 +10,14 @@ from typing import Any
 
 from serving.engine.bridge import AsyncEngine
 from serving.errors import DeadlineExceeded, EngineError, EngineStopped, Overloaded, RequestError
-from serving.parameters import BeamParams, SamplingParams
-from serving.request import AbortedEvent, Event, FailedEvent, FinishedEvent, GenerationRequest
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import (
+    AbortedEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    GenerationRequest,
+)
 from tests.serving.engine.driving import Story, told
 from tests.serving.engine.simulation.replica import POISON, Replica, ReplicaLost
 

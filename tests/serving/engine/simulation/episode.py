@@ -11,7 +11,7 @@ from serving.engine import bridge, encoder_engine, engine, measures, rows, worke
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.scheduling import admission
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from tests.serving.engine.driving import Story, run_alone
 from tests.serving.engine.simulation.checks import RestCheck, check_counts, check_rest
 from tests.serving.engine.simulation.clients import Alone, Client, act_in_turn

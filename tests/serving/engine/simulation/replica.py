@@ -13,7 +13,7 @@ from serving.engine.engine import Engine
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.worker import FairShare, ProcessorTurns
-from serving.request import Event
+from serving.requests.request import Event
 from tests.serving.engine.simulation.checks import FairnessCheck, ShareCheck, check_deadlines
 from tests.serving.engine.simulation.stage import Clock, Stage
 from tests.serving.engine.toy import VOCAB_SIZE, Script, toy_bundle, toy_graphs

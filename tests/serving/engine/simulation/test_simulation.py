@@ -12,7 +12,7 @@ from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.worker import FairShare, ProcessorTurns, Worker
-from serving.request import Event, is_final
+from serving.requests.request import Event, is_final
 from tests.serving.engine.simulation.episode import run_episode
 
 STEPS = 10_000

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.arrays import Array
+from serving.engine.arrays import Array
 from serving.engine.states.kind import RowExtent, round_span
 from serving.engine.states.memory import HostMemory
 from serving.engine.states.store import StateStore, row_bytes

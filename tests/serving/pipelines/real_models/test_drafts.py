@@ -7,10 +7,10 @@ import pytest
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.speculative_decoding import Costs
-from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
 from serving.pipelines.loading import opened
+from serving.requests.parameters import SamplingParams
 from tests.tiny import tiny_bundle
 
 PROMPT = "It is fast. A dog runs. It is fast. A dog "

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
-from serving.parameters import SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import TranslationJob
+from serving.requests.parameters import SamplingParams
 from tests.tiny import tiny_bundle
 
 

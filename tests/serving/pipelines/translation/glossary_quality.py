@@ -19,11 +19,11 @@ import click
 from sacrebleu.metrics import BLEU, CHRF
 
 from serving.engine.config import EngineConfig
-from serving.parameters import BeamParams
 from serving.pipelines.catalog import Translator
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.loading import opened
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
+from serving.requests.parameters import BeamParams
 from serving.text.terms import term_pattern
 from tests.serving.pipelines.translation.glossary_cases import Case, cases, portuguese_cases
 

@@ -26,7 +26,7 @@ from serving.pipelines.catalog import Translator
 from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import Rendering, TranslationJob
-from serving.request import FinishReason
+from serving.requests.request import FinishReason
 from serving.text.abbreviations import words
 
 SHORTEST, LONGEST = 80, 400  # words

@@ -10,7 +10,7 @@ from serving.pipelines.translation.alternatives import (
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens
-from serving.request import FinishedEvent, FinishReason, Hypothesis, TokenLogprob, Tokens
+from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, TokenLogprob, Tokens
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import byte_tokenizer

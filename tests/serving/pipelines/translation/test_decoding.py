@@ -9,7 +9,6 @@ import pytest
 
 from export.readers.common.tokenizers import from_words
 from serving.errors import DeadlineExceeded, RequestError
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
     AlignedWords,
@@ -18,7 +17,8 @@ from serving.pipelines.translation.job import (
     ScoreJob,
     TranslationJob,
 )
-from serving.request import FinishReason
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import FinishReason
 from serving.text.alignment import Link
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, shouting_translator

@@ -8,7 +8,6 @@ import pytest
 
 from serving.bundle.manifest import Limits, Task
 from serving.errors import Overloaded
-from serving.parameters import MAX_BEAMS, BeamParams, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
     GlossaryEntry,
@@ -18,7 +17,8 @@ from serving.pipelines.translation.job import (
 )
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import FinishReason, GenerationRequest
+from serving.requests.parameters import MAX_BEAMS, BeamParams, SamplingParams
+from serving.requests.request import FinishReason, GenerationRequest
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, manifest

@@ -12,12 +12,12 @@ import pytest
 
 from serving.bundle.manifest import Limits
 from serving.errors import RequestError
-from serving.parameters import BeamParams, SamplingParams
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.translation.glossary import MAX_TERMS
 from serving.pipelines.translation.job import GlossaryEntry, Translation, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.request import FinishReason, GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams, SamplingParams
+from serving.requests.request import FinishReason, GenerationRequest, TokenEvent
 from serving.text.markup.protection import KnownWords
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer

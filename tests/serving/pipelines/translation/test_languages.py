@@ -8,12 +8,12 @@ import pytest
 
 from serving.bundle.manifest import LanguageIds, Task, Tokens
 from serving.errors import RequestError
-from serving.parameters import BeamParams
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.requests.parameters import BeamParams
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import BOS, EOS, FakeEngine, manifest, shouting_translator
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

@@ -9,7 +9,7 @@ from serving.errors import EngineError, EngineStopped, OutOfMemory, Overloaded, 
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import AbortedEvent, FailedEvent, FinalEvent
+from serving.requests.request import AbortedEvent, FailedEvent, FinalEvent
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS, FakeEngine, manifest, shouting_translator
 

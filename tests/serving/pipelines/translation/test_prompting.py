@@ -11,7 +11,7 @@ from serving.errors import RequestError
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import GenerationRequest
+from serving.requests.request import GenerationRequest
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, manifest

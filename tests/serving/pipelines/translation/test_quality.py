@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.parameters import BeamParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import Rendering, TranslationJob
 from serving.pipelines.translation.quality import (
@@ -18,7 +17,8 @@ from serving.pipelines.translation.quality import (
     segment_quality,
     text_score,
 )
-from serving.request import GenerationRequest, TokenEvent
+from serving.requests.parameters import BeamParams
+from serving.requests.request import GenerationRequest, TokenEvent
 from serving.text.alignment import TokenizedText
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from serving.parameters import MAX_SEED, SamplingParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import TranslationJob
+from serving.requests.parameters import MAX_SEED, SamplingParams
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 

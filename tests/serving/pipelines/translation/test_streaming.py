@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from serving.errors import EngineError, Overloaded
-from serving.parameters import BeamParams
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import Translation, TranslationDelta, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
-from serving.request import FinishReason
+from serving.requests.parameters import BeamParams
+from serving.requests.request import FinishReason
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from serving.errors import RequestError
-from serving.request import Constraint, Matcher
+from serving.requests.request import Constraint, Matcher
 from serving.text.grammars import MAX_GRAMMAR_CHARACTERS, Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer

@@ -10,7 +10,7 @@ import numpy as np
 from serving.bundle.manifest import Limits, Task
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.request import GenerationRequest, TokenEvent
+from serving.requests.request import GenerationRequest, TokenEvent
 from serving.text.markup.protection import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, manifest

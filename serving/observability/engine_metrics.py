@@ -10,10 +10,11 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from serving.access.usage import Part, current_account
 from serving.engine.measures import EngineStats, StepStats
-from serving.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
+from serving.observability.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
 from serving.pipelines.decoding import EnginePort
-from serving.request import (
+from serving.requests.request import (
     Event,
     FinalEvent,
     FinishedEvent,
@@ -21,7 +22,6 @@ from serving.request import (
     GenerationRequest,
     TokenEvent,
 )
-from serving.usage import Part, current_account
 
 _STEP_BUCKETS = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05),

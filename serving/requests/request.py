@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import TypeIs
 
 from serving.errors import RequestError
-from serving.parameters import (
+from serving.requests.parameters import (
     GREEDY,
     NO_PROCESSORS,
     BeamParams,

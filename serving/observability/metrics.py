@@ -15,6 +15,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from serving.access.usage import current_account
 from serving.errors import (
     DeadlineExceeded,
     EngineStopped,
@@ -25,7 +26,6 @@ from serving.errors import (
     RateExceeded,
     RequestError,
 )
-from serving.usage import current_account
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),

@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serving.usage import Account, Part, current_account, open_account
+from serving.access.usage import Account, Part, current_account, open_account
 
 _OPERATIONS = {
     "/chat/completions": "chat",

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from serving.access.keys import KeyEntry, KeyRing
 from serving.errors import QuotaExceeded, RateExceeded
-from serving.keys import KeyEntry, KeyRing
-from serving.storage import DatabaseThread, transaction
+from serving.storage.sqlite import DatabaseThread, transaction
 
 
 @dataclass(frozen=True, slots=True)

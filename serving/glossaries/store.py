@@ -14,9 +14,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLarge
-from serving.glossary_entries import MAX_BYTES, Entries, Pair
+from serving.glossaries.entries import MAX_BYTES, Entries, Pair
 from serving.pipelines.translation.job import GlossaryEntry
-from serving.storage import DatabaseThread, transaction
+from serving.storage.sqlite import DatabaseThread, transaction
 from serving.text.terms import Words, first_word
 
 

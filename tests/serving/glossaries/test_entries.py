@@ -3,7 +3,7 @@
 import pytest
 
 from serving.errors import RequestError
-from serving.glossary_entries import EntriesFormat, Pair, parse_entries
+from serving.glossaries.entries import EntriesFormat, Pair, parse_entries
 
 # Terms may have a letter after them: deprecated, superseded or preferred.
 STATUS = '<termNote type="administrativeStatus">%sTerm-admn-sts</termNote>'

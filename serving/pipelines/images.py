@@ -9,7 +9,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from serving.bundle.manifest import Manifest, PictureSpec
 from serving.errors import RequestError
-from serving.request import Picture
+from serving.requests.request import Picture
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 MOST_PIXELS = 2**25  # a third more than 24 megapixels; 128 MiB in Pillow's memory
