@@ -89,6 +89,6 @@ class FrontendSettings(TypedDict):
     language: FrontendLanguages
 
 
-def detected(guess: Guess) -> dict[str, Any]:
+def describe_guess(guess: Guess) -> dict[str, Any]:
     """Return the JSON of a guess, with the confidence in percent."""
     return {"confidence": round(100 * guess.confidence, 1), "language": guess.language}

@@ -16,7 +16,7 @@ from typing import Any
 import serving.storage.sqlite
 from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
 from serving.access.usage import Quota
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
@@ -139,7 +139,7 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
     glossary = await GlossaryStore(folder / "state").create(
-        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+        "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
