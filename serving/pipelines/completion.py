@@ -49,10 +49,15 @@ from serving.requests.request import (
     TokenLogprob,
     Tokens,
 )
-from serving.text.chat import Channels, Chat
-from serving.text.grammars import Grammars
-from serving.text.plain_text import spelt
-from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
+from serving.text.chat_template import Chat
+from serving.text.constraints.grammars import Grammars
+from serving.text.reasoning_channels import Channels
+from serving.text.stop_strings import StopStrings
+from serving.text.token_text import spelt
+from serving.text.tokenizer import (
+    Detokenizer,
+    Tokenizer,
+)
 
 
 class IncrementalCompletion:

@@ -20,7 +20,10 @@ from serving.access.keys import hash_of, new_entry, read_keys, write_keys
 from serving.bundle.opening import open_bundle, seal
 from serving.errors import BundleError, ConfigError, RequestError
 from serving.server_config import read_config
-from serving.text.chat import Chat, ChatTemplate
+from serving.text.chat_template import (
+    Chat,
+    ChatTemplate,
+)
 from serving.text.tokenizer import Tokenizer
 from tests.fuzz.inputs import TEXTS, changed, damaged, fuzz
 from tests.serving.bundle.test_bundle import manifest

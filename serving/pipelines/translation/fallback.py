@@ -41,7 +41,7 @@ from serving.requests.request import (
     TokenEvent,
 )
 from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.tokens import Role, written
 from serving.text.tokenizer import Tokenizer
 

@@ -39,20 +39,22 @@ from serving.text.alignment import (
     Link,
     TokenizedText,
     links,
-    replace_placeholders,
-    replace_unknown,
     word_attention,
     words_of,
 )
-from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import (
+from serving.text.formatting import (
     as_beginning_of_sentence,
     as_rest_of_sentence,
-    spelt,
     with_end_mark,
 )
+from serving.text.languages import primary_language
+from serving.text.markup.marked_translation import MarkedTranslation
+from serving.text.replacement import (
+    replace_placeholders,
+    replace_unknown,
+)
 from serving.text.sentences import TextLayout
+from serving.text.token_text import spelt
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 

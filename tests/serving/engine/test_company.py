@@ -16,7 +16,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import GenerationRequest
-from serving.text.terms import Insertion
+from serving.text.constraints.term_insertion import Insertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell

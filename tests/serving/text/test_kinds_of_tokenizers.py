@@ -11,10 +11,20 @@ import pytest
 import tokenizers
 
 from serving.errors import BundleError
-from serving.text.alignment import Span, TokenizedText, replace_unknown, words_of
-from serving.text.grammars import Grammars
-from serving.text.terms import Beginnings, WordBorders
-from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
+from serving.text.alignment import (
+    TokenizedText,
+    words_of,
+)
+from serving.text.constraints.grammars import Grammars
+from serving.text.constraints.prefix import Beginnings
+from serving.text.constraints.term_insertion import WordBorders
+from serving.text.replacement import replace_unknown
+from serving.text.spans import Span
+from serving.text.stop_strings import StopStrings
+from serving.text.tokenizer import (
+    Detokenizer,
+    Tokenizer,
+)
 from tests.serving.text.kinds_of_tokenizers import TEXTS, WRITERS, tokenizer_of
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

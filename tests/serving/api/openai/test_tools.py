@@ -9,9 +9,13 @@ import openai
 import pytest
 
 from serving.requests.request import GenerationRequest
-from serving.text.chat import CallReader, Function, grammar_of
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    CallReader,
+    Function,
+    grammar_of,
+)
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import EOS

@@ -14,7 +14,10 @@ import pytest
 
 from serving.errors import RequestError
 from serving.requests.request import Constraint, Matcher
-from serving.text.grammars import MAX_GRAMMAR_CHARACTERS, Grammars
+from serving.text.constraints.grammars import (
+    MAX_GRAMMAR_CHARACTERS,
+    Grammars,
+)
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -317,7 +320,8 @@ def test_a_schema_that_nests_without_end_is_the_callers_mistake(grammars: Gramma
 
 
 def test_neither_torch_nor_transformers_is_loaded() -> None:
-    code = "import sys, serving.text.grammars;print({'torch', 'transformers'} & set(sys.modules))"
+    module = "serving.text.constraints.grammars"
+    code = f"import sys, {module};print({{'torch', 'transformers'}} & set(sys.modules))"
     root = Path(__file__).parents[4]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert found.stdout.strip() == "set()", found.stderr

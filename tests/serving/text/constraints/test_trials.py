@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from serving.errors import EngineError, RequestError
-from serving.text import grammar_compiler
-from serving.text.grammar_compiler import MAX_FORCED_BYTES
-from serving.text.grammars import Grammars
+from serving.text.constraints import grammar_compiler
+from serving.text.constraints.grammar_compiler import MAX_FORCED_BYTES
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -53,7 +53,7 @@ MEASURE = """
 import json, resource, sys
 from pathlib import Path
 from serving.errors import RequestError
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 
 grammars = Grammars(Tokenizer(Path(sys.argv[1])), (2,))

@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from serving.errors import RequestError, Untokenizable
 from serving.requests.request import Constraint, Mask, Matcher
-from serving.text.grammar_compiler import (
+from serving.text.constraints.grammar_compiler import (
     NotCompiled,
     Trials,
     Vocabulary,
@@ -22,9 +22,9 @@ from serving.text.grammar_compiler import (
     compile_grammar,
     prepare,
 )
-from serving.text.json_formats import with_valid_dates
+from serving.text.constraints.json_formats import with_valid_dates
+from serving.text.token_bytes import TokenTable
 from serving.text.tokenizer import Tokenizer
-from serving.text.tokenizer_json import TokenTable
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 MAX_MESSAGE_CHARACTERS = 300

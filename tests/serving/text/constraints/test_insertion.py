@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.text.terms import Insertion
+from serving.text.constraints.term_insertion import Insertion
 
 STOP, INNER, ELIDED = 2, 3, 4
 SPACED, BARE = (10, 11), (12,)
