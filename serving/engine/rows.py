@@ -49,24 +49,24 @@ class Decision:
     """All decisions of one step.
 
     token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
-    is_given: bool [rows], whether the token was given in advance.
+    is_forced: bool [rows], whether the token was given in advance.
     is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
     reported_rows: rows without a search over several rows whose token is reported, in order.
     alignments: of reported tokens, by row.
-    told: reported tokens of which the request asks more than id and alignment, by row.
+    token_outputs: reported tokens of which the request asks more than id and alignment, by row.
     searches: the new states of searches over several rows that took a step.
     events: tokens to send now, in order.
     finished_rows: rows to remove.
     """
 
     token_ids: Array
-    is_given: Array
+    is_forced: Array
     is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     reported_rows: list[int] = field(default_factory=list)
     alignments: dict[int, AttentionWeights] = field(default_factory=dict)
-    told: dict[int, TokenEvent] = field(default_factory=dict)
+    token_outputs: dict[int, TokenEvent] = field(default_factory=dict)
     searches: list[SearchState] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Follower:
 class Batch:
     """The rows of a batch: one for each generation, or one for each live beam.
 
-    num_given: number of a row's next tokens that are given in advance.
+    num_forced: number of a row's next tokens that are given in advance.
     num_generated: number of its tokens that were generated.
     max_generated: maximum number of generated tokens.
     num_ahead: number of tokens that the graph has run for each row but the row may not have taken
@@ -112,7 +112,7 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.num_given = np.zeros(slots, np.int64)
+        self.num_forced = np.zeros(slots, np.int64)
         self.num_generated = np.zeros(slots, np.int64)
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
@@ -120,14 +120,14 @@ class Batch:
         self.needs_attention = np.zeros(slots, bool)
         self.needs_logp = np.zeros(slots, bool)
         self.returns_logprobs = np.zeros(slots, bool)
-        self.tells_tokens = np.zeros(slots, bool)
+        self.needs_token_outputs = np.zeros(slots, bool)
         self.ends_loops = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.num_given,
+            self.num_forced,
             self.num_generated,
             self.max_generated,
             self.is_beam,
@@ -135,7 +135,7 @@ class Batch:
             self.needs_attention,
             self.needs_logp,
             self.returns_logprobs,
-            self.tells_tokens,
+            self.needs_token_outputs,
             self.ends_loops,
         )
 
@@ -156,11 +156,11 @@ class Batch:
         """
         row = self.num_rows
         generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
-        self.ids[row, 0] = generation.given_ids[num_prefilled]
+        self.ids[row, 0] = generation.prefix_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.num_given[row] = len(generation.given_ids) - num_prefilled - 1
+        self.num_forced[row] = len(generation.prefix_ids) - num_prefilled - 1
         self.num_generated[row] = 0
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
@@ -168,7 +168,7 @@ class Batch:
         self.needs_attention[row] = bool(generation.step_attention)
         self.needs_logp[row] = generation.needs_logp
         self.returns_logprobs[row] = generation.returns_logprobs
-        self.tells_tokens[row] = generation.tells_tokens
+        self.needs_token_outputs[row] = generation.needs_token_outputs
         self.ends_loops[row] = generation.ends_loops
         self.generations.append(generation)
         return row
@@ -206,12 +206,12 @@ class Batch:
         """
         rows = len(token_ids)
         self.num_ahead -= 1
-        is_given = (self.num_given[:rows] > 0) & is_next
+        is_forced = (self.num_forced[:rows] > 0) & is_next
         np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
         self.past_lengths[:rows] += is_next
         self.total_lengths[:rows] += is_next
-        self.num_generated[:rows] += is_next & ~is_given
-        self.num_given[:rows] -= is_given
+        self.num_generated[:rows] += is_next & ~is_forced
+        self.num_forced[:rows] -= is_forced
 
 
 class Rows:
@@ -242,11 +242,11 @@ class Rows:
         """Append the reported tokens to their generations."""
         rows = decision.reported_rows
         for row, token_id in zip(rows, decision.token_ids[rows].tolist(), strict=True):
-            if row not in decision.told:
+            if row not in decision.token_outputs:
                 self._batch.generations[row].tokens.ids.append(token_id)
         for row, alignment in decision.alignments.items():
             self._batch.generations[row].tokens.alignments.append(alignment)
-        for row, event in decision.told.items():
+        for row, event in decision.token_outputs.items():
             self._batch.generations[row].tokens.add(event)
 
     def remove(self, row: int) -> None:
