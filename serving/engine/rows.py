@@ -3,7 +3,7 @@ removed.
 
 Rows are the prefix [0, num_rows); when a row is removed, the last row takes its place. The arrays
 of the batch are bound to the step graph, so writing to them sets the inputs of the next run. The
-state store contains the tensors of the rows; followers (samplers, searches, processors) contain
+state store contains the tensors of the rows; row_observers (samplers, searches, processors) contain
 everything else per row.
 
 A step's `Decision` is a value: `Search.decide` computes it from the scores without side effects,
@@ -73,22 +73,22 @@ class Decision:
     finished_rows: list[int] = field(default_factory=list)
 
 
-class Follower:
+class RowObserver:
     """Keeps data for each row. Subclasses override the methods that they need."""
 
-    def admit(self, row: int, generation: Generation) -> None:
-        """Start to follow the new row of a generation."""
+    def on_add(self, row: int, generation: Generation) -> None:
+        """Begin to keep data for the new row of a generation."""
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         """Copy the data of row `source` to row `target`; both continue."""
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         """Rename row `source` to `target`; `target` was removed before."""
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         """Delete the data of a removed row."""
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         """Add the new token of each row, after the decision's copies."""
 
 
@@ -215,14 +215,16 @@ class Batch:
 
 
 class Rows:
-    def __init__(self, batch: Batch, states: StateStore, followers: Sequence[Follower]) -> None:
-        self._batch, self._states, self._followers = batch, states, followers
+    def __init__(
+        self, batch: Batch, states: StateStore, row_observers: Sequence[RowObserver]
+    ) -> None:
+        self._batch, self._states, self._row_observers = batch, states, row_observers
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
         """Add a row whose states are already stored behind those of the last row."""
         row = self._batch.add(generation, num_prefilled)
-        for follower in self._followers:
-            follower.admit(row, generation)
+        for observer in self._row_observers:
+            observer.on_add(row, generation)
         return row
 
     def apply(self, decision: Decision) -> None:
@@ -230,8 +232,8 @@ class Rows:
         self._keep_tokens(decision)
         for each in decision.copies:
             self._copy(each)
-        for follower in self._followers:
-            follower.advance(decision)
+        for observer in self._row_observers:
+            observer.on_step(decision)
         self._batch.advance(decision.token_ids, decision.is_next)
         for row in sorted(
             decision.finished_rows, reverse=True
@@ -252,11 +254,11 @@ class Rows:
     def remove(self, row: int) -> None:
         """Remove a row; the last row takes its place."""
         last = self._batch.remove(row)
-        for follower in self._followers:
-            follower.forget(row)
+        for observer in self._row_observers:
+            observer.on_remove(row)
         if last is not None:
-            for follower in self._followers:
-                follower.move(last, row)
+            for observer in self._row_observers:
+                observer.on_move(last, row)
             self._states.move(last, row, self._extent(row))
 
     def remove_all(self, generation: Generation) -> None:
@@ -269,8 +271,8 @@ class Rows:
     def clear(self) -> None:
         """Remove all rows."""
         for row in range(self._batch.num_rows):
-            for follower in self._followers:
-                follower.forget(row)
+            for observer in self._row_observers:
+                observer.on_remove(row)
         self._batch.generations.clear()
 
     def _copy(self, copy: RowCopy) -> None:
@@ -280,8 +282,8 @@ class Rows:
             self._states.move(copy.source, copy.target, extent)
         else:
             self._states.move_suffix(copy.source, copy.target, copy.num_shared, extent)
-        for follower in self._followers:
-            follower.copy(copy.source, copy.target)
+        for observer in self._row_observers:
+            observer.on_copy(copy.source, copy.target)
 
     def _extent(self, row: int) -> RowExtent:
         """Return the extent of a row's states that its next step reads."""

@@ -51,7 +51,7 @@ from serving.requests.request import (
 )
 from serving.text.chat import Channels, Chat
 from serving.text.grammars import Grammars
-from serving.text.plain_text import spelt
+from serving.text.plain_text import token_text
 from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
 
 
@@ -135,7 +135,7 @@ class IncrementalCompletion:
         engine may yet refuse.
         """
         if self._reports_tokens:
-            token = self._tokenizer.shown(token_id)
+            token = self._tokenizer.bytes_or_id(token_id)
             self._tokens.append(TokenText(token, None, (), self._num_characters))
         return self._written(token_id)
 
@@ -176,9 +176,9 @@ class IncrementalCompletion:
         return tuple(tokens)
 
     def _token_text(self, token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> TokenText:
-        shown = self._tokenizer.shown
-        likeliest = tuple((shown(token.token_id), token.logprob) for token in top)
-        return TokenText(shown(token_id), logprob, likeliest, self._num_characters)
+        bytes_or_id = self._tokenizer.bytes_or_id
+        likeliest = tuple((bytes_or_id(token.token_id), token.logprob) for token in top)
+        return TokenText(bytes_or_id(token_id), logprob, likeliest, self._num_characters)
 
 
 class CompletionPipeline:
@@ -286,7 +286,7 @@ class CompletionPipeline:
             return delta
         given = request.prompt_ids if request.is_whole else self._prefix + request.prompt_ids
         pieces = self._tokenizer.pieces((*given, *tokens.ids))
-        names = tuple(map(spelt, pieces))
+        names = tuple(map(token_text, pieces))
         texts = TokenTexts(self._source_names, names[: len(given)], names[len(given) :])
         shapes = self._manifest.attention_shapes
         of_tokens = tokens.attention_pieces

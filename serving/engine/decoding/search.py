@@ -22,7 +22,7 @@ from serving.engine.decoding.logits_processors import (
 from serving.engine.decoding.sampler import Sampler
 from serving.engine.decoding.scores import SampledTokens, Scores
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 from serving.requests.request import (
     AttentionPieces,
     AttentionWeights,
@@ -52,7 +52,7 @@ class Search:
         return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
 
     @property
-    def followers(self) -> tuple[Follower, ...]:
+    def row_observers(self) -> tuple[RowObserver, ...]:
         """Return the objects that keep data for each row."""
         return self._processors, self._sampler, self._groups
 

@@ -64,7 +64,7 @@ class Admission(ABC):
         """Return whether a generation can be admitted now."""
 
     def remove(self, generation: Generation) -> bool:
-        """Remove a generation; return whether it was prefilling."""
+        """Remove a generation; return whether it was prefilled."""
         return False
 
     @abstractmethod

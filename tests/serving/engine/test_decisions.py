@@ -27,8 +27,8 @@ class Table:
         for request in requests:
             generation = rules.accept(request, 0.0)
             row = self.batch.add(generation, len(generation.prompt_ids) - 1)
-            for follower in self.search.followers:
-                follower.admit(row, generation)
+            for observer in self.search.row_observers:
+                observer.on_add(row, generation)
 
     def decide(self, *favourites: dict[int, float]) -> Decision:
         """Decide by these probabilities of tokens, a dictionary a row."""
@@ -40,10 +40,10 @@ class Table:
         for copy in decision.copies:
             if copy.target == self.batch.num_rows:
                 self.batch.fork(copy.source)
-            for follower in self.search.followers:
-                follower.copy(copy.source, copy.target)
-        for follower in self.search.followers:
-            follower.advance(decision)
+            for observer in self.search.row_observers:
+                observer.on_copy(copy.source, copy.target)
+        for observer in self.search.row_observers:
+            observer.on_step(decision)
         self.batch.advance(decision.token_ids, decision.is_next)
 
 

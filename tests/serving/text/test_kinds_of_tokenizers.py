@@ -351,7 +351,7 @@ def test_a_model_may_have_ids_beyond_its_tokenizer(kind: str, tmp_path: Path) ->
         assert ids == plain.encode(text)
         mixed = [size, *(each for token_id in ids for each in (token_id, size + 7))]
         assert padded.decode(mixed) == streamed(padded, mixed) == plain.decode(ids)
-    assert (padded.shown(size), padded.token_bytes(size)) == (size, b"")
+    assert (padded.bytes_or_id(size), padded.token_bytes(size)) == (size, b"")
 
 
 def test_holes_in_a_tokenizer_have_no_text(tmp_path: Path) -> None:
