@@ -18,8 +18,8 @@ from serving.requests.parameters import TokenIds
 from serving.requests.request import AttentionQuery, FinishReason
 from serving.text.chat_template import Chat
 from serving.text.token_text import (
-    Shown,
-    spelt,
+    BytesOrId,
+    token_text,
 )
 from serving.text.tokenizer import Tokenizer
 
@@ -78,7 +78,7 @@ class TokenizedText:
 
 def tokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
     special = tokenizer.special_tokens
-    written = (special.get(each) or spelt(tokenizer.shown(each)) for each in token_ids)
+    written = (special.get(each) or token_text(tokenizer.bytes_or_id(each)) for each in token_ids)
     return TokenizedText(tuple(token_ids), tuple(written))
 
 
@@ -139,14 +139,14 @@ class TokenText:
     offset: characters of the completion before it.
     """
 
-    token: Shown
+    token: BytesOrId
     logprob: float | None
-    top: tuple[tuple[Shown, float], ...]
+    top: tuple[tuple[BytesOrId, float], ...]
     offset: int
 
     @property
     def text(self) -> str:
-        return spelt(self.token)
+        return token_text(self.token)
 
 
 @dataclass(frozen=True, slots=True)

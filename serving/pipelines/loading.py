@@ -118,7 +118,7 @@ class ModelParts:
             not on a GPU, which has no memory for a second batch.
         """
         config = planned.config
-        shared = SharedParts.of(self.bundle.manifest, config, planned.graphs)
+        shared = SharedParts.create(self.bundle.manifest, config, planned.graphs)
         graphs = sharing_attention(planned.graphs)
         sizes = [JobSize.COMMON] * planned.plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":

@@ -77,7 +77,7 @@ class _BeginningMatcher:
         self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
         self._has_space = has_space
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = not self._wanted
         if self._wanted:
             ids = self._beginnings.that_may_come(self._wanted, self._leading)

@@ -69,7 +69,7 @@ class _InsertionMatcher:
         self._num_free, self._given = num_free, given
         self._is_after_term = is_after_term
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = self._num_free > 0 or not self._given
         if self._num_free:
             mask[self._insertion.unwanted_ids] = False
