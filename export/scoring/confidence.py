@@ -158,7 +158,7 @@ def features(source_lengths: Sequence[int], best: Sequence[Hypothesis]) -> dict[
     source_lengths: the tokens of its segments' sources. best: their translations, with the
         likeliest tokens at each place.
     """
-    tokens = [token for each in best for token in each.tokens.described()]
+    tokens = [token for each in best for token in each.tokens.iter_tokens()]
     logprobs = np.array([logprob for _, logprob, _ in tokens])
     length = np.log((len(tokens) + 1) / (sum(source_lengths) + 1))
     return {

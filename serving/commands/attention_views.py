@@ -41,7 +41,7 @@ class View:
 
 
 def text_of(tokens: Sequence[str]) -> str:
-    """Return the text that tokens were spelt of."""
+    """Return the text that tokens stand for."""
     return TokenizedText.from_pieces(map(bytes_of, tokens)).text
 
 

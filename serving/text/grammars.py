@@ -124,7 +124,7 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
         self._matcher, self._stop_ids = matcher, stop_ids
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # llguidance would have it end here
             mask[:] = False

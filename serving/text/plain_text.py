@@ -48,12 +48,12 @@ def check_texts(field: str, texts: Iterable[str], max_characters: int) -> None:
         raise TooLarge(field, f"{num_characters} characters", message)
 
 
-Shown = bytes | int  # a token's bytes, or its id where the tokenizer has no token of that id
+BytesOrId = bytes | int  # a token's bytes, or its id where the tokenizer has no token of that id
 _OF_BYTES = re.compile(r"bytes:((?:\\x[0-9a-f]{2})+)")
 
 
-def spelt(token: Shown) -> str:
-    """Return a token's text; one that is part of a character is spelt as OpenAI spells it, one
+def token_text(token: BytesOrId) -> str:
+    """Return a token's text; one that is part of a character is written as OpenAI does, one
     that has only an id as vLLM does.
     """
     if isinstance(token, int):
@@ -65,7 +65,9 @@ def spelt(token: Shown) -> str:
 
 
 def bytes_of(text: str) -> bytes:
-    """Return the bytes of a token that was spelt; of one that has only an id, its spelling's."""
+    """Return the bytes of a token from what `token_text` returned for it; for a token that has only
+    an id, the bytes of that text.
+    """
     match = _OF_BYTES.fullmatch(text)
     return bytes.fromhex(match[1].replace("\\x", "")) if match else text.encode()
 

@@ -134,7 +134,7 @@ class _InsertionMatcher:
         self._num_free, self._given = num_free, given
         self._is_after_term = is_after_term
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = self._num_free > 0 or not self._given
         if self._num_free:
             mask[self._insertion.unwanted_ids] = False
@@ -226,7 +226,7 @@ class _BeginningMatcher:
         self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
         self._has_space = has_space
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = not self._wanted
         if self._wanted:
             ids = self._beginnings.that_may_come(self._wanted, self._leading)

@@ -127,7 +127,7 @@ class Tokenizer:
         """
         return self.table.token_bytes[token_id]
 
-    def shown(self, token_id: int) -> bytes | int:
+    def bytes_or_id(self, token_id: int) -> bytes | int:
         """Return its bytes, or its id where there is no such token."""
         return token_id if token_id in self.textless_ids else self.token_bytes(token_id)
 

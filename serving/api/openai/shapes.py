@@ -21,7 +21,7 @@ from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.requests.request import FinishReason
 from serving.text.chat import CallReader, Piece
-from serving.text.plain_text import Shown, spelt
+from serving.text.plain_text import BytesOrId, token_text
 
 
 class Shape(ABC):
@@ -214,7 +214,7 @@ def _top(token: TokenText) -> dict[str, float] | None:
     """Return the likeliest tokens and the token itself; None if there are no probabilities."""
     if token.logprob is None:
         return None
-    top = ((spelt(other), logprob) for other, logprob in token.top)
+    top = ((token_text(other), logprob) for other, logprob in token.top)
     return dict((*top, (token.text, token.logprob)))
 
 
@@ -233,10 +233,10 @@ def chat_tokens(delta: CompletionDelta) -> list[dict[str, Any]]:
     ]
 
 
-def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
+def _chat_token(token: BytesOrId, logprob: float | None) -> dict[str, Any]:
     """Return the JSON of a token; one without text has no bytes."""
     text = b"" if isinstance(token, int) else token
-    return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}
+    return {"token": token_text(token), "logprob": logprob, "bytes": list(text)}
 
 
 _DONE = "data: [DONE]\n\n"

@@ -91,7 +91,7 @@ def lanes_of(bundle: Bundle, slots: int) -> tuple[Engine, Engine]:
     """Make the engine of large jobs and the one of small jobs beside them."""
     config = config_of(slots=slots)
     graphs = open_graphs(bundle, config)
-    shared = SharedParts.of(bundle.manifest, config, graphs)
+    shared = SharedParts.create(bundle.manifest, config, graphs)
     common, small = (Engine(bundle, config, graphs, (), shared, job_size) for job_size in JobSize)
     return common, small
 

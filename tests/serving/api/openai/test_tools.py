@@ -66,11 +66,11 @@ def allows(request: GenerationRequest, tokenizer: Tokenizer, text: str) -> bool:
 def follows(matcher: Any, tokenizer: Tokenizer, text: str) -> bool:
     mask = np.zeros(tokenizer.vocab_size, bool)
     for token_id in tokenizer.encode(text):
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         if not mask[token_id]:
             return False
         matcher.accept(token_id)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     return bool(mask[EOS])
 
 

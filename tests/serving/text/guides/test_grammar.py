@@ -37,7 +37,7 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 
 def allowed_of(matcher: Matcher, vocab_size: int = VOCAB_SIZE) -> set[int]:
     mask = np.ones(vocab_size, bool)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     return set(np.flatnonzero(mask).tolist())
 
 
@@ -61,7 +61,7 @@ def write(constraint: Constraint, tokenizer: Tokenizer, seed: int) -> str:
     ends = [i for i in range(VOCAB_SIZE) if tokenizer.token_bytes(i) in (b'"', b"}", b"]", b"")]
     matcher, token_ids, mask = constraint.start(), list[int](), np.zeros(VOCAB_SIZE, bool)
     for step in range(2000):
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         logits = np.where(mask, random.gumbel(size=VOCAB_SIZE), -np.inf)
         logits[ends] += step / 10
         token_id = int(logits.argmax())
