@@ -113,7 +113,8 @@ EXPORT = {
     "zoo": 5,
 }
 MODELS = {
-    "command_errors": 0,
+    "errors": 0,
+    "command_errors": 1,
     "batch": 0,
     "configs": 0,
     "files": 0,
