@@ -14,7 +14,7 @@ from typing import Any
 
 from ray import serve
 
-from serving.access.keys import KeyRing, key_ring
+from serving.access.key_ring import KeyRing, open_key_ring
 from serving.api.application import create_app
 from serving.api.http.middleware import RequestsInProgress
 from serving.api.http.services import Operators, Services
@@ -74,7 +74,7 @@ class Replica:
         self._tracing = tracing_to_collector(os.environ, context.replica_tag)
         self._group, self._cpus, self._prefix = group, cpus, prefix
         self._application = context.app_name
-        self._keys = key_ring(group.access.keys, os.environ)
+        self._keys = open_key_ring(group.access.keys, os.environ)
         self._share = FairShare(cpus)
         self._state_dir = group.state_dir or default_state_dir()
         self._memories = TranslationMemories(self._state_dir)

@@ -10,9 +10,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.access.usage import Part, current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.observability.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
+from serving.observability.request_stats import GenerationStats, current_request_stats
 from serving.pipelines.decoding import EnginePort
 from serving.requests.request import (
     Event,
@@ -234,8 +234,8 @@ class ModelMeter:
         _add(self._encoder_hits, step.num_encoder_hits)
         _add(self._encoder_misses, step.num_encoder_misses)
 
-    def _part(self, event: FinishedEvent, started: float) -> Part:
-        return Part(
+    def _part(self, event: FinishedEvent, started: float) -> GenerationStats:
+        return GenerationStats(
             self._model,
             started,
             event.queue_seconds,
@@ -267,10 +267,10 @@ class ModelMeter:
 
     def on_finished(self, event: FinishedEvent, started: float, seconds: float) -> None:
         num_given = event.num_source_tokens + event.num_prompt_tokens
-        account = current_account()
-        account.add(num_given, event.num_generated_tokens, event.queue_seconds)
-        if account.parts is not None:
-            account.parts.append(self._part(event, started))
+        stats = current_request_stats()
+        stats.add(num_given, event.num_generated_tokens, event.queue_seconds)
+        if stats.generations is not None:
+            stats.generations.append(self._part(event, started))
         self._tokens["source"].inc(event.num_source_tokens)
         self._tokens["prompt"].inc(event.num_prompt_tokens)
         self._tokens["generated"].inc(event.num_generated_tokens)

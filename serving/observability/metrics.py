@@ -15,7 +15,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from serving.access.usage import current_account
 from serving.errors import (
     DeadlineExceeded,
     EngineStopped,
@@ -26,6 +25,7 @@ from serving.errors import (
     RateExceeded,
     RequestError,
 )
+from serving.observability.request_stats import current_request_stats
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
@@ -192,7 +192,7 @@ class Tracked:
         self.outcome: Outcome | None = None
 
     def __enter__(self) -> Self:
-        current_account().protocol = self._protocol
+        current_request_stats().protocol = self._protocol
         self._metrics.num_open += 1
         self._metrics.reading(self._protocol).inc()
         return self
@@ -201,7 +201,7 @@ class Tracked:
         """Set the model of the request; empty if it has none. Only models that exist become
         labels.
         """
-        self._model = current_account().model = model
+        self._model = current_request_stats().model = model
         self._metrics.reading(self._protocol).dec()
         self._metrics.started(model, self._protocol)
 
@@ -215,6 +215,6 @@ class Tracked:
         if self._model is None:
             self.started("")
         outcome = self.outcome or outcome_of(error)
-        current_account().outcome = outcome
+        current_request_stats().outcome = outcome
         seconds = time.perf_counter() - self._arrived
         self._metrics.ended(self._model or "", self._protocol, outcome, seconds)
