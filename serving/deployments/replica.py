@@ -217,7 +217,7 @@ class Replica:
             engine_config(group, cpus),
             cpu_budget_of(group, cpus),
             group.limits.max_segments,
-            self._engine_metrics.meter_of,
+            self._engine_metrics.recorder_for,
             self._share.join,
             self._memories,
         )

@@ -66,10 +66,10 @@ class Engine:
         make = partial(make_exchange, manifest, self._batch, graphs, self._search.deciders)
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
-        followers = [*self._search.followers, *self._exchange.followers]
+        row_observers = [*self._search.row_observers, *self._exchange.row_observers]
         self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
-        followers += self._speculation.followers if self._speculation else ()
-        self._rows = Rows(self._batch, self._runner.states, followers)
+        row_observers += self._speculation.row_observers if self._speculation else ()
+        self._rows = Rows(self._batch, self._runner.states, row_observers)
         self._events_out = EventQueue(self._queue, self._leave)
         admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
         self._admission = admission(
@@ -113,10 +113,10 @@ class Engine:
         kv_bytes = rows * size.fixed
         kv_bytes += int(batch.past_lengths[:rows].sum()) * size.per_target_token
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
-        num_underway = len(self._admission.underway)
-        num_waiting = self._queue.num_waiting + num_underway
+        num_prefilling = len(self._admission.prefilling)
+        num_waiting = self._queue.num_waiting + num_prefilling
         slots = batch.slots if self.job_size is JobSize.COMMON else rows
-        return EngineStats(num_waiting, rows, slots, kv_bytes, num_underway)
+        return EngineStats(num_waiting, rows, slots, kv_bytes, num_prefilling)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded."""

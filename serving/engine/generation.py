@@ -152,7 +152,7 @@ class Generation:
         return request.returns_logprobs or request.logprobs is not None or request.beam is not None
 
     @property
-    def tells_tokens(self) -> bool:
+    def needs_token_outputs(self) -> bool:
         """Return whether the request asks more of its tokens than ids and alignments, or as they
         come.
         """

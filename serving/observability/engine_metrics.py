@@ -152,8 +152,8 @@ class EngineMetrics:
         self._ours = _OurMetrics(metrics.registry)
         self._vllm = _VllmMetrics(metrics)
 
-    def meter_of(self, model: str) -> "ModelMeter":
-        return ModelMeter(self._ours, self._vllm, (model, self._replica))
+    def recorder_for(self, model: str) -> "ModelRecorder":
+        return ModelRecorder(self._ours, self._vllm, (model, self._replica))
 
     def forget(self, model: str) -> None:
         """Tell no more of a model what holds now; what was counted of it stays."""
@@ -162,7 +162,7 @@ class EngineMetrics:
                 metric.remove(model, self._replica)
 
 
-class ModelMeter:
+class ModelRecorder:
     """Keeps the metrics of one model: of its engine's steps, and of its requests."""
 
     def __init__(self, ours: _OurMetrics, vllm: _VllmMetrics, labels: tuple[str, str]) -> None:
@@ -201,8 +201,8 @@ class ModelMeter:
         self._drafted = (bound(ours.drafted), bound(vllm.drafted))
         self._accepted = (bound(ours.accepted), bound(vllm.accepted))
 
-    def measured(self, engine: EnginePort) -> "MeasuredEngine":
-        return MeasuredEngine(engine, self)
+    def record_requests(self, engine: EnginePort) -> "RecordedEngine":
+        return RecordedEngine(engine, self)
 
     def on_step(self, step: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.on_stats(stats)
@@ -291,12 +291,12 @@ def _add(counter: Counter, amount: int) -> None:
         counter.inc(amount)
 
 
-class MeasuredEngine:
+class RecordedEngine:
     """Times an engine's requests; it is an EnginePort as the engine itself is."""
 
-    def __init__(self, engine: EnginePort, meter: ModelMeter) -> None:
+    def __init__(self, engine: EnginePort, recorder: ModelRecorder) -> None:
         self._engine = engine
-        self._meter = meter
+        self._recorder = recorder
 
     @property
     def max_rows(self) -> int:
@@ -307,15 +307,15 @@ class MeasuredEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         started = previous = time.perf_counter()
-        tell = self._meter.on_first_token
+        tell = self._recorder.on_first_token
         async with aclosing(self._engine.generate(request)) as events:
             async for event in events:
                 now = time.perf_counter()
                 if isinstance(event, TokenEvent):
                     tell(now - previous)
-                    previous, tell = now, self._meter.on_next_token
+                    previous, tell = now, self._recorder.on_next_token
                 elif isinstance(event, FinishedEvent):
-                    self._meter.on_finished(event, started, now - started)
+                    self._recorder.on_finished(event, started, now - started)
                 yield event
 
     async def stream(
@@ -335,12 +335,12 @@ class MeasuredEngine:
         if isinstance(event, TokenEvent):
             previous = latest.get(event.request_id)
             if previous is None:
-                self._meter.on_first_token(now - started)
+                self._recorder.on_first_token(now - started)
             else:
-                self._meter.on_next_token(now - previous)
+                self._recorder.on_next_token(now - previous)
             latest[event.request_id] = now
         elif isinstance(event, FinishedEvent):
-            self._meter.on_finished(event, started, now - started)
+            self._recorder.on_finished(event, started, now - started)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         started = time.perf_counter()
@@ -348,5 +348,5 @@ class MeasuredEngine:
         seconds = time.perf_counter() - started
         for event in outcomes:
             if isinstance(event, FinishedEvent):
-                self._meter.on_finished(event, started, seconds)
+                self._recorder.on_finished(event, started, seconds)
         return outcomes

@@ -32,7 +32,7 @@ from serving.engine.cuda.token_selector import (
 from serving.engine.decoding.logits_processors import rows_at_their_end
 from serving.engine.decoding.scores import Chosen, Scores, WholeVocabulary
 from serving.engine.decoding.shortlist import Shortlists
-from serving.engine.rows import Batch, Follower
+from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.exchange import Exchange, HostExchange
 from serving.engine.runtime.graph import Graphs
 
@@ -55,7 +55,7 @@ class Flight:
     wait: Callable[[], None]
 
 
-class DeviceExchange(Follower):
+class DeviceExchange(RowObserver):
     """The exchange with a device. It follows the rows of the runs that were launched. See
     `Exchange`.
     """
@@ -84,7 +84,7 @@ class DeviceExchange(Follower):
         self._is_selected = False
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def row_observers(self) -> Sequence[RowObserver]:
         return [self._selector, self]
 
     @property
@@ -103,7 +103,7 @@ class DeviceExchange(Follower):
             and not len(rows_at_their_end(batch, rows))
         )
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         for flight in self._flights:
             flight.rows[target] = flight.rows[source]
 

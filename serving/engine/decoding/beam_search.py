@@ -26,7 +26,7 @@ from serving.engine.decoding.beam_hypotheses import (
 )
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Decision, Follower, RowCopy
+from serving.engine.rows import Decision, RowCopy, RowObserver
 from serving.requests.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
@@ -198,7 +198,7 @@ def start_group(generation: Generation, row: int) -> BeamGroup:
     return BeamGroup(generation, (Beam(row),), Pool(beam, generation.max_new_tokens))
 
 
-class BeamGroups(Follower):
+class BeamGroups(RowObserver):
     """Follows the rows. A group is removed when its generation ends, or when one of its rows is
     removed.
     """
@@ -210,19 +210,19 @@ class BeamGroups(Follower):
     def groups(self) -> Sequence[BeamGroup]:
         return list(self._groups.values())
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         if generation.request.beam is not None:
             self._groups[generation] = start_group(generation, row)
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         if (group := self._of_row(source)) is not None:
             self._groups[group.generation] = group.moved(source, target)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         if (group := self._of_row(row)) is not None:
             del self._groups[group.generation]
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for search in decision.searches:
             assert isinstance(search, BeamGroup)
             self._groups[search.generation] = search
@@ -269,7 +269,7 @@ class BeamSearch:
         only given tokens, they are the only hypothesis.
         """
         row = group.beams[0].row
-        if (event := decision.told.get(row)) is not None:
+        if (event := decision.token_outputs.get(row)) is not None:
             group = group.after_given(event)
         decision.searches.append(group)
         for ending in decision.endings:

@@ -13,7 +13,7 @@ from serving.engine.arrays import Array
 from serving.engine.decoding.logit_edits import Changes, RowProcessors, change, row_processors
 from serving.engine.decoding.scores import NOTHING, Edited, Scores, best_of_all
 from serving.engine.generation import Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 
 
 class Exclusions:
@@ -54,7 +54,7 @@ class Exclusions:
         return found
 
 
-class Processors(Follower):
+class Processors(RowObserver):
     """Follows the rows. Tokens given in advance count as prompt from the beginning.
 
     rows: the processors of each row that has any.
@@ -71,21 +71,21 @@ class Processors(Follower):
     def is_active(self) -> bool:
         return bool(self.rows)
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
         self._put(row, row_processors(generation, self._vocab_size, asked_ids))
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         processors = self.rows.get(source)
         self._put(target, processors and processors.fork())
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         self._put(target, self.rows.pop(source, None))
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self.rows.pop(row, None)
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for row, processors in self.rows.items():
             if decision.is_next[row] and not decision.is_given[row]:
                 processors.accept(int(decision.token_ids[row]))

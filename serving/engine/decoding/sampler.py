@@ -23,10 +23,10 @@ from serving.engine.decoding.sampling_filters import (
 )
 from serving.engine.decoding.scores import Choices, Chosen, Edited, Scores
 from serving.engine.generation import Generation
-from serving.engine.rows import Follower
+from serving.engine.rows import RowObserver
 
 
-class Sampler(Follower):
+class Sampler(RowObserver):
     """Follows the rows and keeps their sampling parameters and random numbers.
 
     is_sampled: bool [slots], the rows that are sampled.
@@ -40,7 +40,7 @@ class Sampler(Follower):
         self._uniforms = Uniforms()
         self._numbers = np.zeros((slots, max_new_tokens, 2))
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         params = generation.request.sampling
         self.is_sampled[row] = not params.is_greedy
         if params.is_greedy:
@@ -49,17 +49,17 @@ class Sampler(Follower):
         count = generation.max_new_tokens
         self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         self.is_sampled[target] = self.is_sampled[source]
         if self.is_sampled[source]:  # beam search copies rows at every step, but does not sample
             self._params[:, target] = self._params[:, source]
             self._numbers[target] = self._numbers[source]
 
-    def move(self, source: int, target: int) -> None:
-        self.copy(source, target)
-        self.forget(source)
+    def on_move(self, source: int, target: int) -> None:
+        self.on_copy(source, target)
+        self.on_remove(source)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self.is_sampled[row] = False
 
     def choose(self, scores: Scores, num_generated: Array) -> Choices:

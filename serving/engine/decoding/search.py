@@ -22,7 +22,7 @@ from serving.engine.decoding.logits_processors import (
 from serving.engine.decoding.sampler import Sampler
 from serving.engine.decoding.scores import Choices, Scores
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 from serving.requests.request import (
     AttentionPieces,
     AttentionWeights,
@@ -52,7 +52,7 @@ class Search:
         return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
 
     @property
-    def followers(self) -> tuple[Follower, ...]:
+    def row_observers(self) -> tuple[RowObserver, ...]:
         """Return the objects that keep data for each row."""
         return self._processors, self._sampler, self._groups
 
@@ -151,15 +151,17 @@ class Outcomes:
     def _tell(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
         """Add what requests ask of reported tokens, besides their ids."""
         batch, rows = self._batch, decision.reported_rows
-        told = [row for row in rows if batch.tells_tokens[row]]
+        told = [row for row in rows if batch.needs_token_outputs[row]]
         for row in told:
             generation, token_id = batch.generations[row], int(decision.token_ids[row])
             event = self.token_event(generation, row, token_id, float(logprobs[row]), scores)
-            decision.told[row] = event
+            decision.token_outputs[row] = event
             if generation.request.streams:
                 decision.events.append(event)
         if scores.attention:
-            others = {row: batch.generations[row] for row in rows if row not in decision.told}
+            others = {
+                row: batch.generations[row] for row in rows if row not in decision.token_outputs
+            }
             decision.alignments = _alignments(others, scores)
 
     def _pieces(self, row: int, scores: Scores) -> AttentionPieces:

@@ -14,13 +14,13 @@ from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores, Window
 from serving.engine.generation import Generation
-from serving.engine.rows import Follower
+from serving.engine.rows import RowObserver
 
 # Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
 WIDTH_STEP = 64
 
 
-class Shortlists(Follower):
+class Shortlists(RowObserver):
     """Follows the rows. All shortlists are padded to the longest one."""
 
     def __init__(self, manifest: Manifest, slots: int) -> None:
@@ -36,23 +36,23 @@ class Shortlists(Follower):
         self._width = WIDTH_STEP
         self._has_changed = False
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         shortlist = generation.shortlist
         self._put(row, self._every if shortlist is None else shortlist)
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         if self._ids[target] is not self._ids[source]:
-            self.forget(target)
+            self.on_remove(target)
             self._put(target, self._ids[source])
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         for column in (self._lengths, self._places):
             column[target] = column[source]
         self._ids[target], self._ids[source] = self._ids[source], self._every[:0]
         self._lengths[source] = 0
         self._has_changed = True
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self._union.remove(self._ids[row])
         self._ids[row] = self._every[:0]
         self._lengths[row] = 0

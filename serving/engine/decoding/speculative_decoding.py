@@ -24,7 +24,7 @@ from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, WholeVocabulary
 from serving.engine.generation import Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.kind import NEXT
 from serving.engine.states.store import StateStore
@@ -103,7 +103,7 @@ class Draft:
         return self.is_followed
 
 
-class Drafts(Follower):
+class Drafts(RowObserver):
     """One draft for each row.
 
     turn: number of drafted tokens that rows could have taken.
@@ -120,21 +120,21 @@ class Drafts(Follower):
         """Return the drafts of all rows, in their order."""
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         known = generation.given_ids[: self._batch.total_lengths[row]]
         self._drafts[row] = Draft(Lookup(known))
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         """Share the draft: only beam searches copy rows, and they have no drafts."""
         self._drafts[target] = self._drafts[source]
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         self._drafts[target] = self._drafts.pop(source)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         del self._drafts[row]
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for row in np.flatnonzero(decision.is_next).tolist():
             self.num_hits += self._drafts[row].take(int(decision.token_ids[row]), self.turn)
         self.turn += 1
@@ -329,7 +329,7 @@ class Speculation:
         self.is_verifying = self._has_verified = False
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def row_observers(self) -> Sequence[RowObserver]:
         return [self._drafts]
 
     @property

@@ -54,7 +54,7 @@ class Admission(ABC):
         self._config = config
 
     @property
-    def underway(self) -> Sequence[Generation]:
+    def prefilling(self) -> Sequence[Generation]:
         """Return the generations that have left the queue and have no row yet."""
         return ()
 
@@ -64,7 +64,7 @@ class Admission(ABC):
         """Return whether a generation can be admitted now."""
 
     def remove(self, generation: Generation) -> bool:
-        """Remove a generation; return whether it was underway."""
+        """Remove a generation; return whether it was prefilled."""
         return False
 
     @abstractmethod
@@ -115,7 +115,7 @@ class PromptAdmission(Admission):
         self._free_rows = list(runner.staging_rows)
 
     @property
-    def underway(self) -> list[Generation]:
+    def prefilling(self) -> list[Generation]:
         return [staged.generation for staged in self._staged]
 
     @property
@@ -159,7 +159,7 @@ class PromptAdmission(Admission):
     def _overtakes(self, first: Generation) -> bool:
         if self._staged and first.request.priority >= self._staged[0].generation.request.priority:
             return False
-        num_claimed = sum(each.request.num_rows for each in self.underway)
+        num_claimed = sum(each.request.num_rows for each in self.prefilling)
         return first.request.num_rows <= self._batch.num_free - num_claimed
 
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:

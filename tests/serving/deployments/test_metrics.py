@@ -127,7 +127,7 @@ def values(text: bytes) -> dict[str, float]:
 
 def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
-    meter = EngineMetrics(metrics).meter_of("m")
+    recorder = EngineMetrics(metrics).recorder_for("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
     for outcome in (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED, Outcome.REFUSED):
         metrics.ended("m", "openai", outcome, 0.1)
@@ -146,12 +146,12 @@ def exposition_of(replica: str) -> bytes:
         num_drafted_tokens=9,
         num_accepted_tokens=4,
     )
-    meter.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
-    meter.on_first_token(0.02)
-    meter.on_next_token(0.005)
+    recorder.on_step(report, EngineStats(1, 3, 64, 1000), 0.006)
+    recorder.on_first_token(0.02)
+    recorder.on_next_token(0.005)
     for reason, counts in ((FinishReason.STOP, (20, 1, 5)), (FinishReason.CONSTRAINT, (0, 1, 0))):
         only = Hypothesis(Tokens(), 0.0, reason)
-        meter.on_finished(FinishedEvent("r", (only,), *counts), 0.0, 0.5)
+        recorder.on_finished(FinishedEvent("r", (only,), *counts), 0.0, 0.5)
     return metrics.exposition()
 
 

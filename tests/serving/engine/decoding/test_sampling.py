@@ -65,7 +65,7 @@ def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sa
     sampling = Sampler(len(params), vocab_size, count)
     for row, each in enumerate(params):
         request = GenerationRequest("r", (3,), sampling=each)
-        sampling.admit(
+        sampling.on_add(
             row, Generation(request, (1,), count, frozenset(), False, each.seed or 0, 0.0, None)
         )
     return sampling
@@ -257,8 +257,8 @@ def test_rows_move_with_their_parameters_and_numbers() -> None:
     params = [SamplingParams(), SamplingParams(1.0, seed=1), SamplingParams(1.0, 5, seed=2)]
     sampling = sampling_of(params, 2000, 1)
     before = sampling.choose(scores_of(logp), np.zeros(3, int)).token_ids
-    sampling.forget(0)
-    sampling.move(2, 0)
+    sampling.on_remove(0)
+    sampling.on_move(2, 0)
     after = sampling.choose(scores_of(logp[:2]), np.zeros(2, int)).token_ids
     assert after.tolist() == [before[2], before[1]]
 
