@@ -96,7 +96,7 @@ class KeyRing:
             logger.error("the keys stay as they were: %s", error)
 
     def _reload(self) -> None:
-        """Read the file again. Entries that stay the same keep their buckets. Raises ConfigError."""
+        """Read the file. Entries that stay the same keep their buckets. Raises ConfigError."""
         entries = read_keys(self._path) if self._path else ()
         if self._fixed and any(entry.name == _VARIABLE_NAME for entry in entries):
             problem = (

@@ -18,7 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
 from serving.api.http.protocol import ENDS
-from serving.deployments.group import DEPLOYMENT
+from serving.deployments.worker_group import DEPLOYMENT
 from serving.errors import AttendantError, EngineError, EngineStopped
 from serving.observability.request_stats import current_request_stats
 from serving.pipelines.cards import ModelCard

@@ -216,9 +216,9 @@ def serving(pages: list[str]) -> Iterator[str]:
 
 
 def gauges(waiting: int, rows: int) -> str:
-    return (
-        f'# TYPE attendant_waiting gauge\nattendant_waiting{{model="a"}} {waiting}\n'
-        f'# TYPE attendant_rows gauge\nattendant_rows{{model="a"}} {rows}\n'
+    return "".join(
+        f'# TYPE vllm:num_requests_{state} gauge\nvllm:num_requests_{state}{{model_name="a"}} {num}\n'
+        for state, num in (("waiting", waiting), ("running", rows))
     )
 
 
