@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from models.command_errors import fail
+from models.command_errors import BUG, fail
+from models.errors import InputError
 
 if TYPE_CHECKING:
     from export.bundling.parity import AnyParity
@@ -195,8 +196,11 @@ def export_model(
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
-    except (OSError, ValueError) as error:
+    except (OSError, InputError) as error:
         fail(str(error))
+    except Exception as error:
+        error.add_note(BUG)
+        raise
     if parity is not None:
         click.echo(parity.as_markdown(), err=True)
     elif precision == Precision.BF16:
@@ -221,7 +225,7 @@ def _shortlisting(
     from export.bundling.shortlists import ShortlistOptions, with_shortlist
 
     if precision != "int8" and not (precision is None and checkpoint.bits == 8):
-        raise ValueError("--shortlist needs --precision int8: others score every token anyway")
+        raise InputError("--shortlist needs --precision int8: others score every token anyway")
     click.echo(f"learning shortlists from {corpus}", err=True)
     return with_shortlist(checkpoint, ShortlistOptions(corpus, num_best, num_frequent))
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from export.readers.common.toolkits import add_notes
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.configs.base import LanguageModelConfig
-from serving.text.chat import TemplateProcess
+from serving.text.chat_template import TemplateProcess
 
 ANSWER = "ANSWER THAT ENDS HERE"
 OF_HARMONY = ("<|end|>", "<|return|>")  # the first ends a channel, the second an answer

@@ -25,7 +25,7 @@ from serving.api.http.uploads import base_url
 from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
 from serving.jobs.table import State as JobState
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 from serving.translation_memory.store import (
     PAGE_UNITS,
     UPLOAD_HOURS,

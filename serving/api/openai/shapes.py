@@ -20,8 +20,14 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
-from serving.text.plain_text import BytesOrId, token_text
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
+from serving.text.tool_calls import (
+    CallReader,
+    Piece,
+)
 
 
 class Shape(ABC):

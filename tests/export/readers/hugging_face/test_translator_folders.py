@@ -359,7 +359,9 @@ def test_a_folder_becomes_a_bundle_that_translates(tmp_path: Path) -> None:
     asked[-1] = "ace_Arab"
     other = CliRunner().invoke(translate, asked, input=text, catch_exceptions=False)
     assert other.stdout != french.stdout
-    assert open_bundle(bundle).manifest.tokens.between("eng_Latn", "fra_Latn").prompt_prefix == (
+    assert open_bundle(bundle).manifest.tokens.with_languages(
+        "eng_Latn", "fra_Latn"
+    ).prompt_prefix == (
         2,
         112,
     )
