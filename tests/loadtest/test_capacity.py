@@ -217,8 +217,11 @@ def serving(pages: list[str]) -> Iterator[str]:
 
 def gauges(waiting: int, rows: int) -> str:
     return "".join(
-        f'# TYPE vllm:num_requests_{state} gauge\nvllm:num_requests_{state}{{model_name="a"}} {num}\n'
-        for state, num in (("waiting", waiting), ("running", rows))
+        f'# TYPE {name} gauge\n{name}{{model_name="a"}} {value}\n'
+        for name, value in (
+            ("vllm:num_requests_waiting", waiting),
+            ("vllm:num_requests_running", rows),
+        )
     )
 
 

@@ -37,7 +37,7 @@ from serving.glossaries.entries import (
 )
 from serving.glossaries.store import Dictionary, Glossary
 from serving.observability.request_stats import current_key
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 
 _MAX_NAME_BYTES = 1024
 _MAX_DICTIONARIES = 1000

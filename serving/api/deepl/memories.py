@@ -25,7 +25,7 @@ from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
 from serving.jobs.table import State as JobState
 from serving.observability.request_stats import current_key
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 from serving.translation_memory.store import (
     PAGE_UNITS,
     UPLOAD_HOURS,

@@ -30,8 +30,12 @@ from serving.pipelines.translation.job import (
 )
 from serving.requests.parameters import NUM_BEAMS
 from serving.requests.request import FinishReason
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
+from serving.text.formatting import formatted_as
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
 
 MAX_TEXTS = 50

@@ -41,8 +41,8 @@ from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.language_identification import AUTO, detectable
 from serving.pipelines.pivoting import targets_by_source
+from serving.text.checks import check_text
 from serving.text.languages import language_name
-from serving.text.plain_text import check_text
 
 _FILES = "/download_file"
 _MAX_GUESSES = 5

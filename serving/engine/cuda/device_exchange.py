@@ -30,7 +30,7 @@ from serving.engine.cuda.token_selector import (
     StreamMemory,
 )
 from serving.engine.decoding.logits_processors import rows_at_their_end
-from serving.engine.decoding.scores import Chosen, Scores, WholeVocabulary
+from serving.engine.decoding.scores import DeviceTokens, Scores, WholeVocabulary
 from serving.engine.decoding.shortlist import Shortlists
 from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.exchange import Exchange, HostExchange
@@ -97,7 +97,7 @@ class DeviceExchange(RowObserver):
         num_left = batch.max_generated[:rows] - batch.num_generated[:rows]
         return bool(
             self._selector.is_independent[:rows].all()
-            and not batch.num_given[:rows].any()
+            and not batch.num_forced[:rows].any()
             and not batch.needs_attention[:rows].any()
             and (num_left > 1).any()
             and not len(rows_at_their_end(batch, rows))
@@ -155,7 +155,7 @@ class DeviceExchange(RowObserver):
         scores.attention = flight.attention
         if flight.is_selected:
             is_chosen = self._selector.is_served[:num_rows].copy()
-            scores.chosen = Chosen(is_chosen, *(found[name][rows] for name in CHOICES))
+            scores.chosen = DeviceTokens(is_chosen, *(found[name][rows] for name in CHOICES))
         return scores
 
     def abandon(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.arrays import Array
-from serving.engine.decoding.scores import Scores, Window
+from serving.engine.decoding.scores import Scores, TopTokens
 from serving.engine.generation import Generation
 from serving.engine.rows import RowObserver
 
@@ -25,8 +25,8 @@ class Shortlists(RowObserver):
 
     def __init__(self, manifest: Manifest, slots: int) -> None:
         self._every = np.arange(manifest.vocab_size)
-        self._union = Union(manifest.vocab_size)
-        self._window = Window(manifest, slots)
+        self._union = ShortlistUnion(manifest.vocab_size)
+        self._window = TopTokens(manifest, slots)
         self._ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
         most = slots * _rounded(manifest.vocab_size)
@@ -156,7 +156,7 @@ def _rounded(count: int) -> int:
 UNION_WIDTH_STEP = 512
 
 
-class Union:
+class ShortlistUnion:
     """The tokens of all rows.
 
     ids: i64 [vocabulary, rounded up], the tokens that the step graph scores; only the first `width`

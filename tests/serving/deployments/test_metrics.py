@@ -11,7 +11,7 @@ from serving.deployments.metrics import ReplicaMetrics, added, merged, selected_
 from serving.engine.measures import EngineStats, StepStats
 from serving.observability.engine_metrics import EngineMetrics
 from serving.observability.metrics import Metrics, Outcome, Reading, charted
-from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, Tokens
+from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, OutputTokens
 
 
 def replica(folder: Path, name: str) -> tuple[Metrics, ReplicaMetrics]:
@@ -150,7 +150,7 @@ def exposition_of(replica: str) -> bytes:
     recorder.on_first_token(0.02)
     recorder.on_next_token(0.005)
     for reason, counts in ((FinishReason.STOP, (20, 1, 5)), (FinishReason.CONSTRAINT, (0, 1, 0))):
-        only = Hypothesis(Tokens(), 0.0, reason)
+        only = Hypothesis(OutputTokens(), 0.0, reason)
         recorder.on_finished(FinishedEvent("r", (only,), *counts), 0.0, 0.5)
     return metrics.exposition()
 

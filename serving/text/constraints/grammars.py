@@ -14,7 +14,7 @@ from llguidance import LLMatcher
 
 from serving.errors import RequestError, Untokenizable
 from serving.requests.request import Constraint, Mask, Matcher
-from serving.text.grammar_compiler import (
+from serving.text.constraints.grammar_compiler import (
     NotCompiled,
     Trials,
     Vocabulary,
@@ -22,9 +22,9 @@ from serving.text.grammar_compiler import (
     compile_grammar,
     prepare,
 )
-from serving.text.json_formats import with_valid_dates
+from serving.text.constraints.json_formats import with_valid_dates
+from serving.text.token_bytes import TokenTable
 from serving.text.tokenizer import Tokenizer
-from serving.text.tokenizer_json import TokenTable
 
 MAX_GRAMMAR_CHARACTERS = 65_536
 MAX_MESSAGE_CHARACTERS = 300
@@ -124,7 +124,7 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, stop_ids: np.ndarray[Any, Any]) -> None:
         self._matcher, self._stop_ids = matcher, stop_ids
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # llguidance would have it end here
             mask[:] = False

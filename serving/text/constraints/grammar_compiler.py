@@ -30,6 +30,18 @@ STEP_LIMITS = LLParserLimits(
 # Of a text that a grammar forces llguidance asks the tokens at every step, to take the first one:
 # all of 65,000 characters took 95 ms each time.
 MAX_FORCED_BYTES = 1000
+MAX_SECONDS = 0.5  # of a processor's time; JSON with 240 optional properties takes 0.02
+MAX_BYTES = 64 * 2**20  # one choice of 65,000 characters takes 36
+# Half of what the threads that compile have at the least: what passes here does not overflow there.
+STACK_BYTES = 2**20
+START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from serving.text.constraints.grammar_compiler import main
+main()
+"""
+TOO_LONG = f"it takes too long, more than {MAX_SECONDS:g} s"
+TOO_LARGE = f"it takes too much memory, more than {MAX_BYTES >> 20} MiB, or nests too deep"
 
 
 class NotCompiled(ValueError):
@@ -111,20 +123,6 @@ def try_grammar(tokens: LLTokenizer, grammar: str) -> None:
     matcher.compute_bitmask()
     if matcher.is_error():
         raise NotCompiled(matcher.get_error())
-
-
-MAX_SECONDS = 0.5  # of a processor's time; JSON with 240 optional properties takes 0.02
-MAX_BYTES = 64 * 2**20  # one choice of 65,000 characters takes 36
-# Half of what the threads that compile have at the least: what passes here does not overflow there.
-STACK_BYTES = 2**20
-START = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from serving.text.grammar_compiler import main
-main()
-"""
-TOO_LONG = f"it takes too long, more than {MAX_SECONDS:g} s"
-TOO_LARGE = f"it takes too much memory, more than {MAX_BYTES >> 20} MiB, or nests too deep"
 
 
 class Trials:

@@ -1,31 +1,26 @@
 """Writes the translation of a segment with its marks, and tells which word came of which."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from collections.abc import Sequence
+from dataclasses import replace
 
-from serving.text.alignment import Array, Span, TokenizedText, over_text, shares_of
-from serving.text.markup.escapes import unescaped
-from serving.text.markup.marks import Written, mark_tree, write
-from serving.text.markup.numbers import NUMBER, values
-from serving.text.markup.placing import place
+from serving.text.alignment import Array, TokenizedText, over_text, shares_of
+from serving.text.markup.number_correction import put_right_numbers
 from serving.text.markup.punctuation import (
     PairedMarks,
     inner_marks,
     inner_runs,
     loses_runs,
+    write_dashes,
     write_end,
     write_inner_runs,
 )
 from serving.text.markup.segments import MarkedSegment, with_pairs_as_tags
-from serving.text.markup.tokens import (
-    DASH,
-    Role,
-    Token,
-    is_typographic,
-)
+from serving.text.markup.tag_placement import place
+from serving.text.markup.tag_tree import Written, mark_tree, write
+from serving.text.markup.tokens import Role, Token
 from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
+from serving.text.spans import Span
 
 _STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
 _LEAST_ORIGIN = 0.1  # of a word of the source that something came of
@@ -160,124 +155,3 @@ def _line_starts(words: Sequence[TargetWord]) -> list[int]:
         for number, word in enumerate(words)
         if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
     ]
-
-
-Places = list[int]
-
-
-def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
-    """Write the dashes of the source where the translation has as many; else they stay as the model
-    wrote them.
-    """
-    signs = [token for token in tokens if is_typographic(token)]
-    wanted = [token for token in signs if token.text.strip() == DASH]
-    places = _dashes(words)
-    if wanted and len(wanted) == len(places):
-        for place, token in zip(places, wanted, strict=True):
-            words[place].text = unescaped(token.raw)
-        _close_up(words, places, wanted)
-
-
-def _dashes(words: Sequence[TargetWord]) -> Places:
-    return [
-        place
-        for place, word in enumerate(words)
-        if word.raw is None and word.text in "-–—" and (word.gap or not place)
-    ]
-
-
-def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
-    """Take the spaces around dashes away that the source writes without."""
-    for number, token in zip(places, dashes, strict=True):
-        if token.text != token.text.strip():
-            words[number].gap = ""
-            if number + 1 < len(words):
-                words[number + 1].gap = ""
-
-
-@dataclass(slots=True)
-class _Found:
-    """A number in a translation, of one word or more.
-
-    prefix, suffix: what is before it in its first word and after it in its last, as in mid-1990s.
-    """
-
-    words: list[TargetWord]
-    prefix: str
-    text: str
-    suffix: str
-    values: frozenset[Decimal]
-
-    def came_of(self, number: int) -> float:
-        return max(float(word.origins[number]) for word in self.words)
-
-
-def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
-    """Write each number of the source once, in figures: over the number that came of it, if that
-    is another or is written as in the source, or over the word that came of it. A further number
-    of a translation goes if it came of a number or of what is kept.
-    """
-    found = _numbers(translated)
-    missing: dict[int, Token] = {}
-    for number, token in numbers.items():
-        meant = values(token.text)
-        same = [each for each in found if each.values & meant or each.text == token.text]
-        if same:
-            right = max(same, key=lambda each: each.came_of(number))
-            found.remove(right)
-            _write(translated, right, token if right.text == token.text else None)
-        else:
-            missing[number] = token
-    for number, token in missing.items():
-        wrong = max(found, key=lambda each: each.came_of(number), default=None)
-        if wrong is not None and _is_read_for(wrong, number, numbers):
-            found.remove(wrong)
-            _write(translated, wrong, token)
-        else:
-            word = translated.made_room(number)
-            word.text = word.raw = token.name
-    figures = {run for token in numbers.values() for run in re.findall(r"\d+", token.text)}
-    for extra in found:
-        is_doubled = not figures.isdisjoint(re.findall(r"\d+", extra.text))
-        if is_doubled or translated.came_of_what_is_kept(extra.words[0], numbers):
-            translated.remove(extra.words)
-
-
-def _is_read_for(found: _Found, number: int, numbers: Mapping[int, Token]) -> bool:
-    """Return whether a wrong number may stand for one of the source: it came of a number rather
-    than of a word, as 12 of "twelve".
-    """
-    return int(found.words[0].origins.argmax()) in numbers or found.came_of(number) > 0.2
-
-
-def _numbers(translated: TranslatedWords) -> list[_Found]:
-    """Return the numbers among the words that are not kept."""
-    text, spans = "", []
-    for word in translated.words:
-        start = len(text) + len(word.gap)
-        text += word.gap + ("\0" if word.raw is not None else word.text)
-        spans.append(Span(start, len(text)))
-    found = []
-    for match in NUMBER.finditer(text):
-        covered = [
-            (word, span)
-            for word, span in zip(translated.words, spans, strict=True)
-            if span.start < match.end() and span.end > match.start()
-        ]
-        if covered:
-            words = [word for word, _ in covered]
-            prefix = text[covered[0][1].start : match.start()]
-            suffix = text[match.end() : covered[-1][1].end]
-            found.append(_Found(words, prefix, match.group(), suffix, values(match.group())))
-    return found
-
-
-def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> None:
-    """Write a number over another, so that it stays; None lets that one stay as it is."""
-    first, *others = found.words
-    if token is None:
-        for word in found.words:
-            word.raw = word.text
-        return
-    first.text = first.raw = found.prefix + token.name + found.suffix
-    translated.words = [word for word in translated.words if word not in others]

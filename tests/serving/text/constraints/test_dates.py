@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from serving.text.chat import Function, grammar_of
-from serving.text.grammars import Grammars
-from serving.text.json_formats import with_valid_dates
+from serving.text.constraints.grammars import Grammars
+from serving.text.constraints.json_formats import with_valid_dates
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    Function,
+    grammar_of,
+)
 from tests.serving.api.openai.test_tools import follows
 from tests.serving.pipelines.fakes import EOS, byte_tokenizer
 

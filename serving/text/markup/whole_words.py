@@ -7,12 +7,10 @@ of a note, is a mark. Other words are read whole, and their tags go where attent
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum, auto
 from itertools import groupby, takewhile
 
-from serving.text.alignment import Span
-from serving.text.markup.tokens import Role, Token, divided, passages, placed, read, written
-from serving.text.wrapped_lines import wrapped_breaks
+from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.spans import Span
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
 # zero-width space parts words.
@@ -28,10 +26,6 @@ _BETWEEN_LETTERS = re.compile(
 _ZERO_WIDTH_SPACE = "\u200b"
 _LETTER = r"[^\W_\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-−+.'’/]?{_LETTER}+)*[-−+]*")
-# The number of an item, a sign between.
-_LABEL_BEFORE = re.compile(r"[(#№]?\d{1,4}\)?[-–—/:.]")
-_LABEL_AFTER = re.compile(r"[-–—/]\d{1,4}")
-_HAS_WORD = re.compile(r"[^\W\d_]{4}|[^\W\d_]{2},? [^\W\d_]{2}")
 _TAG = "\0"  # in the place of one
 _MAY_BREAK_TAG = "wbr"
 _SHIFTING_TAGS = frozenset({"sub", "sup"})
@@ -203,36 +197,6 @@ def _is_number_and_word(tokens: Sequence[Token]) -> bool:
     return is_pair and len(texts[1]) >= _SHORTEST_WORD_BESIDE and not _is_shifted(tokens)
 
 
-def with_labels_as_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens; the number of an element that is all else of a passage is a break, as "2-"
-    of 2-<i>Paris, Rome</i>.
-    """
-    for passage in passages(tokens):
-        places = [number for number, token in enumerate(passage) if token.raw.strip()]
-        label = _label(passage, places)
-        for number, token in enumerate(passage):
-            yield Token(Role.BREAK, token.raw) if number == label else token
-
-
-def _label(tokens: Sequence[Token], places: Sequence[int]) -> int | None:
-    """Return which token is the number of an element; None if there is none."""
-    if len(places) < 4 or not _HAS_WORD.search(read(tokens)):
-        return None
-    first, last = tokens[places[0]], tokens[places[-1]]
-    if first.is_divisible and _LABEL_BEFORE.fullmatch(first.text.strip()):
-        label, start, stop = places[0], places[1], places[-1]
-    elif last.is_divisible and _LABEL_AFTER.fullmatch(last.text.strip()):
-        label, start, stop = places[-1], places[0], places[-2]
-    else:
-        return None
-    depth = 0
-    for number in range(start, stop):
-        depth += (tokens[number].role is Role.OPEN) - (tokens[number].role is Role.CLOSE)
-        if depth <= 0:
-            return None
-    return label if depth == 1 and tokens[stop].role is Role.CLOSE else None
-
-
 def _has_own_words(tokens: Iterable[Token]) -> bool:
     """Return whether its parts between hyphens are whole, one of them a word: 1-<i>London</i>."""
     text = "".join(token.text or _TAG for token in tokens)
@@ -261,78 +225,3 @@ def _is_symbol(word: str, tokens: Sequence[Token]) -> bool:
 
 def _is_shifted(tokens: Iterable[Token]) -> bool:
     return any(token.name in _SHIFTING_TAGS for token in tokens)
-
-
-_LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]|\\r\\{1,2}n|\\\w")
-# What no space follows: a character of scripts that have none, a hyphen within a word.
-_BEFORE_NO_SPACE = re.compile(
-    r"(?:[\u0E00-\u0EFF\u1000-\u109F\u1780-\u17FF\u3040-\u30FF\u3400-\u9FFF\u00AD]|\w[-‐])$"
-)
-
-
-class JoinedLines(Enum):
-    """Describes which lines are translated as one.
-
-    WRAPPED: those that a text was wrapped into.
-    """
-
-    NONE = auto()
-    WRAPPED = auto()
-    ALL = auto()
-
-
-def with_line_breaks(
-    tokens: Iterable[Token], joined: JoinedLines, language: str
-) -> Iterator[Token]:
-    """Yield the tokens; line breaks between lines that are not joined part sentences.
-
-    language: of the text, in two letters.
-    """
-    tokens = [*_gathered(tokens)]
-    joins = iter(_joins(tokens, joined, language))
-    last = ""
-    for token in tokens:
-        if token.role is Role.LINE_BREAK and not next(joins):
-            token = Token(Role.BREAK, token.raw)
-        elif token.role is Role.LINE_BREAK and _BEFORE_NO_SPACE.search(last):
-            token = Token(Role.LINE_BREAK, token.raw)
-        last = (last + token.text)[-2:]
-        yield token
-
-
-def _gathered(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens, line breaks side by side and the spaces beside them as one."""
-    for is_space, group in groupby(tokens, key=_is_space):
-        found = [*group]
-        if is_space and any(token.role is Role.LINE_BREAK for token in found):
-            yield Token(Role.LINE_BREAK, written(found), " ")
-        else:
-            yield from found
-
-
-def _is_space(token: Token) -> bool:
-    is_text = token.role is Role.TEXT and token.raw.isspace()
-    return is_text or token.role is Role.LINE_BREAK
-
-
-def _num_line_ends(raw: str) -> int:
-    """Count tags where there are any: spaces beside them end no line."""
-    return raw.count("<") or len(_LINE_END.findall(raw))
-
-
-def _joins(tokens: Sequence[Token], joined: JoinedLines, language: str) -> list[bool]:
-    """Say of each line break if the lines that it parts are joined."""
-    if joined is not JoinedLines.WRAPPED:
-        return [joined is JoinedLines.ALL for token in tokens if token.role is Role.LINE_BREAK]
-    lines: list[list[str]] = [[]]
-    numbers: list[int] = []  # of the lines that end with the line breaks
-    for token in tokens:
-        if token.role is Role.LINE_BREAK:
-            numbers.append(len(lines) - 1)
-            lines += [[] for _ in range(_num_line_ends(token.raw))]
-        elif token.role is Role.BREAK:
-            lines += [[], []]
-        else:
-            lines[-1].append(token.text)
-    goes_on = wrapped_breaks(["".join(line) for line in lines], language)
-    return [goes_on[number] for number in numbers]

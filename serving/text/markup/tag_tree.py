@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from serving.text.markup.tokens import STAND_IN, Role, Token, is_range_name, written
+from serving.text.markup.model_placeholders import STAND_IN
+from serving.text.markup.tokens import Role, Token, is_range_name, written
+
+_CLOSING = frozenset(".,;:!?…)]}»”’")
 
 
 @dataclass(slots=True, eq=False)
@@ -192,9 +195,6 @@ def _follows_space(tokens: Sequence[Token], end: int) -> list[bool]:
         elif token.text:  # a sign that a model reads
             is_space = False
     return found
-
-
-_CLOSING = frozenset(".,;:!?…)]}»”’")
 
 
 @dataclass(frozen=True, slots=True)

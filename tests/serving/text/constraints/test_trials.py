@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from serving.errors import EngineError, RequestError
-from serving.text import grammar_compiler
-from serving.text.grammar_compiler import MAX_FORCED_BYTES
-from serving.text.grammars import Grammars
+from serving.text.constraints import grammar_compiler
+from serving.text.constraints.grammar_compiler import MAX_FORCED_BYTES
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -53,7 +53,7 @@ MEASURE = """
 import json, resource, sys
 from pathlib import Path
 from serving.errors import RequestError
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 
 grammars = Grammars(Tokenizer(Path(sys.argv[1])), (2,))
@@ -145,7 +145,7 @@ def test_what_a_grammar_forces_is_tokenized_as_far_as_it_is_needed(
 
     monkeypatch.setattr(tokenizer, "encode_inside", counted)
     mask = np.zeros(tokenizer.vocab_size, bool)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     assert given
     assert max(given) <= MAX_FORCED_BYTES
 
@@ -156,7 +156,7 @@ def test_a_long_forced_text_has_the_tokens_of_the_tokenizer(path: Path) -> None:
     matcher = Grammars(tokenizer, (STOP,)).choices([text]).start()
     mask = np.zeros(tokenizer.vocab_size, bool)
     for expected in tokenizer.encode(text):
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         assert mask[expected]
         assert mask.sum() == 1 or expected == tokenizer.encode(text)[-1]
         matcher.accept(expected)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.text.terms import Beginnings
+from serving.text.constraints.prefix import Beginnings
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -26,19 +26,19 @@ def test_every_way_to_go_on_begins_with_it(tokenizer: Tokenizer, wanted: str) ->
         choose, matcher = random.Random(seed), beginnings.constraint(wanted).start()
         mask, said = np.empty(tokenizer.vocab_size, bool), b""
         while len(said) < len(wanted.encode()):
-            matcher.fork().allowed(mask)
+            matcher.fork().fill_mask(mask)
             assert not mask[stop_id]
             token_id = choose.choice(np.flatnonzero(mask).tolist())
             matcher.accept(token_id)
             said += tokenizer.token_bytes(token_id)
         assert said.startswith(wanted.encode())
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         assert mask.all()
 
 
 def test_tokens_that_hold_more_than_was_typed_may_come(tokenizer: Tokenizer) -> None:
     mask = np.empty(tokenizer.vocab_size, bool)
-    Beginnings(tokenizer).constraint(" c").start().allowed(mask)
+    Beginnings(tokenizer).constraint(" c").start().fill_mask(mask)
     texts = {tokenizer.token_bytes(i) for i in np.flatnonzero(mask).tolist()}
     assert {b" ", b" c"} < texts
     assert any(len(text) > 2 and text.startswith(b" c") for text in texts)
@@ -50,7 +50,7 @@ def test_forks_go_their_own_ways(tokenizer: Tokenizer) -> None:
     [a] = tokenizer.encode("a")
     matcher.accept(a)
     mask = np.empty(tokenizer.vocab_size, bool)
-    other.allowed(mask)
+    other.fill_mask(mask)
     assert mask[a]
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     assert not mask[a]

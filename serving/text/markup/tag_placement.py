@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.text.alignment import Array
-from serving.text.markup.marks import Mark
+from serving.text.markup.tag_tree import Mark
 
 _PUNCTUATION_WEIGHT = 0.5  # attention says little of it
 _TIE = 1e-3  # what came of nothing in particular belongs to no mark
 _FORBIDDEN = -1e6
 _DISTANCE_COST = 0.25  # of a word between a line break and the place at the like share of the text
+_EMPTY_COST = 10.0  # of a mark without a word; it has one where there are enough
+_NEVER = -1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,10 +292,6 @@ def _fits_between(point: Mark, origins: Origins) -> Array:
     if point.start < num_source:
         fits[:-1] += after_weight * origins.matrix[:, point.start]
     return fits
-
-
-_EMPTY_COST = 10.0  # of a mark without a word; it has one where there are enough
-_NEVER = -1e9
 
 
 @dataclass(frozen=True, slots=True)

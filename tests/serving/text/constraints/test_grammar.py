@@ -14,7 +14,10 @@ import pytest
 
 from serving.errors import RequestError
 from serving.requests.request import Constraint, Matcher
-from serving.text.grammars import MAX_GRAMMAR_CHARACTERS, Grammars
+from serving.text.constraints.grammars import (
+    MAX_GRAMMAR_CHARACTERS,
+    Grammars,
+)
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -37,7 +40,7 @@ def grammars(tokenizer: Tokenizer) -> Grammars:
 
 def allowed_of(matcher: Matcher, vocab_size: int = VOCAB_SIZE) -> set[int]:
     mask = np.ones(vocab_size, bool)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     return set(np.flatnonzero(mask).tolist())
 
 
@@ -61,7 +64,7 @@ def write(constraint: Constraint, tokenizer: Tokenizer, seed: int) -> str:
     ends = [i for i in range(VOCAB_SIZE) if tokenizer.token_bytes(i) in (b'"', b"}", b"]", b"")]
     matcher, token_ids, mask = constraint.start(), list[int](), np.zeros(VOCAB_SIZE, bool)
     for step in range(2000):
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         logits = np.where(mask, random.gumbel(size=VOCAB_SIZE), -np.inf)
         logits[ends] += step / 10
         token_id = int(logits.argmax())
@@ -317,7 +320,8 @@ def test_a_schema_that_nests_without_end_is_the_callers_mistake(grammars: Gramma
 
 
 def test_neither_torch_nor_transformers_is_loaded() -> None:
-    code = "import sys, serving.text.grammars;print({'torch', 'transformers'} & set(sys.modules))"
+    module = "serving.text.constraints.grammars"
+    code = f"import sys, {module};print({{'torch', 'transformers'}} & set(sys.modules))"
     root = Path(__file__).parents[4]
     found = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert found.stdout.strip() == "set()", found.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.terms import WordBorders
+from serving.text.constraints.term_insertion import WordBorders
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.text.terms import Insertion
+from serving.text.constraints.term_insertion import Insertion
 
 STOP, INNER, ELIDED = 2, 3, 4
 SPACED, BARE = (10, 11), (12,)
@@ -20,12 +20,12 @@ def allowed_after(constraint: Insertion, *token_ids: int) -> set[int]:
     matcher = constraint.start()
     for token_id in token_ids:
         mask = np.zeros(20, bool)
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         assert mask[token_id]
         matcher.accept(token_id)
     matcher = matcher.fork()
     mask = np.zeros(20, bool)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     return set(np.flatnonzero(mask).tolist())
 
 

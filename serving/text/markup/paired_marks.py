@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.text.alignment import Span
+from serving.text.spans import Span
 
 _MARK = re.compile(r"[()\"“”„‟«»‹›'‘’]")
 ROUND_BRACKETS, APOSTROPHES = frozenset("()"), frozenset("'‘’")
