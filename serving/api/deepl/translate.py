@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
@@ -19,6 +18,7 @@ from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair
+from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
 from serving.pipelines.language_identification import Chosen, chosen_translator
