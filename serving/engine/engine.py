@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 
 from serving.bundle.opening import Bundle
-from serving.engine.attention_map import keep_prompt_steps, needed_outputs
+from serving.engine.attention_map import needed_outputs, store_prompt_step_attention
 from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_runner import make_runner
 from serving.engine.decoding.scores import Scores
@@ -57,7 +57,7 @@ class Engine:
         self.config = config = with_device(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
-        shared = shared or SharedParts.of(manifest, config, graphs)
+        shared = shared or SharedParts.create(manifest, config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
         slots = self.scheduler.slots
         self._batch = Batch(slots)
@@ -190,7 +190,7 @@ class Engine:
             self._launch()
         scores = runner.receive()
         if scores.attention:
-            keep_prompt_steps(self._batch, scores)
+            store_prompt_step_attention(self._batch, scores)
         self.step_stats.count_decoded(scores.num_rows, started)
         return scores
 
@@ -214,8 +214,10 @@ class Engine:
         self.step_stats.num_reorders = len(decision.copies)
         for ending in decision.endings:
             generation = ending.generation
-            event = generation.finished(ending)
-            event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
+            event = generation.finished_event(ending)
+            event.prefill_seconds, event.decode_seconds = generation.phase_seconds(
+                time.perf_counter()
+            )
             event.num_steps = self._batch.num_steps - generation.entered_step
             self._events_out.end(generation, event)
 

@@ -49,7 +49,7 @@ class Decision:
     """All decisions of one step.
 
     token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
-    is_given: bool [rows], whether the token was given in advance.
+    is_forced: bool [rows], whether the token was given in advance.
     is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
     reported_rows: rows without a search over several rows whose token is reported, in order.
@@ -61,7 +61,7 @@ class Decision:
     """
 
     token_ids: Array
-    is_given: Array
+    is_forced: Array
     is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     reported_rows: list[int] = field(default_factory=list)
@@ -95,7 +95,7 @@ class RowObserver:
 class Batch:
     """The rows of a batch: one for each generation, or one for each live beam.
 
-    num_given: number of a row's next tokens that are given in advance.
+    num_forced: number of a row's next tokens that are given in advance.
     num_generated: number of its tokens that were generated.
     max_generated: maximum number of generated tokens.
     num_ahead: number of tokens that the graph has run for each row but the row may not have taken
@@ -112,7 +112,7 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.num_given = np.zeros(slots, np.int64)
+        self.num_forced = np.zeros(slots, np.int64)
         self.num_generated = np.zeros(slots, np.int64)
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
@@ -127,7 +127,7 @@ class Batch:
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.num_given,
+            self.num_forced,
             self.num_generated,
             self.max_generated,
             self.is_beam,
@@ -157,11 +157,11 @@ class Batch:
         """
         row = self.num_rows
         generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
-        self.ids[row, 0] = generation.given_ids[num_prefilled]
+        self.ids[row, 0] = generation.prefix_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.num_given[row] = len(generation.given_ids) - num_prefilled - 1
+        self.num_forced[row] = len(generation.prefix_ids) - num_prefilled - 1
         self.num_generated[row] = 0
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
@@ -207,12 +207,12 @@ class Batch:
         """
         rows = len(token_ids)
         self.num_ahead -= 1
-        is_given = (self.num_given[:rows] > 0) & is_next
+        is_forced = (self.num_forced[:rows] > 0) & is_next
         np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
         self.past_lengths[:rows] += is_next
         self.total_lengths[:rows] += is_next
-        self.num_generated[:rows] += is_next & ~is_given
-        self.num_given[:rows] -= is_given
+        self.num_generated[:rows] += is_next & ~is_forced
+        self.num_forced[:rows] -= is_forced
 
 
 class Rows:

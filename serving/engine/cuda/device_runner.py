@@ -24,7 +24,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_sampler import CHOICES, PARAMS, DeviceSampler
 from serving.engine.cuda.transfer_buffer import NUM_HOST_BUFFERS, ArraySpec, TransferBuffer
 from serving.engine.decoding.logits_processors import rows_at_their_end
-from serving.engine.decoding.scores import Chosen, Scores
+from serving.engine.decoding.scores import DeviceTokens, Scores
 from serving.engine.decoding.search import Search
 from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.graph import Graphs
@@ -101,7 +101,7 @@ class DeviceModelRunner(ModelRunner, RowObserver):
         num_left = batch.max_generated[:rows] - batch.num_generated[:rows]
         return bool(
             self._sampler.is_independent[:rows].all()
-            and not batch.num_given[:rows].any()
+            and not batch.num_forced[:rows].any()
             and not batch.needs_attention[:rows].any()
             and (num_left > 1).any()
             and not len(rows_at_their_end(batch, rows))
@@ -140,7 +140,7 @@ class DeviceModelRunner(ModelRunner, RowObserver):
         scores.attention = run.attention
         if run.is_selected:
             is_chosen = self._sampler.is_served[:num_rows].copy()
-            scores.chosen = Chosen(is_chosen, *(results[name][rows] for name in CHOICES))
+            scores.chosen = DeviceTokens(is_chosen, *(results[name][rows] for name in CHOICES))
         return scores
 
     def abandon(self) -> None:

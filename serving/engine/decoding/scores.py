@@ -46,7 +46,7 @@ class Scores:
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: AttentionOutputs = {}
-        self.chosen: Chosen | None = None
+        self.chosen: DeviceTokens | None = None
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
@@ -151,7 +151,7 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DeviceTokens:
     """The tokens that a device has chosen.
 
     is_chosen: bool [rows]; the other arrays are undefined for other rows
@@ -167,7 +167,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Choices:
+class SampledTokens:
     """One token for each row.
 
     token_ids: i64 [rows]

@@ -27,7 +27,7 @@ class Shortlists(RowObserver):
 
     def __init__(self, vocab_size: int, slots: int) -> None:
         self._every = np.arange(vocab_size)
-        self._union = Union(vocab_size)
+        self._union = ShortlistUnion(vocab_size)
         self.ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
         most = slots * _rounded(vocab_size)
@@ -147,7 +147,7 @@ def _rounded(count: int) -> int:
 UNION_WIDTH_STEP = 512
 
 
-class Union:
+class ShortlistUnion:
     """The tokens of all rows.
 
     ids: i64 [vocabulary, rounded up], the tokens that the step graph scores; only the first `width`

@@ -121,7 +121,7 @@ class Drafts(RowObserver):
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
     def on_add(self, row: int, generation: Generation) -> None:
-        known = generation.given_ids[: self._batch.total_lengths[row]]
+        known = generation.prefix_ids[: self._batch.total_lengths[row]]
         self._drafts[row] = Draft(Lookup(known))
 
     def on_copy(self, source: int, target: int) -> None:
@@ -149,7 +149,7 @@ class Drafts(RowObserver):
         self.turn = self.num_hits = 0
         num_hoped = 0.0
         for row, draft in enumerate(self.rows):
-            room = 0 if batch.num_given[row] else min(num_left[row] - 2, self._max_tokens)
+            room = 0 if batch.num_forced[row] else min(num_left[row] - 2, self._max_tokens)
             draft.place, draft.tokens = row, draft.lookup.draft(room) if room > 0 else []
             num_hoped += draft.num_hoped
         return num_hoped
@@ -160,7 +160,7 @@ class Drafts(RowObserver):
             draft.tokens = []
 
 
-class Verifier:
+class DraftVerifier:
     """Runs rows with their drafts.
 
     num_tokens: tokens of a row in one run: its last token, then a draft.
@@ -333,7 +333,7 @@ class Speculation:
         num_tokens = manifest.num_verified
         self._max_rows = min(MAX_ROWS, batch.slots, config.max_step_tokens // num_tokens)
         self._drafts = Drafts(batch, num_tokens - 1)
-        self._verifier = Verifier(manifest, graph, batch, states, self._max_rows)
+        self._verifier = DraftVerifier(manifest, graph, batch, states, self._max_rows)
         self._costs = Costs()
         self.is_verifying = self._has_verified = False
 

@@ -17,7 +17,12 @@ import numpy as np
 
 from serving.bundle.manifest import LOGITS, LOGP, WANTS_LOGP, AttentionKind, Manifest
 from serving.engine.arrays import Array
-from serving.engine.attention_query import AttentionOutputs, AttentionStep, Span, tokens_at_once
+from serving.engine.attention_query import (
+    AttentionOutputs,
+    AttentionSpan,
+    AttentionStep,
+    tokens_at_once,
+)
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, allocate_window
 from serving.engine.decoding.shortlist import Shortlists, ShortScores
@@ -223,7 +228,7 @@ class ModelRunner:
             assert self._attention is not None
             num_attended = self._attention.attended(outputs.num_attended)
             outputs = replace(outputs, num_attended=num_attended)
-            graph_span = Span(self.states.span, num_attended)
+            graph_span = AttentionSpan(self.states.span, num_attended)
             attention = self._attention.outputs(outputs.attention, num_rows, graph_span)
         key = (num_rows, self.states.buffer_key, outputs)
         run = self._bound.get(key)
