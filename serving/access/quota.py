@@ -1,112 +1,21 @@
-"""What requests and keys use: the account of one request, and the monthly quotas of keys.
+"""Count what keys use: the characters of a month and the requests of a minute.
 
-An account has the numbers of the access log and of traces; it has no text of users. The endpoint
-sets its model and key, the engine adds its tokens.
-
-Quotas are counted in a database that all replicas share. Months and minutes are of UTC. A server
+Both are counted in a database that all replicas share. Months and minutes are of UTC. A server
 without keys counts nothing.
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from serving.access.keys import KeyEntry, KeyRing
+from serving.access.key_file import KeyEntry
+from serving.access.key_ring import KeyRing
 from serving.errors import QuotaExceeded, RateExceeded
 from serving.storage.sqlite import DatabaseThread, transaction
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The work of the engine for one part of a request, such as a sentence.
-
-    started_at: a time of `time.perf_counter`. reads_source: whether its prefill encoded a source.
-    """
-
-    model: str
-    started_at: float
-    queue_seconds: float
-    prefill_seconds: float
-    decode_seconds: float
-    num_steps: int
-    num_given_tokens: int
-    num_generated_tokens: int
-    reads_source: bool
-
-
-@dataclass(slots=True)
-class Account:
-    """The numbers of one request so far.
-
-    protocol, outcome: empty for requests that no protocol counts, such as `/health`.
-    key: the name of the key, never the key.
-    num_given_tokens: of sources and prompts.
-    queue_seconds: the longest time that a part waited for its row; None if no part got a row in
-        this process.
-    parts: None if requests are not traced.
-    traceparent: of the request's span (W3C Trace Context); empty if requests are not traced.
-    """
-
-    protocol: str = ""
-    model: str = ""
-    outcome: str = ""
-    key: str = ""
-    num_given_tokens: int = 0
-    num_generated_tokens: int = 0
-    queue_seconds: float | None = None
-    parts: list[Part] | None = None
-    traceparent: str = ""
-
-    def add(self, num_given: int, num_generated: int, queue_seconds: float | None = None) -> None:
-        """Add the numbers of a part of the request that has ended."""
-        self.num_given_tokens += num_given
-        self.num_generated_tokens += num_generated
-        if queue_seconds is not None:
-            self.queue_seconds = max(queue_seconds, self.queue_seconds or 0.0)
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_given_tokens + self.num_generated_tokens
-
-
-_current: ContextVar[Account] = ContextVar("account")
-
-
-def current_account() -> Account:
-    """Return the account of the current request; a new one if there is no request."""
-    return _current.get(None) or Account()
-
-
-def current_key() -> str:
-    """Return the name of the key of the current request; empty without a key."""
-    return current_account().key
-
-
-@contextmanager
-def accounted() -> Iterator[Account]:
-    """Open an account, which is the current one until the block ends."""
-    account = Account()
-    token = _current.set(account)
-    try:
-        yield account
-    finally:
-        _current.reset(token)
-
-
-def open_account() -> Account:
-    """Open an account for the rest of the task.
-
-    It is for generators: they may end in another context, where a context variable cannot be reset.
-    """
-    account = Account()
-    _current.set(account)
-    return account
-
 
 _SECONDS_A_MINUTE = 60.0
 _ROUNDING_SECONDS = 1e-3

@@ -1,4 +1,4 @@
-"""Make a worker group a Ray Serve application, and decide how many replicas it has.
+"""What a worker group is for Ray Serve: its deployment's name, CPUs, GPUs and number of replicas.
 
 Ray Serve asks each replica for its load, sums it up, and calls the policy here. It is imported when
 it is needed: Ray starts before that.
@@ -10,45 +10,13 @@ from serving.engine.runtime.machine import available_cpus
 from serving.server_config import WorkerGroup
 
 if TYPE_CHECKING:
-    from ray.serve import Application
     from ray.serve.config import AutoscalingContext
 
 DEPLOYMENT = "attendant"
 ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
-# Named, not imported: only replicas need what it needs.
-_REPLICA = "serving.deployments.replica.Replica"
-_SPARE_REQUESTS = 256  # for /health and /metrics, and so that the engine answers 429, not Ray
-_VERSION = "of this run"
-_HEALTH_CHECK_SECONDS = 1.0  # how soon a killed replica is noticed
 _UPSCALE_SECONDS = 10.0
 _DOWNSCALE_SECONDS = 300.0
 _LOOK_BACK_SECONDS = 15.0
-
-
-def application_of(group: WorkerGroup, prefix: str = "") -> "Application":
-    """Return the application of a group. prefix: the beginning of its paths.
-
-    The version never changes: so Ray Serve gives new bundles to running replicas instead of
-    replacing them (`Replica.reconfigure`). Serve has no public option for the version.
-    """
-    from ray import serve
-
-    cpus = cpus_per_replica(group)
-    num_requests = len(group.bundles) * (group.slots + group.max_waiting) + _SPARE_REQUESTS
-    deployment: Any = serve.deployment(
-        name=DEPLOYMENT,
-        **replicas_of(group),
-        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus_per_replica(group)},
-        max_ongoing_requests=num_requests,
-        graceful_shutdown_timeout_s=group.drain_seconds,
-        health_check_period_s=_HEALTH_CHECK_SECONDS,
-        user_config={"bundles": [str(path) for path in group.bundles]},
-        # Ray Serve writes a line for each request otherwise, even where nobody sees it.
-        logging_config={"log_level": "ERROR", "enable_access_log": False},
-    )
-    deployment = deployment(_REPLICA).options(version=_VERSION, _internal=True)
-    application: Application = deployment.bind(group, cpus, prefix)
-    return application
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:
@@ -85,7 +53,7 @@ def replicas_of(group: WorkerGroup) -> dict[str, Any]:
     if scaling is None:
         return {"num_replicas": group.replicas}
     policy = AutoscalingPolicy(
-        policy_function="serving.deployments.group:WaitingTokens",
+        policy_function="serving.deployments.worker_group:WaitingTokens",
         policy_kwargs={"tokens_per_replica": scaling.queued_tokens},
     )
     return {

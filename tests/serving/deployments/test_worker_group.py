@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from serving.deployments import group as group_module
-from serving.deployments.group import WaitingTokens, cpus_per_replica, replicas_of
-from serving.deployments.replica import cpu_budget_of, engine_config, load_of
+from serving.deployments import worker_group
+from serving.deployments.replica import (
+    autoscaling_load,
+    cpu_budget_of_group,
+    engine_config_of_group,
+)
+from serving.deployments.worker_group import WaitingTokens, cpus_per_replica, replicas_of
 from serving.engine.measures import EngineStats
 from serving.engine.runtime.planning import Plan
 from serving.server_config import WorkerGroup
+
+BUNDLES = (Path("a"),)
 
 
 @pytest.mark.parametrize(
@@ -21,29 +27,35 @@ from serving.server_config import WorkerGroup
 def test_replicas_share_the_cpus_unless_they_were_given_some(
     num_cpus: int, replicas: int, given: int | None, cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "available_cpus", lambda: num_cpus)
+    monkeypatch.setattr(worker_group, "available_cpus", lambda: num_cpus)
     group = WorkerGroup(bundles=(Path("a"),), replicas=replicas, cpus_per_replica=given)
     assert cpus_per_replica(group) == cpus
 
 
 def test_a_plan_that_was_given_reaches_every_model() -> None:
     group = WorkerGroup(bundles=(Path("a"),), engines=3)
-    assert cpu_budget_of(group, 6).given_plan == Plan(3, 2)
-    assert cpu_budget_of(WorkerGroup(bundles=(Path("a"),)), 6).given_plan is None
+    assert cpu_budget_of_group(group, 6).given_plan == Plan(3, 2)
+    assert cpu_budget_of_group(WorkerGroup(bundles=(Path("a"),)), 6).given_plan is None
+
+
+def test_a_group_without_bundles_has_a_configuration_and_no_load() -> None:
+    """Ray Serve asks for the load before the first model is loaded, and after the last is gone."""
+    empty = WorkerGroup.model_construct(**{**dict(WorkerGroup(bundles=BUNDLES)), "bundles": ()})
+    assert engine_config_of_group(empty, threads=2).device_share == 1
+    assert autoscaling_load([]) == {"attendant_rows_in_use": 0, "attendant_waiting_tokens": 0}
 
 
 def test_sizes_reach_the_engine() -> None:
     group = WorkerGroup(
         bundles=(Path("a"),), slots=5, max_step_tokens=99, prefix_cache_mib=3, encoder_cache_mib=0
     )
-    assert not engine_config(group, threads=2).speculation
-    assert engine_config(group.model_copy(update={"speculation": True}), threads=2).speculation
-    config = engine_config(group, threads=2)
+    assert not engine_config_of_group(group, threads=2).speculation
+    assert engine_config_of_group(
+        group.model_copy(update={"speculation": True}), threads=2
+    ).speculation
+    config = engine_config_of_group(group, threads=2)
     assert (config.slots, config.threads, config.max_step_tokens) == (5, 2, 99)
     assert (config.prefix_cache_bytes, config.encoder_cache_bytes) == (3 * 2**20, 0)
-
-
-BUNDLES = (Path("a"),)
 
 
 def stats(rows: int, tokens: int) -> EngineStats:
@@ -53,7 +65,7 @@ def stats(rows: int, tokens: int) -> EngineStats:
 
 
 def asked_for(*replicas: list[EngineStats]) -> float:
-    loads = [load_of(models) for models in replicas]
+    loads = [autoscaling_load(models) for models in replicas]
     metrics = {name: {number: each[name] for number, each in enumerate(loads)} for name in loads[0]}
     context: Any = SimpleNamespace(aggregated_metrics=metrics)
     return WaitingTokens(100)(context)[0]
