@@ -49,7 +49,7 @@ class Decision:
     """All decisions of one step.
 
     token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
-    is_given: bool [rows], whether the token was given in advance.
+    is_forced: bool [rows], whether the token was given in advance.
     is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
     reported_rows: rows without a search over several rows whose token is reported, in order.
@@ -61,7 +61,7 @@ class Decision:
     """
 
     token_ids: Array
-    is_given: Array
+    is_forced: Array
     is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     reported_rows: list[int] = field(default_factory=list)
@@ -95,7 +95,7 @@ class RowObserver:
 class Batch:
     """The rows of a batch: one for each generation, or one for each live beam.
 
-    num_given: number of a row's next tokens that are given in advance.
+    num_forced: number of a row's next tokens that are given in advance.
     num_generated: number of its tokens that were generated.
     max_generated: maximum number of generated tokens.
     num_ahead: number of tokens that the graph has run for each row but the row may not have taken
@@ -112,7 +112,7 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.num_given = np.zeros(slots, np.int64)
+        self.num_forced = np.zeros(slots, np.int64)
         self.num_generated = np.zeros(slots, np.int64)
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
@@ -127,7 +127,7 @@ class Batch:
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.num_given,
+            self.num_forced,
             self.num_generated,
             self.max_generated,
             self.is_beam,
@@ -148,7 +148,8 @@ class Batch:
         """Return the number of unreserved slots: a beam search reserves all of its rows at the
         start.
         """
-        return self.slots - sum(each.request.num_rows for each in set(self.generations))
+        generations = set(self.generations)
+        return self.slots - sum(generation.request.num_rows for generation in generations)
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
         """Add a row for a generation. num_prefilled: given tokens that its states contain
@@ -156,11 +157,11 @@ class Batch:
         """
         row = self.num_rows
         generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
-        self.ids[row, 0] = generation.given_ids[num_prefilled]
+        self.ids[row, 0] = generation.prefix_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.num_given[row] = len(generation.given_ids) - num_prefilled - 1
+        self.num_forced[row] = len(generation.prefix_ids) - num_prefilled - 1
         self.num_generated[row] = 0
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
@@ -184,10 +185,10 @@ class Batch:
     def remove(self, row: int) -> int | None:
         """Remove a row. Returns the row that must be moved into its place, if any."""
         last = self.num_rows - 1
-        moved = self.generations.pop()
+        last_generation = self.generations.pop()
         if row == last:
             return None
-        self.generations[row] = moved
+        self.generations[row] = last_generation
         for column in self._columns:
             column[row] = column[last]
         return last
@@ -206,15 +207,19 @@ class Batch:
         """
         rows = len(token_ids)
         self.num_ahead -= 1
-        is_given = (self.num_given[:rows] > 0) & is_next
+        is_forced = (self.num_forced[:rows] > 0) & is_next
         np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
         self.past_lengths[:rows] += is_next
         self.total_lengths[:rows] += is_next
-        self.num_generated[:rows] += is_next & ~is_given
-        self.num_given[:rows] -= is_given
+        self.num_generated[:rows] += is_next & ~is_forced
+        self.num_forced[:rows] -= is_forced
 
 
 class Rows:
+    """Adds, changes and removes rows: the only place where the batch, its states and its observers
+    change.
+    """
+
     def __init__(
         self, batch: Batch, states: StateStore, row_observers: Sequence[RowObserver]
     ) -> None:
@@ -229,18 +234,17 @@ class Rows:
 
     def apply(self, decision: Decision) -> None:
         """Apply the decision of a step, after the run that produced its scores."""
-        self._keep_tokens(decision)
-        for each in decision.copies:
-            self._copy(each)
+        self._append_tokens(decision)
+        for copy in decision.copies:
+            self._copy(copy)
         for observer in self._row_observers:
             observer.on_step(decision)
         self._batch.advance(decision.token_ids, decision.is_next)
-        for row in sorted(
-            decision.finished_rows, reverse=True
-        ):  # from the last, so that a row is removed before it could be moved
+        # From the last, so that a row is removed before it could be moved.
+        for row in sorted(decision.finished_rows, reverse=True):
             self.remove(row)
 
-    def _keep_tokens(self, decision: Decision) -> None:
+    def _append_tokens(self, decision: Decision) -> None:
         """Append the reported tokens to their generations."""
         rows = decision.reported_rows
         for row, token_id in zip(rows, decision.token_ids[rows].tolist(), strict=True):
@@ -259,14 +263,15 @@ class Rows:
         if last is not None:
             for observer in self._row_observers:
                 observer.on_move(last, row)
-            self._states.move(last, row, self._extent(row))
+            self._states.copy_row(last, row, self._extent(row))
 
     def remove_all(self, generation: Generation) -> None:
-        rows = [row for row, each in enumerate(self._batch.generations) if each is generation]
-        for row in reversed(
-            rows
-        ):  # from the last, so that a row is removed before it could be moved
-            self.remove(row)
+        """Remove all rows of a generation, from the last one, so that each is removed before it
+        could be moved.
+        """
+        for row in range(self._batch.num_rows - 1, -1, -1):
+            if self._batch.generations[row] is generation:
+                self.remove(row)
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -279,9 +284,9 @@ class Rows:
         extent = self._extent(copy.source)
         if copy.target == self._batch.num_rows:
             self._batch.fork(copy.source)
-            self._states.move(copy.source, copy.target, extent)
+            self._states.copy_row(copy.source, copy.target, extent)
         else:
-            self._states.move_suffix(copy.source, copy.target, copy.num_shared, extent)
+            self._states.copy_suffix(copy.source, copy.target, copy.num_shared, extent)
         for observer in self._row_observers:
             observer.on_copy(copy.source, copy.target)
 

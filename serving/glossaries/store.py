@@ -17,7 +17,7 @@ from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLar
 from serving.glossaries.entries import MAX_BYTES, Entries, GlossaryPair
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.storage.sqlite import DatabaseThread, transaction
-from serving.text.terms import Words, first_word
+from serving.text.terms import TextWords, first_word
 
 MAX_GLOSSARIES_PER_KEY = 1000  # of one key, as in DeepL
 SCHEMA = """
@@ -136,13 +136,13 @@ class GlossaryStore:
         """
         if not identities:
             return ()
-        words = await asyncio.to_thread(Words, "\n".join(texts))
+        words = await asyncio.to_thread(TextWords, "\n".join(texts))
         first_words = words.first_words()
         entries = await self._database.run(candidates, owner, identities, pair, first_words)
         return await asyncio.to_thread(_entries_in, entries, words)
 
 
-def _entries_in(entries: Entries, words: Words) -> tuple[GlossaryEntry, ...]:
+def _entries_in(entries: Entries, words: TextWords) -> tuple[GlossaryEntry, ...]:
     return tuple(
         GlossaryEntry(term, (translation,))
         for term, translation in entries.items()

@@ -6,7 +6,6 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from serving.access.usage import current_key
 from serving.api.deepl.documents import add_documents
 from serving.api.deepl.glossaries import add_glossaries, add_monolingual_view
 from serving.api.deepl.memories import add_memories
@@ -32,6 +31,7 @@ from serving.api.http.routing import ProtocolRoute, Routes, query_parameters
 from serving.api.http.services import Services
 from serving.api.http.usage import usage_body
 from serving.errors import RequestError
+from serving.observability.request_stats import current_key
 
 ENDPOINTS = (TRANSLATE,)
 _UNLIMITED = 10**12  # what DeepL returns if there is no limit

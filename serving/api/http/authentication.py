@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from serving.access.keys import Key, KeyRing
-from serving.access.usage import current_account
+from serving.access.key_ring import Key, KeyRing
 from serving.api.http.protocol import Protocol
 from serving.errors import KeyRefused
+from serving.observability.request_stats import current_request_stats
 
 
 class Authenticator:
@@ -21,7 +21,9 @@ class Authenticator:
 
     def check(self, protocol: Protocol, request: Request) -> None:
         """Check a request without a body. Raises KeyRefused."""
-        current_account().key = self._key(protocol, request.headers, request.query_params).name
+        current_request_stats().key = self._key(
+            protocol, request.headers, request.query_params
+        ).name
 
     def check_headers(self, protocol: Protocol, headers: Headers) -> None:
         """Raise KeyRefused before a body is read, if only the headers can have the key."""
@@ -33,14 +35,14 @@ class Authenticator:
         self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
     ) -> Iterator[None]:
         """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""
-        account = current_account()
+        stats = current_request_stats()
         key = self._key(protocol, headers, fields)
-        account.key = key.name
+        stats.key = key.name
         key.admit()
         try:
             yield
         finally:
-            key.charge(account.num_tokens)
+            key.charge(stats.num_tokens)
 
     def _key(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
         secret: Any

@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from serving.access.usage import current_account
 from serving.api.http.bodies import AnyBody, Body, FieldReader, limit_body, parse
 from serving.api.http.openapi import OF_A_BODY, DescribedBody
 from serving.api.http.protocol import Protocol, current_request
@@ -23,6 +22,7 @@ from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.errors import Overloaded
 from serving.observability.metrics import Tracked
+from serving.observability.request_stats import current_request_stats
 from serving.pipelines import catalog
 
 # When HAProxy passed a request on: milliseconds since 1970.
@@ -146,15 +146,15 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
         job = body.with_defaults(model.card.generation).job(self.id_prefix + job_id())
-        account = current_account()
-        if account.key or account.traceparent:  # keys get equal shares of the engine
-            shared = replace(job.decoding, share=account.key, traceparent=account.traceparent)
+        stats = current_request_stats()
+        if stats.key or stats.traceparent:  # keys get equal shares of the engine
+            shared = replace(job.decoding, share=stats.key, traceparent=stats.traceparent)
             job = replace(job, decoding=shared)
         call = Call(body, model, job, self.protocol, tracked, resources)
-        if not account.key:
+        if not stats.key:
             return await self.answer(call)
         billed = self.billed(body, model) if self.billed else body.num_characters
-        async with services.quota.held(account.key, billed):
+        async with services.quota.held(stats.key, billed):
             return await self.answer(call)
 
 

@@ -17,7 +17,6 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.access.usage import Account, accounted
 from serving.api.http.protocol import (
     ENDS,
     Report,
@@ -28,6 +27,7 @@ from serving.api.http.protocol import (
     path_of,
 )
 from serving.errors import EngineStopped
+from serving.observability.request_stats import RequestStats, collect_request_stats
 from serving.observability.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
@@ -38,23 +38,23 @@ _CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began
 
 
 def _access_line(
-    request: RequestInfo, scope: Scope, status: int | None, account: Account, seconds: float
+    request: RequestInfo, scope: Scope, status: int | None, stats: RequestStats, seconds: float
 ) -> str:
     fields: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "request_id": request.request_id,
         "client": (scope.get("client") or ("",))[0],
-        "key": account.key,
+        "key": stats.key,
         "method": request.method,
         "path": request.path[:_MAX_PATH_CHARACTERS],
-        "protocol": account.protocol,
-        "model": account.model,
+        "protocol": stats.protocol,
+        "model": stats.model,
         "status": status or _CLOSED_BY_CLIENT,
-        "outcome": account.outcome,
+        "outcome": stats.outcome,
         "duration_ms": _milliseconds(seconds),
-        "queue_ms": _milliseconds(account.queue_seconds),
-        "tokens_in": account.num_given_tokens,
-        "tokens_out": account.num_generated_tokens,
+        "queue_ms": _milliseconds(stats.queue_seconds),
+        "tokens_in": stats.num_input_tokens,
+        "tokens_out": stats.num_generated_tokens,
     }
     if trace := Headers(scope=scope).get("traceparent"):
         fields["traceparent"] = trace[:_MAX_TRACE_CHARACTERS]
@@ -125,7 +125,7 @@ class ErrorMiddleware:
         request = RequestInfo(answer.request_id, scope["method"], path_of(scope))
         started = time.perf_counter()
         token = current_request.set(request)
-        with accounted() as account:
+        with collect_request_stats() as stats:
             try:
                 if self._tracing is None:
                     await self._respond(scope, receive, answer)
@@ -136,7 +136,7 @@ class ErrorMiddleware:
             finally:
                 if self._write_access:
                     seconds = time.perf_counter() - started
-                    line = _access_line(request, scope, answer.status, account, seconds)
+                    line = _access_line(request, scope, answer.status, stats, seconds)
                     self._write_access(line)
                 current_request.reset(token)
 

@@ -6,10 +6,11 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import Usage, current_key
+from serving.access.quota import Usage
 from serving.api.http.openapi import OF_A_LIST
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
+from serving.observability.request_stats import current_key
 
 
 class UsageBody(TypedDict):

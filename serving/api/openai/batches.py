@@ -12,7 +12,6 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
-from serving.access.usage import accounted, current_key
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, SimpleEndpoint
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, DescribedBody
@@ -36,6 +35,7 @@ from serving.errors import (
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
 from serving.jobs.table import FileRecord, State
+from serving.observability.request_stats import collect_request_stats, current_key
 
 _PRIORITY = 1_000  # lower values come first; 0 is the default of other requests
 _TEMPORARY = (Overloaded, RateExceeded, EngineStopped, OutOfMemory, StorageError)
@@ -256,8 +256,8 @@ class BatchLines:
             raise KeyRefused(endpoint.protocol.key_place)
         if line.body.get("stream"):
             raise RequestError("stream", True, "batches are not streamed")
-        with accounted() as account:
-            account.key = line.owner
+        with collect_request_stats() as stats:
+            stats.key = line.owner
             async with AsyncExitStack() as resources:
                 tracked = resources.enter_context(services.metrics.track(endpoint.protocol.name))
                 fields = {name: value for name, value in line.body.items() if value is not None}

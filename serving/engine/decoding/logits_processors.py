@@ -87,7 +87,7 @@ class Processors(RowObserver):
 
     def on_step(self, decision: Decision) -> None:
         for row, processors in self.rows.items():
-            if decision.is_next[row] and not decision.is_given[row]:
+            if decision.is_next[row] and not decision.is_forced[row]:
                 processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
@@ -114,7 +114,7 @@ class Processors(RowObserver):
         if banning:
             _ban(edited, banning, scores.fewest_scored)
         for row, matcher in matching:  # dense: a grammar's mask covers the whole vocabulary
-            matcher.allowed(self._mask)
+            matcher.fill_mask(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
             edited.is_dead[row] = np.isneginf(edited.logp[row].max())
         for row, stop_growth in growing:
@@ -176,7 +176,7 @@ def _replace_window(scores: Scores, rows: Array) -> None:
 def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
     """Return the rows that must take their last token now: i64 [rows]."""
     is_last = batch.num_generated[:num_rows] + 1 == batch.max_generated[:num_rows]
-    rows = np.flatnonzero(is_last & (batch.num_given[:num_rows] == 0))
+    rows = np.flatnonzero(is_last & (batch.num_forced[:num_rows] == 0))
     has_end = [batch.generations[row].last_id is not None for row in rows]
     return rows[np.array(has_end, bool)]
 

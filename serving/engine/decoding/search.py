@@ -11,7 +11,6 @@ import numpy as np
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.arrays import Array
 from serving.engine.attention_map import attention_pieces
-from serving.engine.cuda.token_selector import Deciders
 from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
 from serving.engine.decoding.logits_processors import (
     Exclusions,
@@ -20,7 +19,7 @@ from serving.engine.decoding.logits_processors import (
     rows_at_their_end,
 )
 from serving.engine.decoding.sampler import Sampler
-from serving.engine.decoding.scores import Choices, Scores
+from serving.engine.decoding.scores import SampledTokens, Scores
 from serving.engine.generation import Ending, Generation
 from serving.engine.rows import Batch, Decision, RowObserver
 from serving.requests.request import (
@@ -37,31 +36,24 @@ LOOP_CHECK_TOKENS = 16  # a check of a row for loops is due after so many
 class Search:
     def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
         self._batch = batch
-        self._exclusions = Exclusions(manifest, excluded_ids)
-        self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
-        self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self.exclusions = Exclusions(manifest, excluded_ids)
+        self.processors = Processors(batch.slots, manifest.vocab_size, self.exclusions)
+        self.sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
         self._groups = BeamGroups()
         self._outcomes = Outcomes(manifest, batch)
         self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
 
     @property
-    def deciders(self) -> Deciders:
-        """Return the objects that define how the rows' tokens are chosen, for choosing on
-        a device.
-        """
-        return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
-
-    @property
     def row_observers(self) -> tuple[RowObserver, ...]:
         """Return the objects that keep data for each row."""
-        return self._processors, self._sampler, self._groups
+        return self.processors, self.sampler, self._groups
 
     @property
     def needs_logp(self) -> bool:
         """Return whether the next decision needs more than the likeliest tokens."""
         num_rows = self._batch.num_rows
         return (
-            self._exclusions.are_any
+            self.exclusions.are_any
             or bool(self._batch.needs_logp[:num_rows].any())
             or len(rows_at_their_end(self._batch, num_rows)) > 0
         )
@@ -69,34 +61,34 @@ class Search:
     def decide(self, scores: Scores) -> Decision:
         ending_rows = rows_at_their_end(self._batch, scores.num_rows)
         scores.leave_to_host(ending_rows)
-        self._exclusions.apply(scores)
+        self.exclusions.apply(scores)
         self._edit(scores, ending_rows)
-        choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
-        is_given = self._take_given(choices, scores)
-        decision = Decision(choices.token_ids, is_given, scores.is_next)
+        choices = self.sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
+        is_forced = self._take_given(choices, scores)
+        decision = Decision(choices.token_ids, is_forced, scores.is_next)
         self._outcomes.decide(decision, choices.logprobs, scores)
         if self._groups.groups:
             self._beam_search.decide(decision, scores)
         return decision
 
     def _edit(self, scores: Scores, ending_rows: Array) -> None:
-        self._processors.edit(scores, ending_rows)
+        self.processors.edit(scores, ending_rows)
         if len(ending_rows):
             assert scores.edited is not None
             force_ends(scores.edited, self._batch, ending_rows)
 
-    def _take_given(self, choices: Choices, scores: Scores) -> Array:
+    def _take_given(self, choices: SampledTokens, scores: Scores) -> Array:
         """Replace choices by tokens that are given in advance, independent of their scores; return
         where, bool [rows].
         """
         batch = self._batch
-        is_given: Array = batch.num_given[: scores.num_rows] > 0
-        rows = np.flatnonzero(is_given)
+        is_forced: Array = batch.num_forced[: scores.num_rows] > 0
+        rows = np.flatnonzero(is_forced)
         for row in rows:
-            choices.token_ids[row] = batch.generations[row].given_ids[batch.total_lengths[row]]
+            choices.token_ids[row] = batch.generations[row].prefix_ids[batch.total_lengths[row]]
         if len(rows):
             choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
-        return is_given
+        return is_forced
 
 
 class Outcomes:
@@ -113,13 +105,13 @@ class Outcomes:
         logprobs: f32 [rows], of the tokens that the rows take.
         """
         token_ids, num_rows = decision.token_ids, len(decision.token_ids)
-        is_single = (~self._batch.is_beam[:num_rows] | decision.is_given) & decision.is_next
+        is_single = (~self._batch.is_beam[:num_rows] | decision.is_forced) & decision.is_next
         if not is_single.any():
             return
         logprobs = np.where(self._batch.returns_logprobs[:num_rows], logprobs, 0)
         is_stopped = self._stopped(token_ids)
-        self._skip_given_tokens(is_single, is_stopped, decision.is_given)
-        is_dead = _dead(scores, decision.is_given)
+        self._skip_given_tokens(is_single, is_stopped, decision.is_forced)
+        is_dead = _dead(scores, decision.is_forced)
         decision.reported_rows = np.flatnonzero(is_single & ~is_stopped & ~is_dead).tolist()
         self._tell(decision, logprobs, scores)
         num_left = self._num_left(num_rows)
@@ -171,7 +163,7 @@ class Outcomes:
     def _ending(self, row: int, reason: FinishReason, num_new: int) -> Ending:
         batch = self._batch
         num_generated = int(batch.num_generated[row])
-        num_generated += num_new if batch.num_given[row] == 0 else 0
+        num_generated += num_new if batch.num_forced[row] == 0 else 0
         return Ending(batch.generations[row], reason, num_generated)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
@@ -184,7 +176,7 @@ class Outcomes:
         i64 [rows].
         """
         batch = self._batch
-        left: Array = batch.num_given[:num_rows] + batch.max_generated[:num_rows]
+        left: Array = batch.num_forced[:num_rows] + batch.max_generated[:num_rows]
         return left - batch.num_generated[:num_rows]
 
     def _looping(self, num_rows: int) -> Array:
@@ -205,15 +197,15 @@ class Outcomes:
             is_stopped[row] = token_ids[row] in self._batch.generations[row].stop_ids
         return is_stopped
 
-    def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_given: Array) -> None:
+    def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_forced: Array) -> None:
         """Skip the events of prompt tokens, and do not let given tokens end a request, except for
         the last one.
         """
         batch = self._batch
-        for row in np.flatnonzero(is_given):
+        for row in np.flatnonzero(is_forced):
             num_prompt = len(batch.generations[row].prompt_ids)
             is_single[row] &= batch.total_lengths[row] >= num_prompt
-            is_stopped[row] &= batch.num_given[row] + batch.max_generated[row] == 1
+            is_stopped[row] &= batch.num_forced[row] + batch.max_generated[row] == 1
 
 
 def _alignments(
@@ -235,14 +227,14 @@ def _alignments(
     return found
 
 
-def _dead(scores: Scores, is_given: Array) -> Array:
+def _dead(scores: Scores, is_forced: Array) -> Array:
     """Return the rows in which no token is allowed and none is given; bool [rows]."""
-    is_dead = np.zeros(len(is_given), bool)
+    is_dead = np.zeros(len(is_forced), bool)
     if scores.edited is not None:
         is_dead |= scores.edited.is_dead
     if scores.chosen is not None:
         is_dead |= scores.chosen.is_dead & scores.chosen.is_chosen
-    return is_dead & ~is_given
+    return is_dead & ~is_forced
 
 
 def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from serving.bundle.manifest import LOGP, VERIFY, WANTS_LOGP, Manifest
+from serving.bundle.manifest import LOGITS, LOGP, VERIFY, WANTS_LOGP, Manifest
 from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
-from serving.engine.decoding.scores import Scores, WholeVocabulary
+from serving.engine.decoding.scores import Scores, allocate_window
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Decision, RowObserver
 from serving.engine.runtime.graph import Graph, Run
@@ -121,7 +121,7 @@ class Drafts(RowObserver):
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
     def on_add(self, row: int, generation: Generation) -> None:
-        known = generation.given_ids[: self._batch.total_lengths[row]]
+        known = generation.prefix_ids[: self._batch.total_lengths[row]]
         self._drafts[row] = Draft(Lookup(known))
 
     def on_copy(self, source: int, target: int) -> None:
@@ -149,7 +149,7 @@ class Drafts(RowObserver):
         self.turn = self.num_hits = 0
         num_hoped = 0.0
         for row, draft in enumerate(self.rows):
-            room = 0 if batch.num_given[row] else min(num_left[row] - 2, self._max_tokens)
+            room = 0 if batch.num_forced[row] else min(num_left[row] - 2, self._max_tokens)
             draft.place, draft.tokens = row, draft.lookup.draft(room) if room > 0 else []
             num_hoped += draft.num_hoped
         return num_hoped
@@ -160,7 +160,7 @@ class Drafts(RowObserver):
             draft.tokens = []
 
 
-class Verifier:
+class DraftVerifier:
     """Runs rows with their drafts.
 
     num_tokens: tokens of a row in one run: its last token, then a draft.
@@ -173,7 +173,11 @@ class Verifier:
         self._outputs = [spec.name for spec in manifest.graphs[VERIFY].outputs]
         self._graph, self._batch, self._states = graph, batch, states
         self._ids = np.zeros((max_rows, self.num_tokens), np.int64)
-        self._scoring = WholeVocabulary(manifest, max_rows * self.num_tokens)
+        num_places, scores = max_rows * self.num_tokens, manifest.scores
+        scored = np.zeros((num_places, int(scores.shape[1])), np.float32)
+        self._are_logits = scores.name == LOGITS
+        self._scores = {scores.name: scored, **allocate_window(manifest, num_places)}
+        self._whole_rows = np.zeros((num_places, manifest.vocab_size), np.float32)
         self._bound: dict[tuple[int, bool], Run] = {}
 
     def launch(self, drafts: Sequence[Draft], wants_logp: bool) -> None:
@@ -191,9 +195,12 @@ class Verifier:
     def scores(self, drafts: Sequence[Draft], turn: int) -> Scores:
         """Return the scores of the current rows after `turn` tokens of their drafts."""
         places, count = [draft.place for draft in drafts], self.num_tokens
-        if places == list(range(len(places))):
-            return self._scoring.scores(slice(turn, len(places) * count, count))
-        return self._scoring.scores(np.array(places) * count + turn)
+        rows: slice | Array = np.array(places) * count + turn
+        if places == list(range(len(places))):  # then the arrays need no copies
+            rows = slice(turn, len(places) * count, count)
+        scored, *window = (array[rows] for array in self._scores.values())
+        memory = self._whole_rows[: len(scored)]
+        return Scores(scored, *window, are_logits=self._are_logits, memory=memory)
 
     def _arrays(self, num_rows: int, wants_logp: bool) -> tuple[dict[str, Array], dict[str, Array]]:
         states = self._states.inputs(0, num_rows)
@@ -204,7 +211,9 @@ class Verifier:
             **states,
         }
         outputs = {name: states[name.partition(NEXT)[0]] for name in self._outputs if NEXT in name}
-        outputs |= self._scoring.outputs(slice(num_rows * self.num_tokens))
+        outputs |= {
+            name: array[: num_rows * self.num_tokens] for name, array in self._scores.items()
+        }
         if not wants_logp:
             outputs.pop(LOGP, None)  # it is not computed
         return inputs, outputs
@@ -324,7 +333,7 @@ class Speculation:
         num_tokens = manifest.num_verified
         self._max_rows = min(MAX_ROWS, batch.slots, config.max_step_tokens // num_tokens)
         self._drafts = Drafts(batch, num_tokens - 1)
-        self._verifier = Verifier(manifest, graph, batch, states, self._max_rows)
+        self._verifier = DraftVerifier(manifest, graph, batch, states, self._max_rows)
         self._costs = Costs()
         self.is_verifying = self._has_verified = False
 
@@ -358,7 +367,7 @@ class Speculation:
         if num_rows <= self._max_rows:
             self._costs.note(self._has_verified, num_rows, seconds)
 
-    def goes_on(self) -> bool:
+    def has_more_scores(self) -> bool:
         """Return whether the last run has scored more tokens of some row."""
         if self.is_verifying and any(draft.is_followed for draft in self._drafts.rows):
             return True

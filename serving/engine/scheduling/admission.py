@@ -17,13 +17,13 @@ import numpy as np
 
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.arrays import Array
-from serving.engine.attention_map import keep_prompt, keep_source
+from serving.engine.attention_map import store_prompt_attention, store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.runner import Runner
+from serving.engine.runtime.model_runner import ModelRunner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
@@ -45,7 +45,7 @@ class Admission(ABC):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -79,14 +79,14 @@ class Staged:
     row: its staging row.
     token_ids: i64, the tokens to prefill: the whole prompt except its last token.
     num_done: number of tokens that the row's states contain.
-    place: the state buffers that were current then.
+    buffer_key: of the state buffers that were current then.
     """
 
     generation: Generation
     row: int
     token_ids: Array
     num_done: int
-    place: tuple[Hashable, ...]
+    buffer_key: tuple[Hashable, ...]
 
     @property
     def is_done(self) -> bool:
@@ -105,7 +105,7 @@ class PromptAdmission(Admission):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -165,11 +165,11 @@ class PromptAdmission(Admission):
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
         if not self._queue.take(generation):
             return
-        step_stats.joined([generation], time.perf_counter())
+        step_stats.count_admitted([generation], time.perf_counter())
         row = self._free_rows.pop()
-        self._states.admit(row, 1, span=0)
+        self._states.fill_rows(row, 1, span=0)
         token_ids = np.array(generation.prompt_ids[:-1], np.int64)
-        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.place))
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.buffer_key))
 
     def _unstage(self, staged: Staged) -> None:
         self._staged.remove(staged)
@@ -178,7 +178,7 @@ class PromptAdmission(Admission):
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
         """Restore the next chunks that are in the cache."""
         self._settle(staged)
-        if staged.generation.reports(AttentionKind.DECODER):
+        if staged.generation.returns_attention(AttentionKind.DECODER):
             return  # the cache has no attention weights
         while self._cache.is_on and not staged.is_done:
             positions = staged.next_positions(self._chunk)
@@ -199,30 +199,30 @@ class PromptAdmission(Admission):
             return
         staged.num_done = positions.stop
         if self._cache.is_on:
-            parts = self._states.parts(staged.row, RowPart(positions, 0))
+            parts = self._states.views(staged.row, RowPart(positions, 0))
             self._cache.put(staged.token_ids[: positions.stop], parts)
             step_stats.num_prefix_misses += positions.stop - positions.start
-        step_stats.prefilled(positions.stop - positions.start, started)
+        step_stats.count_prefilled(positions.stop - positions.start, started)
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]
-        if not staged.generation.reports(AttentionKind.DECODER):
+        if not staged.generation.returns_attention(AttentionKind.DECODER):
             self._runner.prefill(*where)
             return
         weights = self._runner.prefill_with_attention(*where)
-        keep_prompt(staged.generation, weights, positions.stop)
+        store_prompt_attention(staged.generation, weights, positions.stop)
 
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
         extent = RowExtent(num_tokens, source_tokens=0)
-        self._states.move(staged.row, self._batch.num_rows, extent)
+        self._states.copy_row(staged.row, self._batch.num_rows, extent)
         self._unstage(staged)
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
         """Move the row's states to the current buffers."""
-        self._states.catch_up(staged.row, staged.place)
-        staged.place = self._states.place
+        self._states.sync_row_since(staged.row, staged.buffer_key)
+        staged.buffer_key = self._states.buffer_key
 
 
 class SourceAdmission(Admission):
@@ -241,7 +241,7 @@ class SourceAdmission(Admission):
         if not self.is_due:
             return
         taken = self._queue.take_sources(self._batch.num_free)
-        reporting = [each for each in taken if each.reports(AttentionKind.ENCODER)]
+        reporting = [each for each in taken if each.returns_attention(AttentionKind.ENCODER)]
         others = [each for each in taken if each not in reporting]
         for group in (
             *encode_groups(others, self._config.max_encode_tokens),
@@ -269,7 +269,7 @@ class SourceAdmission(Admission):
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
         """Set the states of new rows behind the batch. If this fails, the group's requests fail."""
         started = time.perf_counter()
-        step_stats.joined(group, started)
+        step_stats.count_admitted(group, started)
         first = self._batch.num_rows
         span = encode_span(group[-1])
         in_use = int(self._batch.source_lengths[:first].max(initial=0))
@@ -294,28 +294,28 @@ class SourceAdmission(Admission):
         others: list[Generation] = []
         for generation in group:
             is_known = _source(generation) in parts
-            if generation.reports(AttentionKind.ENCODER):
+            if generation.returns_attention(AttentionKind.ENCODER):
                 is_known = False  # the cache has no attention weights
             (others if is_known else new).append(generation)
             parts.setdefault(_source(generation), [])
         if new:
             self._encode(first, new, span)
         for row, source in enumerate(map(_source, new), first):
-            parts[source] = self._states.parts(row, _encoded(source))
+            parts[source] = self._states.views(row, _encoded(source))
         for row, source in enumerate(map(_source, others), first + len(new)):
             self._states.restore(row, _encoded(source), parts[source])
         for source in map(_source, new):
             self._cache.put(source, parts[source])
-        step_stats.encoded(new, others, span)
+        step_stats.count_encoded(new, others, span)
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:
         """Encode sources; a source whose attention is reported is encoded alone."""
         sources = [_source(each) for each in new]
-        if not new[0].reports(AttentionKind.ENCODER):
+        if not new[0].returns_attention(AttentionKind.ENCODER):
             self._runner.encode(first, sources, span)
             return
-        keep_source(new[0], self._runner.encode_with_attention(first, sources[0], span))
+        store_source_attention(new[0], self._runner.encode_with_attention(first, sources[0], span))
 
 
 def _source(generation: Generation) -> Source:
@@ -338,7 +338,7 @@ class SharedParts:
     cache: StateCache
 
     @classmethod
-    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
+    def create(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
         has_sources = "encode" in manifest.graphs
         max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
         slots = min(config.slots, graphs.max_rows or config.slots)

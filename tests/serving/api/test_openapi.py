@@ -159,11 +159,13 @@ def test_endpoints_are_described(documented: Any, endpoint: Any) -> None:
 
 async def test_each_method_of_a_path_is_registered_once(world: World) -> None:
     routes = [route for route in world.app.routes if isinstance(route, ProtocolRoute)]
-    registered = [(method, route.path) for route in routes for method in route.methods]
+    registered = [(method, route.path) for route in routes for method in route.methods or ()]
     assert len({*registered}) == len(registered)
     for endpoint in ENDPOINTS:
         path = endpoint.protocol.prefix + endpoint.path
-        [route] = [route for route in routes if route.path == path and "POST" in route.methods]
+        [route] = [
+            route for route in routes if route.path == path and "POST" in (route.methods or ())
+        ]
         assert (route.protocol, route.name) == (endpoint.protocol, endpoint.name)
 
 

@@ -8,7 +8,7 @@ from serving.engine.decoding.beam_search import BeamGroup
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.rows import Batch, Decision, RowCopy
-from serving.engine.scheduling.validation import RequestRules
+from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import FinishReason, GenerationRequest
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle
@@ -23,7 +23,7 @@ class Table:
         self.manifest = toy_bundle(has_encoder=False).manifest
         self.batch = Batch(SLOTS)
         self.search = Search(self.manifest, self.batch)
-        rules = RequestRules(self.manifest, SLOTS)
+        rules = RequestValidator(self.manifest, SLOTS)
         for request in requests:
             generation = rules.accept(request, 0.0)
             row = self.batch.add(generation, len(generation.prompt_ids) - 1)
@@ -99,7 +99,7 @@ def test_a_search_waits_for_its_given_tokens_like_any_other_row() -> None:
     table = Table(beam(forced_ids=(4, 8)))
     for token_id in (4, 8):
         decision = table.decide({20: 0.9})
-        assert decision.is_given.tolist() == [True]
+        assert decision.is_forced.tolist() == [True]
         assert decision.token_ids.tolist() == [token_id]
         assert [event.token_id for event in decision.token_outputs.values()] == [token_id]
         assert not decision.copies
@@ -148,7 +148,7 @@ def told(decision: Decision) -> list[object]:
     groups = [each for each in decision.searches if isinstance(each, BeamGroup)]
     return [
         decision.token_ids.tolist(),
-        decision.is_given.tolist(),
+        decision.is_forced.tolist(),
         decision.copies,
         decision.reported_rows,
         decision.token_outputs,

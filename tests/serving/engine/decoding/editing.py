@@ -71,10 +71,10 @@ def advance(processors: Processors, *token_ids: int) -> None:
         processors.on_step(taking(*[token_id] * SLOTS))
 
 
-def taking(*token_ids: int, is_given: bool = False) -> Decision:
+def taking(*token_ids: int, is_forced: bool = False) -> Decision:
     """Every row takes its token."""
     count = len(token_ids)
-    return Decision(np.array(token_ids), np.full(count, is_given), np.ones(count, bool))
+    return Decision(np.array(token_ids), np.full(count, is_forced), np.ones(count, bool))
 
 
 def banned_of(logp: Array) -> set[int]:

@@ -118,7 +118,7 @@ class Countdown:
     def start(self) -> Matcher:
         return Countdown(self.left)
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = False
         mask[max(self.left, 1) if self.left >= 3 else 1] = True
 
@@ -137,7 +137,7 @@ def test_a_constraint_follows_generated_tokens_only() -> None:
         ProcessorParams(), prompt=(0, 9), forced_ids=(7, 7), constraint=constraint
     )
     processors.on_add(0, generation)
-    processors.on_step(taking(7, is_given=True))
+    processors.on_step(taking(7, is_forced=True))
     for token_id in (5, 4, 3, 1):
         edited = edit(processors, random_scores(1))
         assert set(range(VOCAB_SIZE)) - banned_of(edited.logp[0]) == {token_id}
