@@ -181,10 +181,10 @@ async def _found(
     path: Path, config: "EngineConfig", options: dict[str, Any]
 ) -> "Alignment | Looks":
     from serving.commands.alignments import aligned, attended
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         _check_task(card, options)
         find = aligned if _is_alignment(card, options) else attended
         return await find(catalog, card, options)

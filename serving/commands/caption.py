@@ -60,10 +60,10 @@ async def _write(
     num_beams: int | None,
     output: Path | None,
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         [model] = await catalog.models()
         if card.picture is None:
             raise click.UsageError(f"model {card.name} reads no pictures")
@@ -80,7 +80,7 @@ async def _write(
 
 
 def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "CompletionJob":
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
     from serving.pipelines.jobs import CompletionJob
     from serving.requests.parameters import NUM_BEAMS
     from serving.requests.request import AttentionQuery
@@ -88,7 +88,7 @@ def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "
 
     asked = {} if num_beams is None else {NUM_BEAMS: num_beams}
     limit = card.generation.get(MAX_NEW_TOKENS)
-    decoding = resolve(asked, card.generation, max_new_tokens=limit)
+    decoding = resolve_decoding(asked, card.generation, max_new_tokens=limit)
     last = card.attention["cross"].num_layers - 1
     queries = (AttentionQuery("cross", layers=(last,), is_mean=True),) if looks else ()
     chat = Chat(({"role": "user", "content": ""},), pictures=(file.read_bytes(),))
@@ -98,11 +98,11 @@ def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "
 def _draw(card: "ModelCard", file: Path, found: "CompletionDelta", output: Path) -> None:
     from serving.commands.attention_views import looks_of
     from serving.commands.drawing import draw_looks
-    from serving.pipelines.images import opened
+    from serving.pipelines.images import open_picture
 
     assert card.picture is not None
     [attention] = found.attention_maps
     patches = attention.weights[0, 0, :, card.picture.num_class_tokens :]
     looks = looks_of(attention.row_tokens, patches)
     share = card.picture.size / card.picture.resized
-    draw_looks(opened(file.read_bytes(), str(file)), looks, share, output)
+    draw_looks(open_picture(file.read_bytes(), str(file)), looks, share, output)

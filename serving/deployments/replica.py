@@ -142,7 +142,7 @@ class Replica:
         self._in_progress.end()
 
     async def cards(self) -> list[ModelCard]:
-        return self._catalog.own_cards
+        return self._catalog.local_cards
 
     async def run(self, model: str, job: Job[Any]) -> Any:
         with serializable_errors():
@@ -217,7 +217,7 @@ class Replica:
             engine_config(group, cpus),
             cpu_budget_of(group, cpus),
             group.limits.max_segments,
-            self._engine_metrics.meter_of,
+            self._engine_metrics.recorder_for,
             self._share.join,
             self._memories,
         )

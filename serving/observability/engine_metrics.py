@@ -152,7 +152,7 @@ class EngineMetrics:
         self._ours = _OurMetrics(metrics.registry)
         self._vllm = _VllmMetrics(metrics)
 
-    def meter_of(self, model: str) -> "ModelMeter":
+    def recorder_for(self, model: str) -> "ModelMeter":
         return ModelMeter(self._ours, self._vllm, (model, self._replica))
 
     def forget(self, model: str) -> None:
@@ -201,7 +201,7 @@ class ModelMeter:
         self._drafted = (bound(ours.drafted), bound(vllm.drafted))
         self._accepted = (bound(ours.accepted), bound(vllm.accepted))
 
-    def measured(self, engine: EnginePort) -> "MeasuredEngine":
+    def record_requests(self, engine: EnginePort) -> "MeasuredEngine":
         return MeasuredEngine(engine, self)
 
     def on_step(self, step: StepStats, stats: EngineStats, step_seconds: float) -> None:

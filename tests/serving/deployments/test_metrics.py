@@ -127,7 +127,7 @@ def values(text: bytes) -> dict[str, float]:
 
 def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
-    meter = EngineMetrics(metrics).meter_of("m")
+    meter = EngineMetrics(metrics).recorder_for("m")
     metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
     for outcome in (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED, Outcome.REFUSED):
         metrics.ended("m", "openai", outcome, 0.1)

@@ -53,7 +53,7 @@ class Notes:
         self.stats: list[EngineStats] = []
         self.num_steps = self.num_measured = 0
 
-    def meter_of(self, model: str) -> "Notes":
+    def recorder_for(self, model: str) -> "Notes":
         self.names.append(model)
         return self
 
@@ -63,7 +63,7 @@ class Notes:
     def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.num_steps += 1
 
-    def measured(self, engine: EnginePort) -> EnginePort:
+    def record_requests(self, engine: EnginePort) -> EnginePort:
         self.num_measured += 1
         return engine
 
@@ -86,7 +86,9 @@ async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_st
     bundle: Path,
 ) -> None:
     notes, turns = Notes(), ProcessorTurns()
-    async with loaded(bundle, meter_of=notes.meter_of, turns_of=lambda *_: [turns]) as model:
+    async with loaded(
+        bundle, recorder_for=notes.recorder_for, turns_of=lambda *_: [turns]
+    ) as model:
         [stats] = notes.stats
         assert (stats.num_rows, stats.num_slots) == (0, 3)
         assert (notes.names, notes.num_measured, notes.num_steps) == (["transformer"], 1, 0)
