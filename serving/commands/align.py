@@ -149,7 +149,7 @@ def align(model: Path, output: Path | None, as_json: bool, device: str, **option
 
 
 def _check(output: Path | None, as_json: bool, options: dict[str, Any]) -> None:
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     if output is None and not as_json:
         raise click.UsageError("say where the picture goes, -o FILE, or ask for --json")

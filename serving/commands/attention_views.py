@@ -13,7 +13,7 @@ import numpy as np
 
 from serving.bundle.manifest import AttentionKind
 from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
-from serving.text.plain_text import bytes_of
+from serving.text.token_text import bytes_of
 
 _BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 _WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the blanks before it
@@ -41,7 +41,7 @@ class View:
 
 
 def text_of(tokens: Sequence[str]) -> str:
-    """Return the text that tokens were spelt of."""
+    """Return the text that tokens stand for."""
     return TokenizedText.from_pieces(map(bytes_of, tokens)).text
 
 

@@ -84,7 +84,7 @@ def _job(card: "ModelCard", file: Path, num_beams: int | None, looks: bool) -> "
     from serving.pipelines.jobs import CompletionJob
     from serving.requests.parameters import NUM_BEAMS
     from serving.requests.request import AttentionQuery
-    from serving.text.chat import Chat
+    from serving.text.chat_template import Chat
 
     asked = {} if num_beams is None else {NUM_BEAMS: num_beams}
     limit = card.generation.get(MAX_NEW_TOKENS)

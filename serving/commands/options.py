@@ -135,7 +135,7 @@ def translation_decoding(
 
 def lines_of(file: BinaryIO) -> Iterator[str]:
     """Lines with their ends. Raises RequestError naming the line that is not plain text."""
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     for number, line in enumerate(file, start=1):
         try:

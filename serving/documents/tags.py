@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
 from serving.documents.spans import Mark, Role
+from serving.text.icu_messages import arguments
 from serving.text.markup.placeholders import (
     TEMPLATE_BORDER,
     TEMPLATE_TAG,
     formats_of,
     message_pattern,
 )
-from serving.text.plain_text import arguments
 
 _TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles

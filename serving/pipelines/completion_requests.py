@@ -14,9 +14,16 @@ from serving.pipelines.images import read_picture
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Constraint, GenerationRequest, Picture
-from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
-from serving.text.plain_text import tokenizing
+from serving.text.chat_template import (
+    Chat,
+    ChatTemplate,
+)
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    BEGIN,
+    has_tools,
+)
 
 
 @dataclass(frozen=True, slots=True)

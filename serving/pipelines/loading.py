@@ -39,7 +39,7 @@ from serving.pipelines.encoding import EncodingPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class ModelParts:
             not on a GPU, which has no memory for a second batch.
         """
         config = planned.config
-        shared = SharedParts.of(self.bundle.manifest, config, planned.graphs)
+        shared = SharedParts.create(self.bundle.manifest, config, planned.graphs)
         graphs = sharing_attention(planned.graphs)
         sizes = [JobSize.COMMON] * planned.plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":

@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
@@ -19,6 +18,7 @@ from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair
+from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve_decoding
 from serving.pipelines.routing import RoutedTranslator, route_texts
@@ -30,8 +30,12 @@ from serving.pipelines.translation.job import (
 )
 from serving.requests.parameters import NUM_BEAMS
 from serving.requests.request import FinishReason
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
+from serving.text.formatting import formatted_as
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
 
 MAX_TEXTS = 50

@@ -5,9 +5,9 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import current_key
 from serving.api.http.services import Services
 from serving.errors import RequestError
+from serving.observability.request_stats import current_key
 from serving.pipelines.translation.job import MemoryUse, SegmentOrigin
 from serving.text.languages import matching
 

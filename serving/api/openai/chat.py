@@ -16,8 +16,12 @@ from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.request import MAX_LOGPROBS
-from serving.text.chat import Chat, Function, grammar_of
-from serving.text.plain_text import check_texts
+from serving.text.chat_template import Chat
+from serving.text.checks import check_texts
+from serving.text.tool_calls import (
+    Function,
+    grammar_of,
+)
 
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 # Members of messages and parts that would change the answer. Of all others clients send what

@@ -33,8 +33,8 @@ from serving.pipelines.catalog import Catalog, Generator, Model
 from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
 from serving.pipelines.routing import find_translator, identify_sources
 from serving.pipelines.translation.completions import TranslatingGenerator
+from serving.text.checks import check_texts
 from serving.text.languages import matching
-from serving.text.plain_text import check_texts
 
 
 def add_models(routes: Routes, services: Services) -> None:

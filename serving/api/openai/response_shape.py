@@ -16,7 +16,10 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
+from serving.text.tool_calls import (
+    CallReader,
+    Piece,
+)
 
 Event = dict[str, Any]
 

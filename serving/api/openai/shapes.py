@@ -20,8 +20,14 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
-from serving.text.plain_text import Shown, spelt
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
+from serving.text.tool_calls import (
+    CallReader,
+    Piece,
+)
 
 
 class Shape(ABC):
@@ -214,7 +220,7 @@ def _top(token: TokenText) -> dict[str, float] | None:
     """Return the likeliest tokens and the token itself; None if there are no probabilities."""
     if token.logprob is None:
         return None
-    top = ((spelt(other), logprob) for other, logprob in token.top)
+    top = ((token_text(other), logprob) for other, logprob in token.top)
     return dict((*top, (token.text, token.logprob)))
 
 
@@ -233,10 +239,10 @@ def chat_tokens(delta: CompletionDelta) -> list[dict[str, Any]]:
     ]
 
 
-def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
+def _chat_token(token: BytesOrId, logprob: float | None) -> dict[str, Any]:
     """Return the JSON of a token; one without text has no bytes."""
     text = b"" if isinstance(token, int) else token
-    return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}
+    return {"token": token_text(token), "logprob": logprob, "bytes": list(text)}
 
 
 _DONE = "data: [DONE]\n\n"

@@ -48,11 +48,11 @@ def _openings(
     """
     path: TokenIds = ()
     logprob = 0.0
-    described = require_finished(end).best.tokens.described()
-    for token_id, own, likeliest_ends in islice(described, num_given, None):
+    described = require_finished(end).best.tokens.iter_tokens()
+    for token_id, own, likeliest in islice(described, num_given, None):
         if path and _is_between_words(path[-1], token_id, tokenizer):
             return
-        for token in likeliest_ends:
+        for token in likeliest:
             # After the first token, the likeliest path is that token's own way.
             is_new = not path or token.token_id != token_id
             if is_new and tokenizer.token_bytes(token.token_id).strip():

@@ -18,7 +18,7 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.text.chat import Chat
+from serving.text.chat_template import Chat
 
 
 class TranslatingGenerator:

@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from serving.engine.decoding.repetition import NGRAM_SIZE, Repetition, loop_start
+from serving.engine.decoding.repetition import NGRAM_SIZE, LoopDetector, loop_start
 from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.omission import SourceWords
@@ -41,7 +41,7 @@ from serving.requests.request import (
     TokenEvent,
 )
 from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.tokens import Role, written
 from serving.text.tokenizer import Tokenizer
 
@@ -235,7 +235,7 @@ class Fallback:
     def _held_tokens(self, number: int) -> "_HeldTokens":
         segment, request = self.plan.segments[self._places[number]], self._requests[number]
         source_ids = request.source_ids or request.prompt_ids
-        repetition = Repetition(source_ids, len(request.forced_ids))
+        repetition = LoopDetector(source_ids, len(request.forced_ids))
         words = None
         if segment.marks is None or segment.marks.is_one_text:
             words = self._words(segment)
@@ -251,7 +251,7 @@ class _HeldTokens:
     """
 
     def __init__(
-        self, repetition: Repetition, words: SourceWords | None, tokenizer: Tokenizer
+        self, repetition: LoopDetector, words: SourceWords | None, tokenizer: Tokenizer
     ) -> None:
         self._repetition, self._words, self._tokenizer = repetition, words, tokenizer
         self._ids: list[int] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from serving.errors import RequestError
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.requests.parameters import MAX_WORD_TOKENS
-from serving.text.alignment import Span
+from serving.text.spans import Span
 from serving.text.terms import Words, first_word, term_pattern, terms_pattern
 from serving.text.tokenizer import Tokenizer
 

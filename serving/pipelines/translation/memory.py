@@ -26,7 +26,11 @@ from serving.pipelines.translation.job import (
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import FinishReason
-from serving.text.markup.segments import MarkedSegment, read_tokens, references
+from serving.text.markup.segmenter import (
+    read_tokens,
+    references,
+)
+from serving.text.markup.segments import MarkedSegment
 from serving.text.markup.tokens import Markup, Role, Token
 
 _TAG = re.compile(r"<[^<>]*>")

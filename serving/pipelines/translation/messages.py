@@ -7,9 +7,13 @@ from itertools import count, islice, zip_longest
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import Translation, TranslationJob
-from serving.text.markup.segments import read_tokens
+from serving.text.formatting import formatted_as
+from serving.text.icu_messages import (
+    Argument,
+    arguments,
+)
+from serving.text.markup.segmenter import read_tokens
 from serving.text.markup.tokens import Role
-from serving.text.plain_text import Argument, arguments, formatted_as
 
 _PLACEHOLDER = re.compile(r"\{message\d+\}")
 _NUMBER = re.compile(r"(?<!\d)\d+(?!\d)")

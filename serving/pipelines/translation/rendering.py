@@ -31,7 +31,7 @@ from serving.requests.request import (
     FinishReason,
     GenerationRequest,
     Hypothesis,
-    Tokens,
+    OutputTokens,
 )
 from serving.text.alignment import (
     DRAWN_WORD,
@@ -39,20 +39,22 @@ from serving.text.alignment import (
     Link,
     TokenizedText,
     links,
-    replace_placeholders,
-    replace_unknown,
     word_attention,
     words_of,
 )
-from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import (
+from serving.text.formatting import (
     as_beginning_of_sentence,
     as_rest_of_sentence,
-    spelt,
     with_end_mark,
 )
+from serving.text.languages import primary_language
+from serving.text.markup.marked_translation import MarkedTranslation
+from serving.text.replacement import (
+    replace_placeholders,
+    replace_unknown,
+)
 from serving.text.sentences import TextLayout
+from serving.text.token_text import token_text
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 
@@ -223,7 +225,7 @@ class SegmentRenderer:
         return text
 
     def _quality(
-        self, tokens: Tokens, target: TokenizedText, marked: MarkedTranslation | None
+        self, tokens: OutputTokens, target: TokenizedText, marked: MarkedTranslation | None
     ) -> Iterator[SegmentQuality]:
         if self._job.returns_quality:
             written = marked.written() if marked else target
@@ -248,7 +250,7 @@ def _marked(
     return MarkedTranslation(segment.marks, target, source, attention)
 
 
-def attention_matrix(tokens: Tokens, num_source_tokens: int) -> Array | None:
+def attention_matrix(tokens: OutputTokens, num_source_tokens: int) -> Array | None:
     """Return the attention of a target's tokens: f32 [target tokens, source tokens]; None if it was
     not asked for.
     """
@@ -339,7 +341,7 @@ def pair_score(
     end = require_finished(end)
     tokens, stop_logprob = end.best.tokens, end.best.stop_logprob
     assert stop_logprob is not None, "a forced stop token ends the request"
-    texts = map(spelt, tokenizers.target.pieces(tokens.ids))
+    texts = map(token_text, tokenizers.target.pieces(tokens.ids))
     named = zip(texts, tokens.logprobs, strict=True)
     source_ids, queries = request.source_ids or (), request.attention_queries
     attention = None
@@ -369,8 +371,8 @@ def sentence_attention(
     by_word = word_attention(attention, target, source, target_words, source_words)
     elsewhere = np.maximum(1 - by_word.sum(axis=1, keepdims=True), 0)
     return SentenceAttention(
-        tuple(map(spelt, source_pieces)),
-        tuple(map(spelt, target_pieces)),
+        tuple(map(token_text, source_pieces)),
+        tuple(map(token_text, target_pieces)),
         _rows(attention),
         (*(source.text[word.start : word.end] for word in source_words), ""),
         tuple(target.text[word.start : word.end] for word in target_words),
@@ -388,7 +390,7 @@ def sentence_maps(
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,
-    tokens: Tokens,
+    tokens: OutputTokens,
     end: FinishedEvent,
 ) -> tuple[AttentionMap, ...]:
     """Return a map for each attention query of one request."""
@@ -397,5 +399,5 @@ def sentence_maps(
     source = tokenizers.source_pieces(source_ids, frame)
     reported = tokenizers.target.pieces(tokens.ids)
     given = ("",) * frame.num_given
-    texts = TokenTexts(tuple(map(spelt, source)), given, tuple(map(spelt, reported)))
+    texts = TokenTexts(tuple(map(token_text, source)), given, tuple(map(token_text, reported)))
     return attention_maps(queries, shapes, tokens.attention_pieces, end, texts)

@@ -21,8 +21,8 @@ from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.parameters import ProcessorParams, TokenIds
 from serving.requests.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
+from serving.text.checks import tokenizing
 from serving.text.markup.segments import MarkedSegment
-from serving.text.plain_text import tokenizing
 from serving.text.sentences import TextLayout
 from serving.text.shortlist import Shortlist
 

@@ -13,12 +13,14 @@ from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.request import Constraint
+from serving.text.constraints.prefix import Beginnings
+from serving.text.formatting import is_cut_sentence
 from serving.text.languages import primary_language
-from serving.text.markup.protection import KnownWords, Protection
-from serving.text.markup.segments import MarkedReader, MarkedSegment
-from serving.text.plain_text import is_cut_sentence
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
+from serving.text.markup.segmenter import MarkedReader
+from serving.text.markup.segments import MarkedSegment
 from serving.text.sentences import TextLayout, split_text
-from serving.text.terms import Beginnings
 from serving.text.wrapped_lines import has_wrapped_lines
 
 # A translation may need this many times the tokens of its source, and must still fit the target.

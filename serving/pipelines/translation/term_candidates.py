@@ -12,8 +12,22 @@ from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms, cap
 from serving.pipelines.translation.rendering import attention_matrix
 from serving.requests.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
 from serving.requests.request import FinishReason, GenerationRequest, Hypothesis, Ids
-from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
-from serving.text.terms import HYPHENATED_WORD, Insertion, WordBorders, term_pattern
+from serving.text.alignment import (
+    Array,
+    TokenizedText,
+    shares_of,
+    word_attention,
+    words_of,
+)
+from serving.text.constraints.term_insertion import (
+    Insertion,
+    WordBorders,
+)
+from serving.text.spans import Span
+from serving.text.terms import (
+    HYPHENATED_WORD,
+    term_pattern,
+)
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4

@@ -15,7 +15,6 @@ from functools import cache
 _INNER = r"[^{}]*"
 for _ in range(2):
     _INNER = rf"[^{{}}]*(?:\{{{_INNER}\}}[^{{}}]*)*"
-
 _IN_BRACES = r"(?:[^{}\n]|\{[^{}\n]{0,80}\}){0,160}"
 _FUNCTION = r"[A-Z][A-Z_]+\([^(){}\n]{0,80}\)"
 # Flags, width and precision of a conversion. A width may be an argument: *, *2$.
@@ -26,6 +25,36 @@ _CONVERSION = rf"[-+#0'^]*{_WIDTH}(?:{_LENGTH}[A-Za-z@]|<PRI[A-Za-z]\w+>)"
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
 # What a word in brackets or quotes, or after a currency, begins after.
 _BEFORE_WORD = r"(?<![^\s(\[{<>\"'“«„‘/+–$€£¥-])"
+# A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
+# before it: %d%%, {used}%, %dpx, v%s.
+_PERCENT = (
+    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=(?:\.+|…)(?:\s|\Z))"
+    r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
+)
+_LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
+_UNIT_AFTER = r"(?:(?<=[}>\d@)])[A-Za-z]{1,3}(?!\w))?"
+# Tags of templates stand around text, or part it, and for none: {% if %}, {{#if}}, <% if %>.
+_ELSE = r"(?:else|elsif|elif|elseif|when|case)\b"
+TEMPLATE_BORDER = (
+    rf"\{{%-?\s*{_ELSE}(?:(?!%\}})[^\n]){{0,160}}%\}}|\{{\{{~?\s*else\b[^{{}}\n]{{0,80}}\}}\}}"
+    rf"|\{{\{{\^[^{{}}\n]{{0,80}}\}}\}}|<%-?\s*\}}?\s*{_ELSE}(?:(?!%>)[^\n]){{0,160}}%>"
+)
+TEMPLATE_TAG = (
+    r"\{%(?:(?!%\})[^\n]){1,160}%\}|\{\#[^{}\n]{1,160}\#\}|\{\{\{?~?[#/!][^{}\n]{1,160}\}?\}\}"
+    r"|<%(?![=#])(?:(?!%>)[^\n]){1,160}%>|<\?(?:php|=)(?:(?!\?>)[^\n]){1,160}\?>"
+)
+# Directives and labels of reStructuredText begin a line.
+DIRECTIVE = (
+    r"(?<!\S)\.\. (?:[A-Za-z][\w+.-]*(?::[\w+.-]+)?::(?!\S)|_[^:\n]{1,80}:(?!\S)"
+    r"|\|[^|\n]{1,40}\| [\w-]+::(?!\S))"
+)
+_MARKUP_TAG = r"</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
+_BRACED = rf"\{{{_INNER}\}}"
+_PERCENTS, _BRACES = {"%": "%%"}, {"{": "{{", "}": "}}"}
+_C_TYPES = r"(?:hh|ll|wf?\d{1,2}|[hlLqjztZ])?[diouxXeEfFgGaAcCsSpnmbB]|<PRI[A-Za-z]\w+>"
+_QUOTED_BY_GCC = r"<(?:[^%\n]{1,80}%>)?|>"  # %<if%>: code
+_TILDE_BREAK = "~[%&]"
+_TILDE = r"~(?:[-+]?\d{1,4}|'.|[vV#,])*[:@]*[^\s\d]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,35 +173,13 @@ SYNTAXES = (
     ),
 )
 
-# A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
-# before it: %d%%, {used}%, %dpx, v%s.
-_PERCENT = (
-    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=(?:\.+|…)(?:\s|\Z))"
-    r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
-)
-_LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
-_UNIT_AFTER = r"(?:(?<=[}>\d@)])[A-Za-z]{1,3}(?!\w))?"
+
 IN_TEXT = (
     rf"{_LETTER_BEFORE}(?:{'|'.join(syntax.pattern for syntax in SYNTAXES)})"
     rf"{_UNIT_AFTER}{_PERCENT}?"
 )
 
-# Tags of templates stand around text, or part it, and for none: {% if %}, {{#if}}, <% if %>.
-_ELSE = r"(?:else|elsif|elif|elseif|when|case)\b"
-TEMPLATE_BORDER = (
-    rf"\{{%-?\s*{_ELSE}(?:(?!%\}})[^\n]){{0,160}}%\}}|\{{\{{~?\s*else\b[^{{}}\n]{{0,80}}\}}\}}"
-    rf"|\{{\{{\^[^{{}}\n]{{0,80}}\}}\}}|<%-?\s*\}}?\s*{_ELSE}(?:(?!%>)[^\n]){{0,160}}%>"
-)
-TEMPLATE_TAG = (
-    r"\{%(?:(?!%\})[^\n]){1,160}%\}|\{\#[^{}\n]{1,160}\#\}|\{\{\{?~?[#/!][^{}\n]{1,160}\}?\}\}"
-    r"|<%(?![=#])(?:(?!%>)[^\n]){1,160}%>|<\?(?:php|=)(?:(?!\?>)[^\n]){1,160}\?>"
-)
-# Directives and labels of reStructuredText begin a line.
-DIRECTIVE = (
-    r"(?<!\S)\.\. (?:[A-Za-z][\w+.-]*(?::[\w+.-]+)?::(?!\S)|_[^:\n]{1,80}:(?!\S)"
-    r"|\|[^|\n]{1,40}\| [\w-]+::(?!\S))"
-)
-_MARKUP_TAG = r"</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
+
 PLACEHOLDER = re.compile(f"{TEMPLATE_TAG}|{IN_TEXT}|{_MARKUP_TAG}")
 
 
@@ -205,11 +212,15 @@ class Format:
     line_break: str = ""
 
 
-_BRACED = rf"\{{{_INNER}\}}"
-_PERCENTS, _BRACES = {"%": "%%"}, {"{": "{{", "}": "}}"}
 _PRINTF = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("printf of"))
+
+
 _PYTHON = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Python"))
+
+
 _QT = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Qt"))
+
+
 _NUMBERED, _IN_ORDER = Order.NUMBERED, Order.OF_THE_SOURCE
 
 
@@ -228,11 +239,6 @@ def _printf(
 def _braced(*examples: str, pattern: str = _BRACED) -> Format:
     return Format(pattern, examples, _BRACES, Order.FREE, _PYTHON)
 
-
-_C_TYPES = r"(?:hh|ll|wf?\d{1,2}|[hlLqjztZ])?[diouxXeEfFgGaAcCsSpnmbB]|<PRI[A-Za-z]\w+>"
-_QUOTED_BY_GCC = r"<(?:[^%\n]{1,80}%>)?|>"  # %<if%>: code
-_TILDE_BREAK = "~[%&]"
-_TILDE = r"~(?:[-+]?\d{1,4}|'.|[vV#,])*[:@]*[^\s\d]"
 
 FORMATS: Mapping[str, Format] = {
     "c": _printf(_C_TYPES, "%s", "%2$d", "%<PRIu64>", "%I64d", flags="-+ #0'I"),

@@ -9,21 +9,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from itertools import chain, count, groupby
+from itertools import chain, groupby
 
-from serving.bundle.opening import Bundle
 from serving.text.abbreviations import goes_on
-from serving.text.alignment import Span
+from serving.text.formatting import WITH_CAPITAL_NOUNS
 from serving.text.markup.accelerators import with_accelerator_at_word
 from serving.text.markup.kaomoji import kaomoji
-from serving.text.markup.numbers import (
-    TIME_OF_DAY,
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.number_formats import (
     has_24_hours,
     in_24_hours,
     localised,
     localised_amount,
     scaled_amounts,
-    written_units,
 )
 from serving.text.markup.patterns import (
     BORDER,
@@ -39,28 +37,14 @@ from serving.text.markup.patterns import (
     TAG,
     foreign_words,
     kept_end,
-    readable,
     separators,
     words_with_signs,
 )
 from serving.text.markup.tagged_spans import with_tagged_spans
-from serving.text.markup.tokens import (
-    MADE_OF_STAND_IN,
-    STAND_IN,
-    Role,
-    Token,
-    divided,
-    is_run,
-    placed,
-    read,
-    run_read_as,
-    translations,
-    written,
-)
-from serving.text.plain_text import WITH_CAPITAL_NOUNS
-
-_BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
-
+from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.markup.typography import readable, run_read_as
+from serving.text.markup.written_units import TIME_OF_DAY, written_units
+from serving.text.spans import Span
 
 # What a part must hold for it to belong to what is kept beside it without a space.
 _IDENTIFIER_SIGN = re.compile(r"[\d#@№_/\\=+*~^|$&]")
@@ -68,7 +52,6 @@ _IDENTIFIER_PART = re.compile(rf"{_IDENTIFIER_SIGN.pattern}|[-.:]\w")
 _TIME_WITH_MERIDIEM = re.compile(r"[ap]\. ?m\.?", re.IGNORECASE)
 # Languages that write a space before these marks.
 _WITH_SPACED_MARKS = frozenset({"fr"})
-
 _WITH_INVERTED_MARKS = frozenset({"es", "gl", "ast"})
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
@@ -88,6 +71,8 @@ class _Kind(IntEnum):
 
 
 _JOINABLE = frozenset({_Kind.WHOLE, _Kind.TIME, _Kind.AMOUNT, _Kind.QUANTITY, _Kind.NUMBER})
+
+
 _ROLES = {
     _Kind.RUN: Role.TEXT,
     _Kind.NUMBER: Role.NUMBER,
@@ -97,59 +82,8 @@ _ROLES = {
     _Kind.CLOSING: Role.CLOSE,
 }
 
+
 _KINDS = {BORDER: _Kind.BREAK, TAG: _Kind.POINT}
-
-
-class KnownWords:
-    """The words that a model knows of the languages it reads, as they are mostly written."""
-
-    def __init__(self, words: Iterable[str]) -> None:
-        self._usual = {word.lower(): word for word in words}
-
-    @classmethod
-    def load(cls, bundle: Bundle) -> "KnownWords | None":
-        """Read a bundle's list; None where it has none."""
-        text = bundle.words_text
-        return None if text is None else cls(text.split())
-
-    def references(self, text: str) -> Iterator[Span]:
-        """Yield where references to numbered things stand, as p. 45."""
-        return (Span(*match.span()) for match in _REFERENCE.finditer(text))
-
-    def unknown_names(self, text: str) -> Iterator[Span]:
-        """Yield where unknown names stand; those that only a space parts are one."""
-        start = end = 0
-        for word in self.unknown_words(text):
-            if not (start < end and text[end : word.start] == " "):
-                if start < end:
-                    yield Span(start, end)
-                start = word.start
-            end = word.end
-        if start < end:
-            yield Span(start, end)
-
-    def unknown_words(self, text: str) -> Iterator[Span]:
-        """Yield where the words of unknown names stand."""
-        for match in _WORD.finditer(text):
-            if text[match.start()].isupper():
-                word = _POSSESSIVE.sub("", match.group())
-                if self._is_unknown_name(word) or _follows_title(text, match.start()):
-                    yield Span(match.start(), match.start() + len(word))
-
-    def in_usual_letters(self, text: str) -> str:
-        """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""
-
-        def usual(match: re.Match[str]) -> str:
-            return self._usual.get(match.group(), match.group())
-
-        return _WORD.sub(usual, text.lower())
-
-    def _is_unknown_name(self, word: str) -> bool:
-        if len(word) < 2 or word.isupper():
-            return len(word) > 1 and _NUMERAL.fullmatch(word) is not None
-        small = word.lower()
-        is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
-        return not is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,39 +261,6 @@ class Protection:
         return in_24_hours(int(found[1]), found[2], found[3] in "pP")
 
 
-def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
-    what is kept side by side, or apart by spaces and signs, is one.
-    """
-    known = {*MADE_OF_STAND_IN.findall(read(passage))}
-    names = (name for name in map(STAND_IN.format, count(1)) if name not in known)
-    waiting: list[Token] = []  # tokens that are kept, and what may part them
-    for token in passage:
-        if token.role is Role.KEPT or (waiting and _may_part_kept(token)):
-            waiting.append(token)
-            continue
-        yield from _stood_for(waiting, names)
-        waiting = []
-        yield token
-    yield from _stood_for(waiting, names)
-
-
-def _may_part_kept(token: Token) -> bool:
-    if token.role is Role.TEXT:
-        return _BETWEEN_KEPT.fullmatch(token.text) is not None
-    return token.role is Role.POINT and not token.raw.startswith("<")
-
-
-def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
-    """Yield one token for all that is kept, and what follows the last."""
-    kept = [*tokens]
-    while kept and kept[-1].role is not Role.KEPT:
-        kept.pop()
-    if kept:
-        yield Token(Role.KEPT, written(kept), next(names), translations(kept))
-    yield from tokens[len(kept) :]
-
-
 def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]) -> bool:
     """Return whether a part is of one thing with those that it overlaps."""
     if kind not in _JOINABLE or not all(other in _JOINABLE for _, other in overlapped):
@@ -416,70 +317,3 @@ def _matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | 
     while match := pattern.search(text, start):
         start = max(kept_end(match), match.start() + 1)
         yield Span(match.start(), start), match.lastgroup
-
-
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-
-
-_POSSESSIVE = re.compile(r"['’]s?$")
-
-
-_PARTS = re.compile(r"['’-]")
-
-
-# A name follows these, whatever else it may be: "Mrs. Rose".
-_TITLE = re.compile(
-    r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Capt|Sgt|Lt|Col|Gen|Sen|Gov|Sir|Madam|Lady|Mme|Mlle)\.? $"
-)
-
-
-# What is counted, abbreviated: p. 45, no. 5/B, vol. II.
-_REFERENCE = re.compile(
-    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Rr]ef|[Nn]r|[Aa]pt|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q"
-    r"|[Ee]xt)\. ?"
-    r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
-)
-
-
-_NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
-
-
-def _follows_title(text: str, start: int) -> bool:
-    return _TITLE.search(text, max(start - 8, 0), start) is not None
-
-
-_CAPITAL_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-
-
-_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
-
-
-_ENGLISH_I = re.compile(r"\bi\b")
-
-
-def is_in_capitals(tokens: Iterable[Token]) -> bool:
-    """Return whether a segment has no small letter, and is no abbreviation."""
-    text = " ".join(token.text for token in tokens if token.role is Role.TEXT)
-    words = _CAPITAL_WORD.findall(text)
-    num_letters = sum(map(len, words))
-    return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
-
-
-def in_small_letters(
-    tokens: Iterable[Token], language: str, known_words: KnownWords | None
-) -> Iterator[Token]:
-    """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals
-    where the words are known.
-    """
-    is_first = True
-    for token in tokens:
-        if token.role is not Role.TEXT or not token.text or is_run(token):
-            yield token
-            continue
-        text = known_words.in_usual_letters(token.text) if known_words else token.text.lower()
-        if language == "en":
-            text = _ENGLISH_I.sub("I", text)
-        if is_first:
-            text = text[:1].upper() + text[1:]
-        is_first = False
-        yield Token(Role.TEXT, token.raw, text)

@@ -1,4 +1,6 @@
-"""Writes brackets, quotation marks and runs of marks of a translation as its source has them."""
+"""Writes brackets, quotation marks, dashes and runs of marks of a translation as its source has
+them.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,11 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serving.text.markup.enclosing import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
 from serving.text.markup.escapes import unescaped
-from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
+from serving.text.markup.paired_marks import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
+from serving.text.markup.tokens import Role, Token, divided, placed, read
 from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
+from serving.text.markup.typography import DASH, ELLIPSIS, is_run, is_typographic
 
+Places = list[int]
 _END_MARKS = frozenset(".!?…。！？")
 _CLOSING = frozenset(")]}\"”»›'’")
 _LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
@@ -19,6 +23,36 @@ _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")
 _END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
+
+
+def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
+    """Write the dashes of the source where the translation has as many; else they stay as the model
+    wrote them.
+    """
+    signs = [token for token in tokens if is_typographic(token)]
+    wanted = [token for token in signs if token.text.strip() == DASH]
+    places = _dashes(words)
+    if wanted and len(wanted) == len(places):
+        for place, token in zip(places, wanted, strict=True):
+            words[place].text = unescaped(token.raw)
+        _close_up(words, places, wanted)
+
+
+def _dashes(words: Sequence[TargetWord]) -> Places:
+    return [
+        place
+        for place, word in enumerate(words)
+        if word.raw is None and word.text in "-–—" and (word.gap or not place)
+    ]
+
+
+def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
+    """Take the spaces around dashes away that the source writes without."""
+    for number, token in zip(places, dashes, strict=True):
+        if token.text != token.text.strip():
+            words[number].gap = ""
+            if number + 1 < len(words):
+                words[number + 1].gap = ""
 
 
 @dataclass(frozen=True, slots=True)

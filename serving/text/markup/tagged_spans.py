@@ -10,7 +10,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from serving.text.alignment import Span
 from serving.text.markup.tokens import (
     Role,
     Token,
@@ -20,6 +19,7 @@ from serving.text.markup.tokens import (
     read,
     written,
 )
+from serving.text.spans import Span
 
 # Yields what must not change in a text, and of which kind it is; what is found first counts.
 Find = Callable[[str], Iterable[tuple[Span, str | None]]]

@@ -7,30 +7,35 @@ from itertools import pairwise
 
 import numpy as np
 
-from serving.text.alignment import Array, Span, TokenizedText, word_attention
-from serving.text.markup.placing import Origins
-from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN, Role, Token, placed
+from serving.text.alignment import Array, TokenizedText, word_attention
+from serving.text.markup.model_placeholders import MADE_OF_STAND_IN, STAND_IN
+from serving.text.markup.tag_placement import Origins
+from serving.text.markup.tokens import Role, Token, placed
+from serving.text.spans import Span
 
 _LEAST = 1e-6
 _NOWHERE = Span(0, 0)
-
-
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
-
-
 _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
-
-
 _FIGURES = re.compile(r"\d+")
-
-
 _LETTER_OR_DIGIT = re.compile(r"[^\W_\u0e00-\u0eff\u3000-\u9fff]|%")
-
-
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
-
-
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
+# Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
+_LETTER = (
+    r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
+    r"\u0F00-\u109F\u1780-\u17FF\u200C\u200D]"
+)
+_ALONE = r"[\u3040-\u30FF\u3400-\u4DBF\u4E00-\u9FFF]"  # scripts without spaces between words
+# What is elided before a word (l', qu'), a character that is a word, a word, punctuation.
+_WORD = re.compile(
+    rf"(?:[cdjlmnst]|\w*qu)['’](?=\w)|{_ALONE}|(?:(?!{_ALONE}){_LETTER})+"
+    rf"(?:[-.'’,](?=\w)(?:(?!{_ALONE}){_LETTER})+)*|[^\w\s]",
+    re.IGNORECASE,
+)
+_NUMBER_AT_TAG = re.compile(
+    r"(?<!\w)\d[\d.,]*(?:-\0+|\0+-\0*)(?=[^\W\d_])|(?<=[^\W\d_])(?:-\0+|\0+-\0*)\d[\d.,]*(?!\w)"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -290,24 +295,6 @@ def _in_order(target: Sequence[Span], source: Sequence[Span]) -> Array:
     return shares
 
 
-# Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
-_LETTER = (
-    r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
-    r"\u0F00-\u109F\u1780-\u17FF\u200C\u200D]"
-)
-
-
-_ALONE = r"[\u3040-\u30FF\u3400-\u4DBF\u4E00-\u9FFF]"  # scripts without spaces between words
-
-
-# What is elided before a word (l', qu'), a character that is a word, a word, punctuation.
-_WORD = re.compile(
-    rf"(?:[cdjlmnst]|\w*qu)['’](?=\w)|{_ALONE}|(?:(?!{_ALONE}){_LETTER})+"
-    rf"(?:[-.'’,](?=\w)(?:(?!{_ALONE}){_LETTER})+)*|[^\w\s]",
-    re.IGNORECASE,
-)
-
-
 def source_words(tokens: Sequence[Token]) -> SourceWords:
     spans: list[Span] = []
     is_word: list[bool] = []
@@ -344,11 +331,6 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
         numbers,
         _seams(tokens),
     )
-
-
-_NUMBER_AT_TAG = re.compile(
-    r"(?<!\w)\d[\d.,]*(?:-\0+|\0+-\0*)(?=[^\W\d_])|(?<=[^\W\d_])(?:-\0+|\0+-\0*)\d[\d.,]*(?!\w)"
-)
 
 
 def _seams(tokens: Sequence[Token]) -> frozenset[str]:

@@ -14,16 +14,18 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
+from serving.text.markup.elements import (
+    Keeping,
+    Part,
+    with_whole_elements,
+)
 from serving.text.markup.tokens import (
     LINE_BREAK_TAG,
-    Keeping,
     Markup,
-    Part,
     Role,
     Token,
     range_name,
     text_tokens,
-    with_whole_elements,
 )
 
 _DECLARATION = r"\ufeff?\s*+(?:<\?xml\s[^>]*\?>\s*+)?"

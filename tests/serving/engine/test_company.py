@@ -16,7 +16,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import GenerationRequest
-from serving.text.terms import Insertion
+from serving.text.constraints.term_insertion import Insertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
@@ -91,7 +91,7 @@ def lanes_of(bundle: Bundle, slots: int) -> tuple[Engine, Engine]:
     """Make the engine of large jobs and the one of small jobs beside them."""
     config = config_of(slots=slots)
     graphs = open_graphs(bundle, config)
-    shared = SharedParts.of(bundle.manifest, config, graphs)
+    shared = SharedParts.create(bundle.manifest, config, graphs)
     common, small = (Engine(bundle, config, graphs, (), shared, job_size) for job_size in JobSize)
     return common, small
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from serving.text.alignment import (
     DRAWN_WORD,
     Link,
-    Span,
     TokenizedText,
     links,
     pharaoh,
     word_attention,
     words_of,
 )
+from serving.text.spans import Span
 
 
 def tokens(*pieces: str | bytes) -> TokenizedText:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
-from serving.text.chat import Channels, Chat
+from serving.text.chat_template import Chat
+from serving.text.reasoning_channels import Channels
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.chat_templates import CHATML, GEMMA
 from tests.serving.text.chats import ASKED, SPECIAL, TOLD, chat_tokenizer, template_of

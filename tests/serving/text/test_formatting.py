@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.plain_text import formatted_as
+from serving.text.formatting import formatted_as
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.plain_text import arguments
+from serving.text.icu_messages import arguments
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.plain_text import (
+from serving.text.formatting import (
     as_beginning_of_sentence,
     as_rest_of_sentence,
     is_cut_sentence,

@@ -9,9 +9,13 @@ import openai
 import pytest
 
 from serving.requests.request import GenerationRequest
-from serving.text.chat import CallReader, Function, grammar_of
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    CallReader,
+    Function,
+    grammar_of,
+)
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import EOS
@@ -66,11 +70,11 @@ def allows(request: GenerationRequest, tokenizer: Tokenizer, text: str) -> bool:
 def follows(matcher: Any, tokenizer: Tokenizer, text: str) -> bool:
     mask = np.zeros(tokenizer.vocab_size, bool)
     for token_id in tokenizer.encode(text):
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
         if not mask[token_id]:
             return False
         matcher.accept(token_id)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     return bool(mask[EOS])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import Precision, Task
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.machine import instruction_sets
@@ -46,7 +46,7 @@ async def translate(model: LoadedModel) -> tuple[str, ...]:
 
 
 class Notes:
-    """Keeps what a meter hears."""
+    """Keeps what a recorder hears."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -115,7 +115,7 @@ async def test_its_engine_runs_until_it_is_shut_down(bundle: Path) -> None:
 
 def test_defaults_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     path = tiny_bundle("transformer", tmp_path, Precision.FP32)
-    seal(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
+    write_manifest(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
     with pytest.raises(BundleError, match="num_beams"):
         load_model(path, CONFIG)
 

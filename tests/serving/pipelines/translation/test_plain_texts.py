@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.segments import MarkedReader
+from serving.text.markup.segmenter import MarkedReader
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.markup.test_plain_layout import TEXTS

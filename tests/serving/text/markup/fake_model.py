@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from serving.text.alignment import TokenizedText
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.protection import Protection
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.markup.segments import MarkedLayout, MarkedReader
+from serving.text.markup.segmenter import MarkedReader
+from serving.text.markup.segments import MarkedLayout
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.alignment import Span
-from serving.text.markup.protection import KnownWords, Protection
-from serving.text.markup.segments import MarkedReader
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
+from serving.text.markup.segmenter import MarkedReader
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
+from serving.text.spans import Span
 
 SENTENCES = Path(__file__).parents[4] / "loadtest/generator/sentences.txt.xz"
 KNOWN = KnownWords(

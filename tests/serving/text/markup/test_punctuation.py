@@ -6,12 +6,18 @@ import time
 import numpy as np
 import pytest
 
-from serving.text.markup.enclosing import enclosed, pairs_in
-from serving.text.markup.joining import with_whole_words
 from serving.text.markup.kaomoji import kaomoji
-from serving.text.markup.numbers import localised_amount, scaled_amounts
+from serving.text.markup.number_formats import (
+    localised_amount,
+    scaled_amounts,
+)
+from serving.text.markup.paired_marks import (
+    enclosed,
+    pairs_in,
+)
 from serving.text.markup.protection import Protection
 from serving.text.markup.tokens import Markup, MarkupKind, Role, Token, read, text_tokens, written
+from serving.text.markup.whole_words import with_whole_words
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces, translate
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.markup.rendering import MarkedTranslation
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.tokens import Markup, Role
 from tests.serving.text.markup.fake_model import (
     HTML,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from serving.text.markup.protection import KnownWords, Protection
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
 from serving.text.markup.tokens import Role, text_tokens
 
 KNOWN = KnownWords(
