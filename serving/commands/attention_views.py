@@ -12,8 +12,8 @@ from itertools import accumulate
 import numpy as np
 
 from serving.bundle.manifest import AttentionKind
-from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, shares_of, words_of
-from serving.text.token_text import bytes_of
+from serving.text.alignment import DRAWN_WORD, Array, TokenizedText, find_words, overlap_shares
+from serving.text.token_text import parse_token_text
 
 _BLANKS = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 _WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the blanks before it
@@ -42,7 +42,7 @@ class View:
 
 def text_of(tokens: Sequence[str]) -> str:
     """Return the text that tokens stand for."""
-    return TokenizedText.from_pieces(map(bytes_of, tokens)).text
+    return TokenizedText.from_pieces(map(parse_token_text, tokens)).text
 
 
 def labelled(view: View, by_pieces: bool) -> View:
@@ -75,9 +75,9 @@ def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
 
     A special token, which has no text, ends a word as a line does.
     """
-    text = TokenizedText.from_pieces(bytes_of(token) or b"\n" for token in tokens)
-    spans = words_of(text.text, _WORD)
-    shares = shares_of(spans, text.spans)
+    text = TokenizedText.from_pieces(parse_token_text(token) or b"\n" for token in tokens)
+    spans = find_words(text.text, _WORD)
+    shares = overlap_shares(spans, text.spans)
     alone = np.flatnonzero(shares.sum(axis=0) == 0).tolist()
     labels = [text.text[span.start : span.end].strip() for span in spans]
     labels += [tokens[i] for i in alone]
@@ -139,7 +139,7 @@ def looks_of(tokens: tuple[str, ...], weights: Array) -> list[Look]:
     looks = []
     for number in dict.fromkeys(numbers):
         rows = [i for i, each in enumerate(numbers) if each == number]
-        written = b"".join(bytes_of(tokens[row]) for row in rows)
+        written = b"".join(parse_token_text(tokens[row]) for row in rows)
         if word := written.decode(errors="replace").strip():
             looks.append(Look(word, weights[rows].mean(axis=0)))
     return looks

@@ -21,7 +21,7 @@ from serving.text.chat_template import (
 from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 from serving.text.tool_calls import (
-    BEGIN,
+    TOOL_CALL_BEGIN,
     has_tools,
 )
 
@@ -169,7 +169,7 @@ class PromptReader:
         self._tokenizer = tokenizer
         self._chat = load_chat_template(manifest, tokenizer)
         # What a special token writes is no text, so nothing could be read of it.
-        is_text = BEGIN not in tokenizer.special_tokens.values()
+        is_text = TOOL_CALL_BEGIN not in tokenizer.special_tokens.values()
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
 
     def read(self, prompt: str | TokenIds | Chat, at_once: bool = False) -> Prompt:

@@ -30,7 +30,7 @@ from serving.text.language_identification import (
     SourceDetector,
     is_explicit,
 )
-from serving.text.languages import UNDETERMINED, is_same_language, matching, primary_language
+from serving.text.languages import UNDETERMINED, is_same_language, match_codes, primary_language
 
 _PREFERRED_PIVOT = "en"
 
@@ -122,14 +122,14 @@ def _unsupported_pair(cards: Sequence[ModelCard], source: str, target: str) -> R
     pairs = {
         (code, language)
         for card in cards
-        for code in matching(source, card.source_languages)
+        for code in match_codes(source, card.source_languages)
         for language in card.targets_of(code)
     }
     if not pairs:
         sources = {language for card in cards for language in card.source_languages}
         names = ", ".join(sorted(sources)) or "none"
         return RequestError("source", source, f"no such source language here; there are: {names}")
-    if meant := sorted(pair for pair in pairs if matching(target, pair[1:])):
+    if meant := sorted(pair for pair in pairs if match_codes(target, pair[1:])):
         names = ", ".join(" to ".join(pair) for pair in meant)
         return RequestError("source", source, f"cannot tell which of these is meant: {names}")
     names = ", ".join(sorted({language for _, language in pairs}))
@@ -143,7 +143,7 @@ def _code_in_models(cards: Iterable[ModelCard], code: str) -> str | None:
         for card in cards
         for candidate in (*card.source_languages, *card.target_languages)
     )
-    matches = matching(code, tuple(codes)) or [
+    matches = match_codes(code, tuple(codes)) or [
         candidate for candidate in codes if is_same_language(candidate, code)
     ]
     return next(iter(matches), None)
@@ -165,9 +165,9 @@ def find_pivot_route(cards: Sequence[ModelCard], source: str, target: str) -> Pi
 
 def _has_pair(cards: Sequence[ModelCard], source: str, target: str) -> bool:
     return any(
-        matching(target, card.targets_of(code))
+        match_codes(target, card.targets_of(code))
         for card in cards
-        for code in matching(source, card.source_languages)
+        for code in match_codes(source, card.source_languages)
     )
 
 
@@ -176,7 +176,7 @@ def _pivot_routes(cards: Sequence[ModelCard], source: str, target: str) -> Itera
     if len(ends) < 2:
         return
     for first in cards:
-        codes = matching(source, first.source_languages)
+        codes = match_codes(source, first.source_languages)
         pivots = first.targets_of(codes[0]) if len(codes) == 1 else ()
         for pivot in pivots:
             if primary_language(pivot) not in ends:
@@ -217,7 +217,7 @@ def _with_pivoted_targets(
 ) -> set[str]:
     targets = set(direct)
     for code in others:
-        is_listed = matching(code, (source, *targets))
+        is_listed = match_codes(code, (source, *targets))
         if not is_listed and is_reached(cards, source, code):
             targets.add(code)
     return targets

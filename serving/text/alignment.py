@@ -67,7 +67,7 @@ class TokenizedText:
         return cls("".join(written), tuple(spans))
 
 
-def over_text(tokens: TokenizedText, text: str) -> TokenizedText:
+def map_tokens_to_text(tokens: TokenizedText, text: str) -> TokenizedText:
     """Return tokens over the text that a tokenizer has read, which it may have changed."""
     if text == tokens.text:
         return tokens
@@ -81,7 +81,7 @@ def over_text(tokens: TokenizedText, text: str) -> TokenizedText:
     return TokenizedText(text, tuple(spans))
 
 
-def words_of(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:
+def find_words(text: str, pattern: re.Pattern[str] = WORD) -> list[Span]:
     """Return where the words lie; by default word i is ``text.split()[i]``."""
     return [Span(*match.span()) for match in pattern.finditer(text)]
 
@@ -99,24 +99,24 @@ def word_attention(
     source word's tokens, the mean over a target word's. A token that reaches into several words
     belongs to each by its share of characters.
     """
-    target_words = words_of(target.text) if target_words is None else target_words
-    source_words = words_of(source.text) if source_words is None else source_words
-    rows = shares_of(target_words, target.spans)
+    target_words = find_words(target.text) if target_words is None else target_words
+    source_words = find_words(source.text) if source_words is None else source_words
+    rows = overlap_shares(target_words, target.spans)
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    matrix: Array = rows @ over_source_words(attention, source, source_words)
+    matrix: Array = rows @ sum_over_source_words(attention, source, source_words)
     return matrix
 
 
-def over_source_words(attention: Array, source: TokenizedText, words: Sequence[Span]) -> Array:
+def sum_over_source_words(attention: Array, source: TokenizedText, words: Sequence[Span]) -> Array:
     """Sum the attention over each source word's tokens.
 
     attention [target tokens, source tokens] -> f64 [target tokens, source words]
     """
-    summed: Array = attention.astype(np.float64) @ shares_of(words, source.spans).T
+    summed: Array = attention.astype(np.float64) @ overlap_shares(words, source.spans).T
     return summed
 
 
-def links(matrix: Array) -> list[Link]:
+def link_words(matrix: Array) -> list[Link]:
     """Link each target word with the source word it attends to most, the first of equals; not a
     target word that attends to no word at all. By source word, then by target word.
     """
@@ -127,12 +127,12 @@ def links(matrix: Array) -> list[Link]:
     return sorted(Link(best[i], i) for i in range(len(matrix)) if attends[i])
 
 
-def pharaoh(links: Iterable[Link]) -> str:
+def format_pharaoh(links: Iterable[Link]) -> str:
     """Write links as fast_align and Moses do, ``0-0 1-2``: source and target word of each."""
     return " ".join(f"{link.source}-{link.target}" for link in links)
 
 
-def shares_of(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
+def overlap_shares(words: Sequence[Span], tokens: Sequence[Span]) -> Array:
     """Return how much of each token lies in each word, of what lies in any.
 
     The result is [words, tokens], f64.

@@ -21,7 +21,7 @@ _SINGLE_SPACES = [
 ]
 
 
-def inside_a_text(tokenizer: Spec) -> dict[str, Any]:
+def without_text_start(tokenizer: Spec) -> dict[str, Any]:
     """Return a `tokenizer.json` without what it does where a text begins."""
     normalizer, pre_tokenizer = (
         _without(tokenizer.get(name)) for name in ("normalizer", "pre_tokenizer")
@@ -109,7 +109,7 @@ class Encoders:
         text = self._text
         if inside:
             spec = json.loads(text)
-            changed = inside_a_text(spec)
+            changed = without_text_start(spec)
             if changed == spec:
                 return self.get(False, parse_special)
             text = json.dumps(changed)
@@ -117,7 +117,7 @@ class Encoders:
 
 
 @contextmanager
-def reading(value: object) -> Iterator[None]:
+def refusing_tokenizer_errors(value: object) -> Iterator[None]:
     """Turn what the library raises inside, over a text or several, into Untokenizable.
 
     It raises bare Exception, and it panics, with what is no Exception, where a pattern of the

@@ -11,14 +11,14 @@ _ENDS_SENTENCE = re.compile(r"[.!?…。！？｡।॥؟۔።։။][\"'”»)\]
 _LAST_CLAUSE_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？,;:，；：、]*)")
 _SENTENCE_MARKS = frozenset(".!?…。！？")
 _KEEPS_CAPITAL = re.compile(rf"{_TAGS}(?:I\b|[^\W\d_]\w*[A-Z])")  # I, NATO, McDonald
-WITH_CAPITAL_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
+LANGUAGES_WITH_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 
 
-def formatted_as(source: str, translation: str) -> str:
+def format_like_source(source: str, translation: str) -> str:
     """Return the translation with a first letter as large or small as the source's, and with its
     closing marks. Tags and spaces around both stay.
     """
-    return with_end_mark(source, _with_beginning(source, translation))
+    return match_end_marks(source, _with_beginning(source, translation))
 
 
 def _with_beginning(source: str, translation: str) -> str:
@@ -29,7 +29,7 @@ def _with_beginning(source: str, translation: str) -> str:
     return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
 
 
-def with_end_mark(source: str, translation: str) -> str:
+def match_end_marks(source: str, translation: str) -> str:
     """Return the translation with the marks that end its source if it ends with none, and with none
     if the source ends with a word. Marks are left as the target language writes them where both
     have some.
@@ -39,10 +39,10 @@ def with_end_mark(source: str, translation: str) -> str:
     if wanted[2] and not own[2]:
         text = translation[: len(translation) - own.end()]
         return text + wanted[2][::-1] + own[1][::-1]
-    return without_added_end(source, translation)
+    return remove_added_end_marks(source, translation)
 
 
-def without_added_end(source: str, translation: str) -> str:
+def remove_added_end_marks(source: str, translation: str) -> str:
     """Return the translation without the marks that it ends with, if the source ends with a
     word.
     """
@@ -54,7 +54,7 @@ def without_added_end(source: str, translation: str) -> str:
     return translation
 
 
-def is_cut_sentence(segment: str, gap: str) -> bool:
+def is_unfinished_sentence(segment: str, gap: str) -> bool:
     """Return whether a segment is a part of a sentence that goes on after it.
 
     gap: what stands between it and the next segment of the text.
@@ -63,7 +63,7 @@ def is_cut_sentence(segment: str, gap: str) -> bool:
     return is_within_line and _ENDS_SENTENCE.search(segment) is None
 
 
-def as_beginning_of_sentence(source: str, translation: str, language: str) -> str:
+def format_sentence_start(source: str, translation: str, language: str) -> str:
     """Return the translation of a part of a sentence that goes on, with the mark of its source at
     its end where the model has ended a sentence.
     """
@@ -78,13 +78,13 @@ def as_beginning_of_sentence(source: str, translation: str, language: str) -> st
     return translation[: len(translation) - own.end()] + mark + own[1][::-1]
 
 
-def as_rest_of_sentence(source: str, translation: str, language: str) -> str:
+def format_sentence_rest(source: str, translation: str, language: str) -> str:
     """Return the translation of a part of a sentence that others come before, with a small first
     letter if its source has one, but of nouns in languages that write them with capitals.
     """
     first = _FIRST_LETTER.match(source)
     is_small = first is not None and first[2].islower()
     is_name = _KEEPS_CAPITAL.match(translation) is not None or translation.isupper()
-    if not is_small or is_name or language in WITH_CAPITAL_NOUNS:
+    if not is_small or is_name or language in LANGUAGES_WITH_CAPITALIZED_NOUNS:
         return translation
     return _with_beginning(source, translation)

@@ -16,7 +16,7 @@ _MOST_NESTED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class IcuArgument:
     """An argument with branches of text.
 
     span: its position in the message.
@@ -31,7 +31,7 @@ class Argument:
     has_number: bool
 
 
-def arguments(message: str) -> Iterator[Argument]:
+def find_arguments(message: str) -> Iterator[IcuArgument]:
     """Yield the arguments with branches that are within no other and well-formed."""
     start = 0
     while match := _BEGINNING.search(message, start):
@@ -41,7 +41,7 @@ def arguments(message: str) -> Iterator[Argument]:
         start = match.end() if argument is None else argument.span.end
 
 
-def _argument(message: str, beginning: re.Match[str]) -> Argument | None:
+def _argument(message: str, beginning: re.Match[str]) -> IcuArgument | None:
     branches, selectors, position = [], [], beginning.end()
     while selector := _SELECTOR.match(message, position):
         end = _end_of_branch(message, selector.end())
@@ -53,7 +53,7 @@ def _argument(message: str, beginning: re.Match[str]) -> Argument | None:
     if not branches or not (end_match := _END.match(message, position)):
         return None
     span = Span(beginning.start(), end_match.end())
-    return Argument(span, tuple(branches), tuple(selectors), beginning[1] != "select")
+    return IcuArgument(span, tuple(branches), tuple(selectors), beginning[1] != "select")
 
 
 def _end_of_branch(message: str, start: int) -> int | None:

@@ -7,7 +7,7 @@ FINAL = f"{CHANNEL}final{_MESSAGE}"
 _HEADERS = ("<|start|>", CHANNEL, "<|end|>")
 
 
-class Channels:
+class HarmonyChannels:
     """Tells what an answer says from what it thinks, by the tokens of OpenAI's harmony format:
 
     <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi!

@@ -6,7 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from serving.text.alignment import Array, TokenizedText, over_source_words, word_attention, words_of
+from serving.text.alignment import (
+    Array,
+    TokenizedText,
+    find_words,
+    sum_over_source_words,
+    word_attention,
+)
 from serving.text.spans import Span
 
 BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is apart from it
@@ -27,8 +33,8 @@ def replace_unknown(
 
     attention: [target tokens, source tokens]
     """
-    words = words_of(source.text, BARE_WORD)
-    by_word = over_source_words(attention, source, words)
+    words = find_words(source.text, BARE_WORD)
+    by_word = sum_over_source_words(attention, source, words)
     replaced: list[bytes] = []
     last = None
     for piece, unknown, weights in zip(pieces, is_unknown, by_word, strict=True):
@@ -57,7 +63,7 @@ def replace_placeholders(
 
     attention: [target tokens, source tokens]
     """
-    wanted, present = (words_of(text.text, placeholders) for text in (source, target))
+    wanted, present = (find_words(text.text, placeholders) for text in (source, target))
     missing = _missing(source.text, wanted, target.text, present)
     if not missing:
         return target.text

@@ -20,7 +20,7 @@ HYPHENATED_WORD = re.compile(rf"[{_WITHOUT_SPACES}]|{_LETTER}+(?:-{_LETTER}+)*")
 _LONGEST_RUN = 8  # words by which longer terms are told apart
 
 
-class Words:
+class TextWords:
     """The words of a text, by which the terms that may occur in it are found at once, however
     many terms there are.
     """
@@ -59,7 +59,7 @@ def term_pattern(term: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!{_LETTER}){re.escape(term)}(?!{_LETTER})", re.IGNORECASE)
 
 
-def terms_pattern(terms: Iterable[str]) -> re.Pattern[str]:
+def any_term_pattern(terms: Iterable[str]) -> re.Pattern[str]:
     """Match any of several terms, written exactly so; the longest of those that begin together."""
     longest_first = sorted(terms, key=len, reverse=True)
     return re.compile(rf"(?<!{_LETTER})(?:{'|'.join(map(re.escape, longest_first))})(?!{_LETTER})")

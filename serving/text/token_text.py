@@ -18,7 +18,7 @@ def token_text(token: BytesOrId) -> str:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token)
 
 
-def bytes_of(text: str) -> bytes:
+def parse_token_text(text: str) -> bytes:
     """Return the bytes of a token from what `token_text` returned for it; for a token that has only
     an id, the bytes of that text.
     """

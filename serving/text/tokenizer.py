@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import BundleError, Untokenizable
-from serving.text.encoders import Encoders, reading
+from serving.text.encoders import Encoders, refusing_tokenizer_errors
 from serving.text.token_bytes import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
@@ -78,7 +78,7 @@ class Tokenizer:
         if len(texts) == 1:  # the library's threads take longer than a sentence does
             return [self.encode(texts[0])]
         normalised = [self._encoders.normalise(text) for text in texts]
-        with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+        with refusing_tokenizer_errors(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
             encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
@@ -134,13 +134,13 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        with reading(text):
+        with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
         return self._known(encoding.ids)
 
     def _located(self, encoder: Any, text: str, start: int = 0) -> list[tuple[int, Span]]:
         """Return each token with its characters, counted from `start` on."""
-        with reading(text):
+        with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
         known = (self._known([token_id]) for token_id in encoding.ids)
         pairs = zip(known, encoding.offsets, strict=True)

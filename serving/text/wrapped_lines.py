@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from serving.text.abbreviations import ends_with_abbreviation, words
+from serving.text.abbreviations import ends_with_abbreviation, word_set
 from serving.text.function_words import FUNCTION_WORDS, FUNCTION_WORDS_OF_ALL
 
 _CLOSING = "\"'”’»›)]}*_~` \t"
@@ -23,7 +23,7 @@ _MIN_WORDS_OF_CLAUSE = 3  # in a line of a text without capitals
 _MIN_WORDS_OF_PHRASE = 4  # in a line without a function word at its end
 _MIN_LINES_OF_PARAGRAPH = 3  # from which its width can be known
 # Function words that a short text may end with, as in "Log in".
-_MAY_END = words(
+_MAY_END = word_set(
     "in on at by for to of with over under up out about is are was were be do does did has have"
     " had not no so that this who which when where a may can will must am an auf aus um über vor"
     " zu bei mit nach dass ist es se no está non è sono pas plus contre avant après"

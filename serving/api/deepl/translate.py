@@ -34,7 +34,7 @@ from serving.text.checks import (
     check_text,
     check_texts,
 )
-from serving.text.formatting import formatted_as
+from serving.text.formatting import format_like_source
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 
@@ -265,7 +265,7 @@ def _described(
             of_all["segments"] = described_segments(best.origins)
         yield {
             "detected_source_language": source_name(source.language),
-            "text": formatted_as(text, best.text) if body.preserve_formatting else best.text,
+            "text": format_like_source(text, best.text) if body.preserve_formatting else best.text,
             "billed_characters": billed,
             **of_all,
             **({"quality": quality_of(best)} if body.quality else {}),

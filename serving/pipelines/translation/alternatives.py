@@ -49,15 +49,15 @@ def _openings(
     path: TokenIds = ()
     logprob = 0.0
     described = require_finished(end).best.tokens.iter_tokens()
-    for token_id, own, likeliest in islice(described, num_given, None):
+    for token_id, token_logprob, top_tokens in islice(described, num_given, None):
         if path and _is_between_words(path[-1], token_id, tokenizer):
             return
-        for token in likeliest:
+        for token in top_tokens:
             # After the first token, the likeliest path is that token's own way.
             is_new = not path or token.token_id != token_id
             if is_new and tokenizer.token_bytes(token.token_id).strip():
                 yield logprob + token.logprob, (*path, token.token_id)
-        path, logprob = (*path, token_id), logprob + own
+        path, logprob = (*path, token_id), logprob + token_logprob
 
 
 def _is_between_words(before: int, after: int, tokenizer: Tokenizer) -> bool:

@@ -14,7 +14,7 @@ from serving.pipelines.translation.quality import SegmentQuality
 from serving.requests.request import AttentionQuery, FinishReason
 from serving.text.alignment import (
     Link,
-    pharaoh,
+    format_pharaoh,
 )
 from serving.text.markup.placeholders import PLACEHOLDER
 from serving.text.markup.tokens import Markup
@@ -133,7 +133,7 @@ class AlignedWords:
 
     @property
     def pharaoh(self) -> str:
-        return pharaoh(self.links)
+        return format_pharaoh(self.links)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Segment:
     @property
     def needs_attention(self) -> bool:
         """Return whether the words of its translation must be aligned with its own."""
-        return bool(self.terms) or (self.marks is not None and self.marks.needs_origins)
+        return bool(self.terms) or (self.marks is not None and self.marks.needs_word_alignment)
 
 
 @dataclass(frozen=True, slots=True)

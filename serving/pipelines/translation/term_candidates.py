@@ -15,12 +15,12 @@ from serving.requests.request import FinishReason, GenerationRequest, Hypothesis
 from serving.text.alignment import (
     Array,
     TokenizedText,
-    shares_of,
+    find_words,
+    overlap_shares,
     word_attention,
-    words_of,
 )
 from serving.text.constraints.term_insertion import (
-    Insertion,
+    TermInsertion,
     WordBorders,
 )
 from serving.text.spans import Span
@@ -75,7 +75,7 @@ class AlignedTranslation:
 
     @cached_property
     def words(self) -> list[Span]:
-        return words_of(self.text, HYPHENATED_WORD)
+        return find_words(self.text, HYPHENATED_WORD)
 
     def next_places(
         self, wanted: WantedTerms, given_up: Sequence[MatchedTerm]
@@ -203,7 +203,7 @@ class AlignedTranslation:
             if not own:
                 continue
             numbers = [n for n, token in enumerate(self.target.spans) if overlap(token, span)]
-            shares = shares_of([each.span for each in own], self._source.spans)
+            shares = overlap_shares([each.span for each in own], self._source.spans)
             best = int((shares @ self._attention[numbers].sum(axis=0)).argmax())
             left.remove(own[best])
             attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
@@ -227,7 +227,7 @@ class AlignedTranslation:
 
     @cached_property
     def _source_words(self) -> list[Span]:
-        return words_of(self._source.text, HYPHENATED_WORD)
+        return find_words(self._source.text, HYPHENATED_WORD)
 
     @cached_property
     def _attention(self) -> Array | None:
@@ -320,14 +320,16 @@ class CandidateRequests:
 
     def _insertion(
         self, replacement: Replacement, prefix: TokenIds, num_free: int, rest: TokenIds
-    ) -> Insertion:
+    ) -> TermInsertion:
         spaced, bare = self._spellings(replacement.text)
         if not num_free:
             spaced = self._term(replacement, prefix)
         beginnings = [ids[0] for ids in self._spellings(replacement.replaced)]
         unwanted_ids = np.array([*self._tokens.stop, *beginnings], np.int64)
         opening_ids = self._borders.opening_ids
-        return Insertion(num_free, spaced, bare, rest, opening_ids, self._inner_ids, unwanted_ids)
+        return TermInsertion(
+            num_free, spaced, bare, rest, opening_ids, self._inner_ids, unwanted_ids
+        )
 
     def _search(
         self,
@@ -335,7 +337,7 @@ class CandidateRequests:
         replacement: Replacement,
         prefix: TokenIds,
         num_new: int,
-        insertion: Insertion,
+        insertion: TermInsertion,
     ) -> GenerationRequest:
         processors = request.processors
         bad_words = (*processors.bad_words, *self._unwanted(replacement))

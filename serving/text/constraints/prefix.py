@@ -8,7 +8,7 @@ from serving.text.token_bytes import without_leading
 from serving.text.tokenizer import Tokenizer
 
 
-class Beginnings:
+class PrefixConstraints:
     """Makes constraints for one tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -56,7 +56,7 @@ class Beginnings:
 
 
 class _Beginning:
-    def __init__(self, beginnings: Beginnings, wanted: bytes, leading: int) -> None:
+    def __init__(self, beginnings: PrefixConstraints, wanted: bytes, leading: int) -> None:
         self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
 
     def start(self) -> Matcher:
@@ -72,7 +72,7 @@ class _BeginningMatcher:
     """
 
     def __init__(
-        self, beginnings: Beginnings, wanted: bytes, leading: int, has_space: bool = False
+        self, beginnings: PrefixConstraints, wanted: bytes, leading: int, has_space: bool = False
     ) -> None:
         self._beginnings, self._wanted, self._leading = beginnings, wanted, leading
         self._has_space = has_space

@@ -38,7 +38,7 @@ class WordBorders:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Insertion:
+class TermInsertion:
     """Constrains generation to a few tokens of the model's choice, a term, and the tokens after it.
 
     num_free: tokens that the model chooses before the term; `unwanted_ids` are not allowed there.
@@ -63,7 +63,7 @@ class _InsertionMatcher:
     """num_free: tokens that are left before the term. given: tokens that must come after those."""
 
     def __init__(
-        self, insertion: Insertion, num_free: int, given: TokenIds, is_after_term: bool = False
+        self, insertion: TermInsertion, num_free: int, given: TokenIds, is_after_term: bool = False
     ) -> None:
         self._insertion = insertion
         self._num_free, self._given = num_free, given

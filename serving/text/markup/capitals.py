@@ -20,7 +20,7 @@ def is_in_capitals(tokens: Iterable[Token]) -> bool:
     return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
 
 
-def in_small_letters(
+def lowercase_tokens(
     tokens: Iterable[Token], language: str, known_words: KnownWords | None
 ) -> Iterator[Token]:
     """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals

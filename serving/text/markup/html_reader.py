@@ -8,7 +8,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from serving.text.markup.elements import Keeping, Part, with_whole_elements
+from serving.text.markup.elements import ElementToken, NonTranslatable, with_whole_elements
 from serving.text.markup.tokens import LINE_BREAK_TAG, Markup, Role, Token, text_tokens
 
 _MARK = re.compile(
@@ -72,7 +72,7 @@ class _HtmlReader:
         self._text, self._markup = text, markup
         self._lines_kept = 0
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ElementToken]:
         start = 0
         while start < len(self._text):
             match = self._next_mark(start)
@@ -113,51 +113,68 @@ class _HtmlReader:
         match = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._text, start)
         return match.start() if match else len(self._text)
 
-    def _only_text(self, name: str, raw: str) -> Iterator[Part]:
-        return iter([Part(Token(Role.TEXT, raw))]) if name in _NO_TEXT else self._text_parts(raw)
+    def _only_text(self, name: str, raw: str) -> Iterator[ElementToken]:
+        return (
+            iter([ElementToken(Token(Role.TEXT, raw))])
+            if name in _NO_TEXT
+            else self._text_parts(raw)
+        )
 
-    def _text_parts(self, raw: str) -> Iterator[Part]:
-        return map(Part, text_tokens(raw, has_entities=True, breaks_lines=bool(self._lines_kept)))
+    def _text_parts(self, raw: str) -> Iterator[ElementToken]:
+        return map(
+            ElementToken, text_tokens(raw, has_entities=True, breaks_lines=bool(self._lines_kept))
+        )
 
-    def _mark(self, match: re.Match[str]) -> Part:
+    def _mark(self, match: re.Match[str]) -> ElementToken:
         raw = match.group()
         name = _name(match["start"] or match["end"])
         if name == LINE_BREAK_TAG and name not in self._markup.splitting_tags:
-            return Part(Token(Role.LINE_BREAK, raw, " "))
+            return ElementToken(Token(Role.LINE_BREAK, raw, " "))
         if match["end"] is not None:
             self._lines_kept = max(self._lines_kept - (name in _KEEPS_LINES), 0)
-            return Part(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
+            return ElementToken(Token(self._role(name, Role.CLOSE), raw, name=name), -1)
         if match["start"] is None:
             is_doctype = raw[:9].lower() == "<!doctype"
             if raw.startswith(_SHOWN_VALUES):
-                return Part(Token(Role.KEPT, raw, raw))
-            return Part(Token(Role.BREAK if is_doctype else Role.POINT, raw))
+                return ElementToken(Token(Role.NON_TRANSLATABLE, raw, raw))
+            return ElementToken(Token(Role.BREAK if is_doctype else Role.POINT, raw))
         return self._start(name, raw, match["attributes"])
 
-    def _start(self, name: str, raw: str, attributes: str) -> Part:
+    def _start(self, name: str, raw: str, attributes: str) -> ElementToken:
         if name in _VOID:
-            return Part(Token(self._role(name, Role.POINT), raw, name=name))
-        wish = _translate_attribute(attributes)
-        keeping = self._keeping(name, wish)
-        if name in _KEEPS_LINES and keeping is Keeping.NO:
+            return ElementToken(Token(self._role(name, Role.POINT), raw, name=name))
+        translate_attribute = _translate_attribute(attributes)
+        non_translatable = self._non_translatable(name, translate_attribute)
+        if name in _KEEPS_LINES and non_translatable is None:
             self._lines_kept += 1
-        is_wanted = wish is True and keeping is Keeping.NO
-        return Part(Token(self._role(name, Role.OPEN), raw, name=name), 1, keeping, is_wanted)
+        is_explicitly_translated = translate_attribute is True and non_translatable is None
+        return ElementToken(
+            Token(self._role(name, Role.OPEN), raw, name=name),
+            1,
+            non_translatable,
+            is_explicitly_translated,
+        )
 
     def _role(self, name: str, within_text: Role) -> Role:
         markup = self._markup
         is_block = name in _BLOCKS and name not in markup.non_splitting_tags
         return Role.BREAK if is_block or name in markup.splitting_tags else within_text
 
-    def _keeping(self, name: str, wish: bool | None) -> Keeping:
-        """Return how an element stays as it is. wish: what its `translate` says."""
+    def _non_translatable(
+        self, name: str, translate_attribute: bool | None
+    ) -> NonTranslatable | None:
+        """Return how an element stays as it is. translate_attribute: what its `translate` says."""
         if name in _NO_TEXT:
-            return Keeping.MARK
-        stays = wish is False or (name in _NO_LANGUAGE and wish is None)
+            return NonTranslatable.AS_TAG
+        stays = translate_attribute is False or (
+            name in _NO_LANGUAGE and translate_attribute is None
+        )
         if not (stays or name in self._markup.ignore_tags):
-            return Keeping.NO
+            return None
         is_break = self._role(name, Role.OPEN) is Role.BREAK
-        return Keeping.BREAK if is_break or self._lines_kept else Keeping.WORDS
+        return (
+            NonTranslatable.AS_BREAK if is_break or self._lines_kept else NonTranslatable.AS_WORDS
+        )
 
 
 def _name(name: str | None) -> str:

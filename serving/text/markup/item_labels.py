@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from serving.text.markup.tokens import Role, Token, passages, read
+from serving.text.markup.tokens import Role, Token, join_text, split_passages
 
 # The number of an item, a sign between.
 _LABEL_BEFORE = re.compile(r"[(#№]?\d{1,4}\)?[-–—/:.]")
@@ -15,7 +15,7 @@ def with_labels_as_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens; the number of an element that is all else of a passage is a break, as "2-"
     of 2-<i>Paris, Rome</i>.
     """
-    for passage in passages(tokens):
+    for passage in split_passages(tokens):
         places = [number for number, token in enumerate(passage) if token.raw.strip()]
         label = _label(passage, places)
         for number, token in enumerate(passage):
@@ -24,7 +24,7 @@ def with_labels_as_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
 
 def _label(tokens: Sequence[Token], places: Sequence[int]) -> int | None:
     """Return which token is the number of an element; None if there is none."""
-    if len(places) < 4 or not _HAS_WORD.search(read(tokens)):
+    if len(places) < 4 or not _HAS_WORD.search(join_text(tokens)):
         return None
     first, last = tokens[places[0]], tokens[places[-1]]
     if first.is_divisible and _LABEL_BEFORE.fullmatch(first.text.strip()):

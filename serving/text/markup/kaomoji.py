@@ -42,7 +42,7 @@ class _Chunk:
     is_last: bool
 
 
-def kaomoji(text: str) -> Iterator[Span]:
+def find_kaomoji(text: str) -> Iterator[Span]:
     """Yield where faces lie; those side by side are one."""
     waiting: list[_Chunk] = []
     start = end = 0

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 from itertools import groupby
 
-from serving.text.markup.tokens import Role, Token, written
+from serving.text.markup.tokens import Role, Token, join_raw
 from serving.text.wrapped_lines import wrapped_breaks
 
 _LINE_END = re.compile(r"\r\n|[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]|\\r\\{1,2}n|\\\w")
@@ -50,7 +50,7 @@ def _gathered(tokens: Iterable[Token]) -> Iterator[Token]:
     for is_space, group in groupby(tokens, key=_is_space):
         found = [*group]
         if is_space and any(token.role is Role.LINE_BREAK for token in found):
-            yield Token(Role.LINE_BREAK, written(found), " ")
+            yield Token(Role.LINE_BREAK, join_raw(found), " ")
         else:
             yield from found
 

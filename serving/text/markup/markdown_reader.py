@@ -87,7 +87,7 @@ class _MarkdownReader:
         start = 0
         for match in _CODE.finditer(text):
             yield from self._around_placeholders(text[start : match.start()])
-            yield Token(Role.KEPT, match.group(), match.group())
+            yield Token(Role.NON_TRANSLATABLE, match.group(), match.group())
             start = match.end()
         yield from self._around_placeholders(text[start:])
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from serving.text.alignment import Array, TokenizedText, over_text, shares_of
-from serving.text.markup.number_correction import put_right_numbers
+from serving.text.alignment import Array, TokenizedText, map_tokens_to_text, overlap_shares
+from serving.text.markup.number_correction import correct_numbers
 from serving.text.markup.punctuation import (
     PairedMarks,
     inner_marks,
@@ -16,10 +16,15 @@ from serving.text.markup.punctuation import (
     write_inner_runs,
 )
 from serving.text.markup.segments import MarkedSegment, with_pairs_as_tags
-from serving.text.markup.tag_placement import place
-from serving.text.markup.tag_tree import Written, mark_tree, write
+from serving.text.markup.tag_placement import place_tags
+from serving.text.markup.tag_tree import TargetWords, read_tag_tree, write_tags
 from serving.text.markup.tokens import Role, Token
-from serving.text.markup.translated_words import TargetWord, TranslatedWords, is_wordy, source_words
+from serving.text.markup.translated_words import (
+    TargetWord,
+    TranslatedWords,
+    has_letters_or_digits,
+    read_source_words,
+)
 from serving.text.spans import Span
 
 _STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
@@ -47,15 +52,15 @@ class MarkedTranslation:
             segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
         self._segment, self._target, self._has_lost_runs = segment, target, has_lost_runs
         self._has_attention = attention is not None
-        self._source_words = source_words(segment.tokens)
-        over = over_text(source, segment.text)
+        self._source_words = read_source_words(segment.tokens)
+        over = map_tokens_to_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
         self._translated.put_back_kept()
         words = self._translated.words
         self._translated.remove([word for word in words if paired.is_replaced(word)])
         if has_lost_runs:
             self._translated.remove(inner_marks(self._translated.words))
-        put_right_numbers(self._translated, self._source_words.numbers)
+        correct_numbers(self._translated, self._source_words.numbers)
         words = self._translated.words
         write_dashes(segment.tokens, words)
         paired.write_into(words)
@@ -70,9 +75,11 @@ class MarkedTranslation:
         written = tuple(
             text if word.raw is None else word.raw for word, text in zip(words, texts, strict=True)
         )
-        root = mark_tree(self._segment.tokens, self._source_words.before)
-        place(root, self._translated.origins(), _line_starts(words))
-        text = write(root, Written(written, (*(word.gap.translate(table) for word in words), "")))
+        root = read_tag_tree(self._segment.tokens, self._source_words.before)
+        place_tags(root, self._translated.word_alignment(), _line_starts(words))
+        text = write_tags(
+            root, TargetWords(written, (*(word.gap.translate(table) for word in words), ""))
+        )
         return _STOP_AFTER_LOST_RUN.sub(r"\1", text) if self._has_lost_runs else text
 
     def translated_text(self) -> str:
@@ -85,20 +92,22 @@ class MarkedTranslation:
         """
         if not self._has_attention:
             return False
-        source, origins = self._source_words, self._translated.origins()
+        source, alignment = self._source_words, self._translated.word_alignment()
         copied = source.kept.keys() | source.numbers.keys()
         words = [n for n, is_word in enumerate(source.is_word) if is_word and n not in copied]
-        rows = [word.raw is None and is_wordy(word.text) for word in self._translated.words]
-        best = origins.matrix[rows][:, words].max(axis=0, initial=0.0)
+        rows = [
+            word.raw is None and has_letters_or_digits(word.text) for word in self._translated.words
+        ]
+        best = alignment.matrix[rows][:, words].max(axis=0, initial=0.0)
         return len(words) > 0 and (best < _LEAST_ORIGIN).sum() * 2 >= len(words)
 
-    def words(self) -> tuple[TokenizedText, TokenizedText, Array]:
+    def word_alignment(self) -> tuple[TokenizedText, TokenizedText, Array]:
         """Return both sides without tags, in the words that they are written with, and how much of
         the target's came of the source's: [target words, source words].
         """
-        return self.written(), self._source(), self._translated.origins().matrix
+        return self.tokenized_text(), self._source(), self._translated.word_alignment().matrix
 
-    def written(self) -> TokenizedText:
+    def tokenized_text(self) -> TokenizedText:
         """Return the translation without tags, in the words that it is written with."""
         pieces = [(word.gap, word.raw or self._cased(word.text)) for word in self._translated.words]
         spans, end = [], 0
@@ -108,13 +117,13 @@ class MarkedTranslation:
         text = "".join(gap + piece for gap, piece in pieces)
         return TokenizedText(text, tuple(spans))
 
-    def shares(self) -> Array:
+    def token_shares(self) -> Array:
         """Return how much of each of the model's tokens is in each of the written words, [words,
         tokens]; of no token in words that were copied.
         """
         words = self._translated.words
         own = [Span(0, 0) if word.raw is not None else word.span for word in words]
-        return shares_of(own, self._target.spans)
+        return overlap_shares(own, self._target.spans)
 
     def _source(self) -> TokenizedText:
         """Return the segment with what it keeps as it is written, and where its words are."""
@@ -153,5 +162,5 @@ def _line_starts(words: Sequence[TargetWord]) -> list[int]:
     return [
         number
         for number, word in enumerate(words)
-        if word.gap and (word.raw or is_wordy(word.text) or word.text in _OPENING)
+        if word.gap and (word.raw or has_letters_or_digits(word.text) or word.text in _OPENING)
     ]

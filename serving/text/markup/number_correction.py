@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from serving.text.markup.number_formats import NUMBER, values
+from serving.text.markup.number_formats import NUMBER, possible_values
 from serving.text.markup.tokens import Token
 from serving.text.markup.translated_words import TargetWord, TranslatedWords
 from serving.text.spans import Span
 
 
 @dataclass(slots=True)
-class _Found:
+class _TargetNumber:
     """A number in a translation, of one word or more.
 
     prefix, suffix: what is before it in its first word and after it in its last, as in mid-1990s.
@@ -25,10 +25,10 @@ class _Found:
     values: frozenset[Decimal]
 
     def came_of(self, number: int) -> float:
-        return max(float(word.origins[number]) for word in self.words)
+        return max(float(word.alignment[number]) for word in self.words)
 
 
-def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
+def correct_numbers(translated: TranslatedWords, numbers: Mapping[int, Token]) -> None:
     """Write each number of the source once, in figures: over the number that came of it, if that
     is another or is written as in the source, or over the word that came of it. A further number
     of a translation goes if it came of a number or of what is kept.
@@ -36,7 +36,7 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
     found = _numbers(translated)
     missing: dict[int, Token] = {}
     for number, token in numbers.items():
-        meant = values(token.text)
+        meant = possible_values(token.text)
         same = [each for each in found if each.values & meant or each.text == token.text]
         if same:
             right = max(same, key=lambda each: each.came_of(number))
@@ -59,14 +59,14 @@ def put_right_numbers(translated: TranslatedWords, numbers: Mapping[int, Token])
             translated.remove(extra.words)
 
 
-def _is_read_for(found: _Found, number: int, numbers: Mapping[int, Token]) -> bool:
+def _is_read_for(found: _TargetNumber, number: int, numbers: Mapping[int, Token]) -> bool:
     """Return whether a wrong number may stand for one of the source: it came of a number rather
     than of a word, as 12 of "twelve".
     """
-    return int(found.words[0].origins.argmax()) in numbers or found.came_of(number) > 0.2
+    return int(found.words[0].alignment.argmax()) in numbers or found.came_of(number) > 0.2
 
 
-def _numbers(translated: TranslatedWords) -> list[_Found]:
+def _numbers(translated: TranslatedWords) -> list[_TargetNumber]:
     """Return the numbers among the words that are not kept."""
     text, spans = "", []
     for word in translated.words:
@@ -84,11 +84,13 @@ def _numbers(translated: TranslatedWords) -> list[_Found]:
             words = [word for word, _ in covered]
             prefix = text[covered[0][1].start : match.start()]
             suffix = text[match.end() : covered[-1][1].end]
-            found.append(_Found(words, prefix, match.group(), suffix, values(match.group())))
+            found.append(
+                _TargetNumber(words, prefix, match.group(), suffix, possible_values(match.group()))
+            )
     return found
 
 
-def _write(translated: TranslatedWords, found: _Found, token: Token | None) -> None:
+def _write(translated: TranslatedWords, found: _TargetNumber, token: Token | None) -> None:
     """Write a number over another, so that it stays; None lets that one stay as it is."""
     first, *others = found.words
     if token is None:

@@ -75,7 +75,7 @@ def scaled_amounts(text: str, language: str) -> Iterator[Span]:
     return (Span(*match.span()) for match in pattern.finditer(text)) if pattern else iter(())
 
 
-def values(text: str) -> frozenset[Decimal]:
+def possible_values(text: str) -> frozenset[Decimal]:
     """Return what a number may mean, in one language or another: 1,500 is 1500 or 1.5."""
     found = set()
     if grouped := _GROUPED.fullmatch(text):
@@ -86,7 +86,7 @@ def values(text: str) -> frozenset[Decimal]:
     return frozenset(found)
 
 
-def localised(text: str, source: str, target: str) -> str:
+def localize_number(text: str, source: str, target: str) -> str:
     """Return a number of one language as another writes it; as it is, if it is none in that
     language. What begins or ends it, as a unit, stays.
 
@@ -103,7 +103,7 @@ def localised(text: str, source: str, target: str) -> str:
     return number.sub(lambda match: match.group().translate(changes), text)
 
 
-def localised_amount(text: str, source: str, target: str) -> str:
+def localize_amount(text: str, source: str, target: str) -> str:
     """Return an amount with a currency's sign as another language writes it: $3.50 is 3,50 $, and
     $3.2 million 3,2 millions $.
     """
@@ -111,7 +111,7 @@ def localised_amount(text: str, source: str, target: str) -> str:
     if scaled and (match := scaled.fullmatch(text)):
         return _localised_scaled_amount(match, source, target) or text
     sign = next(character for character in text if unicodedata.category(character) == "Sc")
-    number = localised(text.replace(sign, "").strip(), source, target)
+    number = localize_number(text.replace(sign, "").strip(), source, target)
     pattern = _currency_pattern(target)
     if pattern is None:
         return text
@@ -124,7 +124,7 @@ def _localised_scaled_amount(match: re.Match[str], source: str, target: str) -> 
     number = match["number"] or match["number_before"]
     scales = match.group("scale", "scale_apart", "scale_before", "scale_before_apart")
     scale = next(filter(None, scales)).lower()
-    number, pattern = localised(number, source, target), _currency_pattern(target)
+    number, pattern = localize_number(number, source, target), _currency_pattern(target)
     words = _scale_pattern(_scales(source)[scale], number, len(scale) > _LONGEST_LETTER, target)
     if pattern is None or words is None:
         return None
@@ -154,7 +154,7 @@ def _scale_pattern(power: int, number: str, is_word: bool, language: str) -> str
     return None
 
 
-def in_24_hours(hour: int, minute: str, is_afternoon: bool) -> str:
+def to_24_hours(hour: int, minute: str, is_afternoon: bool) -> str:
     """Write a time of a clock of twelve hours as one of 24: 4:44 pm is 16:44."""
     return f"{hour % 12 + 12 * is_afternoon}:{minute}"
 

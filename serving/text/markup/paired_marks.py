@@ -24,7 +24,7 @@ _LEADING_MARKS = re.compile(r"(?:\.{2,}|…|[¡¿]{2,}|[:;,](?=\s))(?=\s*[^\s.�
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class MarkPairs:
     """The brackets and quotation marks of a text by their places.
 
     closing: of each that opens, where the one is that closes it.
@@ -39,7 +39,7 @@ class Pairs:
         return sorted({*self.closing, *self.closing.values(), *self.alone})
 
 
-def pairs_in(text: str) -> Pairs:
+def find_pairs(text: str) -> MarkPairs:
     """Find the pairs of a text. Apostrophes that are no quotation marks are left out."""
     closing: dict[int, int] = {}
     alone: dict[int, bool] = {}
@@ -68,7 +68,7 @@ def pairs_in(text: str) -> Pairs:
         for place, opens in alone.items()
         if place not in paired and text[place] not in APOSTROPHES
     }
-    return Pairs(closing, unpaired)
+    return MarkPairs(closing, unpaired)
 
 
 def _number_of_partner(text: str, mark: str, opened: Sequence[int]) -> int | None:
@@ -91,13 +91,13 @@ def _is_possessive(text: str, place: int, mark: str) -> bool:
     return later is not None and not (opens_again and opens_again.start() < later.start())
 
 
-def enclosed(text: str) -> Span:
+def find_enclosed(text: str) -> Span:
     """Return where the text lies without the brackets and quotation marks that enclose all of it,
     those at its ends that have no other, marks before it and dashes after it; all of it
     where nothing else has letters.
     """
     start, end = 0, len(text)
-    pairs = pairs_in(text)
+    pairs = find_pairs(text)
     opening = {place: opened for opened, place in pairs.closing.items()}
     while start < end:
         if text[start].isspace():

@@ -65,7 +65,9 @@ _PATTERNS = {
     "trademark": r"(?<!\w)[A-Za-z][\w-]{0,40}[®™℠]",
     "hex": r"\b0x[\da-fA-F]+\b|#[\da-fA-F]{6}\b",
 }
-KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))
+NON_TRANSLATABLE = re.compile(
+    "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items())
+)
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"(?<![.,;:!?…'\"»”)\]])[.,;:!?…'\"»”)\]]+$")
 _PICTURE = (
@@ -85,7 +87,7 @@ EMOJI = re.compile(
     rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
 )
 # What this does not find has nothing that the others find: most sentences are done so.
-MAY_BE_KEPT = re.compile(
+MAY_BE_NON_TRANSLATABLE = re.compile(
     r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u2018\u2019]"
 )
 # A run of marks: !!!, ?!, ..., ?.. and !!1. What is joined to a word or a path is none.
@@ -130,7 +132,7 @@ _LETTER = (
 _FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}+)*")
 
 
-def kept_end(match: re.Match[str]) -> int:
+def end_of_match(match: re.Match[str]) -> int:
     """Return where what was found ends: an address without the punctuation after it."""
     if match.lastgroup not in ("web", "domain"):
         return match.end()

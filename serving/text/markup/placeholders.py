@@ -183,7 +183,7 @@ IN_TEXT = (
 PLACEHOLDER = re.compile(f"{TEMPLATE_TAG}|{IN_TEXT}|{_MARKUP_TAG}")
 
 
-class Order(Enum):
+class ArgumentOrder(Enum):
     """What becomes of arguments that a translation puts in another order.
 
     NUMBERED: they get numbers, %2$s. OF_THE_SOURCE: they stay in the order of the source, as the
@@ -196,7 +196,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class GettextFormat:
     """A format of gettext, as `msgfmt --check` reads it.
 
     literals: how characters of the text are written, such as `%%`.
@@ -207,7 +207,7 @@ class Format:
     pattern: str
     examples: tuple[str, ...]
     literals: Mapping[str, str] = field(default_factory=dict)
-    order: Order = Order.FREE
+    order: ArgumentOrder = ArgumentOrder.FREE
     syntax: str = ""
     line_break: str = ""
 
@@ -221,7 +221,7 @@ _PYTHON = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Pyt
 _QT = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Qt"))
 
 
-_NUMBERED, _IN_ORDER = Order.NUMBERED, Order.OF_THE_SOURCE
+_NUMBERED, _IN_ORDER = ArgumentOrder.NUMBERED, ArgumentOrder.OF_THE_SOURCE
 
 
 def _printf(
@@ -229,18 +229,18 @@ def _printf(
     *examples: str,
     flags: str = "-+ #0",
     argument: str = r"(?:\d{1,2}\$)?",
-    order: Order = _NUMBERED,
+    order: ArgumentOrder = _NUMBERED,
     line_break: str = "",
-) -> Format:
+) -> GettextFormat:
     pattern = rf"%{argument}[{flags}]*{_WIDTH}(?:{types})"
-    return Format(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
+    return GettextFormat(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
 
 
-def _braced(*examples: str, pattern: str = _BRACED) -> Format:
-    return Format(pattern, examples, _BRACES, Order.FREE, _PYTHON)
+def _braced(*examples: str, pattern: str = _BRACED) -> GettextFormat:
+    return GettextFormat(pattern, examples, _BRACES, ArgumentOrder.FREE, _PYTHON)
 
 
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, GettextFormat] = {
     "c": _printf(_C_TYPES, "%s", "%2$d", "%<PRIu64>", "%I64d", flags="-+ #0'I"),
     "objc": _printf(f"{_C_TYPES}|@", "%@", "%1$@", "%lld", flags="-+ #0'I"),
     "c++": _braced("{}", "{0:d}", "{:>10}"),
@@ -251,7 +251,7 @@ FORMATS: Mapping[str, Format] = {
         order=_IN_ORDER,
     ),
     "python-brace": _braced("{name}", "{0.attr}", "{x[0]!r:>10}"),
-    "java": Format(
+    "java": GettextFormat(
         rf"\{{\d{{1,3}}\s*(?:,{_INNER})?\}}", ("{0}", "{0,number,integer}"), {"'": "''"}
     ),
     "java-printf": _printf(
@@ -263,8 +263,10 @@ FORMATS: Mapping[str, Format] = {
     ),
     "csharp": _braced("{0}", "{0,10:N2}", pattern=rf"\{{\d{{1,3}}{_INNER}\}}"),
     "javascript": _printf("[cdiouxXeEfFgGaAsjJoO]", "%s", "%2$d", "%j", flags="-+ #0'"),
-    "scheme": Format(_TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
-    "lisp": Format(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
+    "scheme": GettextFormat(
+        _TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK
+    ),
+    "lisp": GettextFormat(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
     "elisp": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "librep": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "rust": _braced("{}", "{name}", "{0:>5}"),
@@ -275,14 +277,14 @@ FORMATS: Mapping[str, Format] = {
         flags=r"-+ #0",
         order=_IN_ORDER,
     ),
-    "ruby": Format(
+    "ruby": GettextFormat(
         rf"%[-+ #0]*(?:\d{{1,2}}\$)?{_WIDTH}(?:<\w+>[-+ #0]*{_WIDTH})?[a-zA-Z]|%\{{\w+\}}",
         ("%s", "%2$d", "%<count>d", "%{name}"),
         _PERCENTS,
         _NUMBERED,
         _PRINTF,
     ),
-    "sh": Format(r"\$[A-Za-z_]\w*|\$\{[^{}]*\}", ("$name", "${VAR}")),
+    "sh": GettextFormat(r"\$[A-Za-z_]\w*|\$\{[^{}]*\}", ("$name", "${VAR}")),
     "sh-printf": _printf("[diouxXeEfFgGaAcsbq]", "%s", "%2$d", "%b"),
     "awk": _printf("[diouxXeEfFgGaAcs]", "%s", "%2$d"),
     "lua": _printf("[cdiouxXaAeEfFgGqs]", "%s", "%q", argument="", order=_IN_ORDER),
@@ -302,12 +304,12 @@ FORMATS: Mapping[str, Format] = {
         flags="-+ #0_",
         order=_IN_ORDER,
     ),
-    "smalltalk": Format(r"%(?:<[^<>|]*\|[^<>|]*>)?\d{1,2}", ("%1", "%<yes|no>1"), _PERCENTS),
-    "qt": Format(r"%L?\d{1,2}", ("%1", "%L2", "%99"), {}, Order.FREE, _QT),
-    "qt-plural": Format(r"%L?n", ("%n", "%Ln")),
-    "kde": Format(r"%\d{1,3}", ("%1", "%12"), {}, Order.FREE, _QT),
-    "kde-kuit": Format(r"%\d{1,3}", ("%1",), {}, Order.FREE, _QT),
-    "boost": Format(
+    "smalltalk": GettextFormat(r"%(?:<[^<>|]*\|[^<>|]*>)?\d{1,2}", ("%1", "%<yes|no>1"), _PERCENTS),
+    "qt": GettextFormat(r"%L?\d{1,2}", ("%1", "%L2", "%99"), {}, ArgumentOrder.FREE, _QT),
+    "qt-plural": GettextFormat(r"%L?n", ("%n", "%Ln")),
+    "kde": GettextFormat(r"%\d{1,3}", ("%1", "%12"), {}, ArgumentOrder.FREE, _QT),
+    "kde-kuit": GettextFormat(r"%\d{1,3}", ("%1",), {}, ArgumentOrder.FREE, _QT),
+    "boost": GettextFormat(
         rf"%(?:\d{{1,2}}%|\|[^|\s]{{1,20}}\||(?:\d{{1,2}}\$)?[-+ #0_=']*{_WIDTH}"
         r"(?:hh|ll|[hlLjzt])?[diouxXeEfFgGaAcCsSpnbB])",
         ("%1%", "%|2$d|", "%s"),
@@ -319,8 +321,8 @@ FORMATS: Mapping[str, Format] = {
     "perl": _printf(
         "(?:hh|ll|[hlqLVzt])?[csdiouxXeEfFgGaAbBpnDUO]", "%s", "%2$d", "%vd", flags="-+ #0v"
     ),
-    "perl-brace": Format(r"\{[A-Za-z_]\w*\}", ("{name}",)),
-    "php": Format(
+    "perl-brace": GettextFormat(r"\{[A-Za-z_]\w*\}", ("{name}",)),
+    "php": GettextFormat(
         rf"%(?:\d{{1,2}}\$)?(?:[-+ 0]|'[^%])*{_WIDTH}[bcdeEfFgGosuxX]",
         ("%s", "%1$s", "%'*10s"),
         _PERCENTS,
@@ -338,11 +340,11 @@ FORMATS: Mapping[str, Format] = {
     "gfc-internal": _printf(
         f"ll?[diu]|[diusceLCgp]|{_QUOTED_BY_GCC}|'", "%s", "%L", "%qs", "%<if%>", flags="q"
     ),
-    "ycp": Format(r"%\d", ("%1", "%9"), _PERCENTS),
+    "ycp": GettextFormat(r"%\d", ("%1", "%9"), _PERCENTS),
 }
 
 
-def formats_of(flags: Iterable[str]) -> list[Format]:
+def gettext_formats(flags: Iterable[str]) -> list[GettextFormat]:
     """Return the formats that the flags of a message name, as `c-format`."""
     names = (flag.removesuffix("-format") for flag in flags if flag.endswith("-format"))
     return [FORMATS[name] for name in names if name in FORMATS]
@@ -352,11 +354,11 @@ def formats_of(flags: Iterable[str]) -> list[Format]:
 def message_pattern(flags: frozenset[str] = frozenset()) -> str:
     """Return a pattern of the placeholders of a message that has these flags of gettext."""
     denied = (flag.removeprefix("no-") for flag in flags if flag.startswith("no-"))
-    others = {format.syntax for format in formats_of(denied)}
+    others = {format.syntax for format in gettext_formats(denied)}
     patterns = [syntax.pattern for syntax in SYNTAXES if syntax.name not in others]
     patterns.append(r"\{[^{}\n]{0,80}\}")  # in a message any braces are a placeholder's
     in_text = rf"{_LETTER_BEFORE}(?:{'|'.join(patterns)}){_UNIT_AFTER}{_PERCENT}?"
-    formats = formats_of(flags)
+    formats = gettext_formats(flags)
     if not formats:
         return in_text
     signs = "".join({re.escape(sign) for format in formats for sign in format.literals})

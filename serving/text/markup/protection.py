@@ -11,38 +11,38 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import chain, groupby
 
-from serving.text.abbreviations import goes_on
-from serving.text.formatting import WITH_CAPITAL_NOUNS
+from serving.text.abbreviations import sentence_continues
+from serving.text.formatting import LANGUAGES_WITH_CAPITALIZED_NOUNS
 from serving.text.markup.accelerators import with_accelerator_at_word
-from serving.text.markup.kaomoji import kaomoji
+from serving.text.markup.kaomoji import find_kaomoji
 from serving.text.markup.known_words import KnownWords
 from serving.text.markup.number_formats import (
     has_24_hours,
-    in_24_hours,
-    localised,
-    localised_amount,
+    localize_amount,
+    localize_number,
     scaled_amounts,
+    to_24_hours,
 )
 from serving.text.markup.patterns import (
     BORDER,
     BRACKETS,
     EMOJI,
     INVERTED_MARKS,
-    KEPT,
-    MAY_BE_KEPT,
+    MAY_BE_NON_TRANSLATABLE,
+    NON_TRANSLATABLE,
     PHRASE_BRACKETS,
     RUN,
     SIGNS,
     SIGNS_IN_BRACKETS,
     TAG,
+    end_of_match,
     foreign_words,
-    kept_end,
     separators,
     words_with_signs,
 )
 from serving.text.markup.tagged_spans import with_tagged_spans
-from serving.text.markup.tokens import Role, Token, divided, placed, read, written
-from serving.text.markup.typography import readable, run_read_as
+from serving.text.markup.tokens import Role, Token, join_raw, join_text, split_at, with_spans
+from serving.text.markup.typography import run_as_read, with_usual_characters
 from serving.text.markup.written_units import TIME_OF_DAY, written_units
 from serving.text.spans import Span
 
@@ -91,7 +91,7 @@ class Protection:
     """Finds what must not change.
 
     placeholders: what is kept in any case; None for nothing.
-    is_whole: addresses, code, signs and the like are kept too, quantities and numbers as the
+    protects_all: addresses, code, signs and the like are kept too, quantities and numbers as the
         target writes them, and emoji are marks.
     source, target: languages, in two letters.
     known_words: names that are none of them are kept too; None where it is not known what a model
@@ -101,7 +101,7 @@ class Protection:
     """
 
     placeholders: re.Pattern[str] | None
-    is_whole: bool
+    protects_all: bool
     source: str
     target: str
     known_words: KnownWords | None = None
@@ -112,13 +112,13 @@ class Protection:
         found: Iterable[Span] = self.terms(text)
         if self.known_words:
             found = chain(found, self.known_words.references(text))
-            if self.source not in WITH_CAPITAL_NOUNS:
+            if self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
                 found = chain(found, self.known_words.unknown_words(text))
         return any(True for _ in found)
 
     def with_tagged_spans(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with code, addresses and the like that have tags in them as one."""
-        if self.is_whole or self.placeholders is not None:
+        if self.protects_all or self.placeholders is not None:
             return with_tagged_spans(tokens, self._whole_spans)
         return iter(tokens)
 
@@ -126,8 +126,8 @@ class Protection:
         """Yield what is kept wherever it stands, and of which kind it is."""
         if self.placeholders is not None:
             yield from _matches(text, self.placeholders)
-        if self.is_whole and MAY_BE_KEPT.search(text):
-            yield from _matches(text, KEPT)
+        if self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text):
+            yield from _matches(text, NON_TRANSLATABLE)
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
@@ -138,21 +138,21 @@ class Protection:
                 yield from group
 
     def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
-        if self.is_whole:
+        if self.protects_all:
             tokens = [*with_accelerator_at_word(tokens)]
             if any(token.role is Role.POINT for token in tokens):
                 yield from self.protected(tokens)
                 return
-        found = self._found(read(tokens))
+        found = self._found(join_text(tokens))
         borders = [border for span, _ in found for border in span]
-        pieces = placed(divided(tokens, borders))
+        pieces = with_spans(split_at(tokens, borders))
         for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
             part = [token for token, _ in group]
             kind = found[slot // 2][1] if slot % 2 else _Kind.TERM
             if kind is not _Kind.TERM:
                 yield self._token(kind, part)
-            elif self.is_whole:
-                yield from readable(part, self.source)
+            elif self.protects_all:
+                yield from with_usual_characters(part, self.source)
             else:
                 yield from part
 
@@ -181,18 +181,18 @@ class Protection:
         return sorted(found.values())
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
+        may_be_kept = self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text)
         terms = [*self.terms(text)]
         if self.placeholders is not None:
             yield from _kept(text, self.placeholders)
         if may_be_kept:
-            yield from ((span, _Kind.POINT) for span in kaomoji(text))
-            kept = _kept(text, KEPT)
+            yield from ((span, _Kind.POINT) for span in find_kaomoji(text))
+            kept = _kept(text, NON_TRANSLATABLE)
             yield from (part for part in kept if not any(_holds(term, part[0]) for term in terms))
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in terms)
-        if not self.is_whole:
+        if not self.protects_all:
             return
         yield from ((Span(*m.span()), _Kind.POINT) for m in SIGNS_IN_BRACKETS.finditer(text))
         if not {self.source, self.target} & _WITH_INVERTED_MARKS:
@@ -202,7 +202,7 @@ class Protection:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
         if may_be_kept:
             yield from self._written_parts(text)
-        if self.known_words and self.source not in WITH_CAPITAL_NOUNS:
+        if self.known_words and self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_names(text))
             # A name with a term of the glossary in it is not found as a whole: its other words are.
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_words(text))
@@ -226,21 +226,23 @@ class Protection:
         end = time.end + 1
         is_time = _TIME_WITH_MERIDIEM.search(text, max(time.end - 4, time.start), time.end)
         return bool(
-            is_time and text[end:].strip() and goes_on(text[:end].lower(), text[end:], self.source)
+            is_time
+            and text[end:].strip()
+            and sentence_continues(text[:end].lower(), text[end:], self.source)
         )
 
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
-        raw, text = written(part), read(part)
-        role = _ROLES.get(kind, Role.KEPT)
+        raw, text = join_raw(part), join_text(part)
+        role = _ROLES.get(kind, Role.NON_TRANSLATABLE)
         if role in (Role.POINT, Role.BREAK):
             return Token(role, raw)
         if role in (Role.OPEN, Role.CLOSE):
             return Token(role, raw, name="]")
         if kind is _Kind.RUN:
             is_spaced = self.target in _WITH_SPACED_MARKS and text[0] in "!?"
-            return Token(role, raw, run_read_as(text), " " * is_spaced + text)
+            return Token(role, raw, run_as_read(text), " " * is_spaced + text)
         if role is Role.NUMBER:
-            return Token(role, raw, text, localised(text, self.source, self.target))
+            return Token(role, raw, text, localize_number(text, self.source, self.target))
         translation = self._translation(kind, text)
         return Token(role, raw, text, raw if translation == text else _as_in(part, translation))
 
@@ -248,9 +250,9 @@ class Protection:
         if kind is _Kind.TIME:
             return self._time(text)
         if kind is _Kind.QUANTITY:
-            return localised(text, self.source, self.target)
+            return localize_number(text, self.source, self.target)
         if kind is _Kind.AMOUNT:
-            return localised_amount(text, self.source, self.target)
+            return localize_amount(text, self.source, self.target)
         return text
 
     def _time(self, text: str) -> str:
@@ -258,7 +260,7 @@ class Protection:
         found = TIME_OF_DAY.match(text)
         if found is None or not has_24_hours(self.target):
             return text
-        return in_24_hours(int(found[1]), found[2], found[3] in "pP")
+        return to_24_hours(int(found[1]), found[2], found[3] in "pP")
 
 
 def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]) -> bool:
@@ -315,5 +317,5 @@ def _matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | 
     """Yield what a pattern matches, and the name of the group that did."""
     start = 0
     while match := pattern.search(text, start):
-        start = max(kept_end(match), match.start() + 1)
+        start = max(end_of_match(match), match.start() + 1)
         yield Span(match.start(), start), match.lastgroup

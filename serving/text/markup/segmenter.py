@@ -5,15 +5,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from serving.text.markup.capitals import in_small_letters, is_in_capitals
-from serving.text.markup.escapes import with_escapes
+from serving.text.markup.capitals import is_in_capitals, lowercase_tokens
+from serving.text.markup.escapes import read_escapes
 from serving.text.markup.html_reader import read_html
 from serving.text.markup.item_labels import with_labels_as_breaks
 from serving.text.markup.line_breaks import JoinedLines, with_line_breaks
 from serving.text.markup.markdown_reader import LINE_MARK, read_plain
-from serving.text.markup.paired_marks import enclosed
+from serving.text.markup.paired_marks import find_enclosed
 from serving.text.markup.protection import Protection
-from serving.text.markup.segments import MarkedLayout, MarkedSegment, cut_text
+from serving.text.markup.segments import MarkedLayout, MarkedSegment, cut_into_segments
 from serving.text.markup.tokens import Markup, MarkupKind, Role, Token
 from serving.text.markup.whole_words import with_whole_words
 from serving.text.markup.xml_reader import read_xml
@@ -33,7 +33,7 @@ _NOT_IN_XML = {*range(0x20), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF} - {0x9, 0xA
 
 
 @dataclass(frozen=True, slots=True)
-class MarkedReader:
+class MarkupSegmenter:
     """Reads texts, and cuts them into segments.
 
     markup: None for plain text.
@@ -48,26 +48,26 @@ class MarkedReader:
     fits: Fits
     num_tokens: Callable[[str], int] = len
 
-    def layout(self, text: str) -> MarkedLayout:
+    def segment(self, text: str) -> MarkedLayout:
         """Return the segments of a text. Raises RequestError for XML that is not well-formed."""
         protection = self.protection
-        raw = read_tokens(text, self.markup, protection.is_whole, protection.placeholders)
-        if self.protection.is_whole:
-            raw = with_labels_as_breaks(with_escapes(raw))
+        raw = tokenize_text(text, self.markup, protection.protects_all, protection.placeholders)
+        if self.protection.protects_all:
+            raw = with_labels_as_breaks(read_escapes(raw))
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
         tokens = [*with_whole_words(self.protection.with_tagged_spans(joined), self.num_tokens)]
-        table = references(tokens, self.markup.kind if self.markup else None)
-        layout = cut_text(self.protection.protected(tokens), self._cut, table)
-        if not self.protection.is_whole:
+        table = reference_table(tokens, self.markup.kind if self.markup else None)
+        layout = cut_into_segments(self.protection.protected(tokens), self._cut, table)
+        if not self.protection.protects_all:
             return layout
         return replace(layout, segments=tuple(map(self._in_small_letters, layout.segments)))
 
-    def plain_layout(self, text: str) -> TextLayout | None:
-        """Return the layout of a text without marks, as most are; None if it may have some. This
-        takes a small part of the time of `layout`, which finds the same segments.
+    def segment_plain_text(self, text: str) -> TextLayout | None:
+        """Return the segments of a text without marks, as most are; None if it may have some. This
+        takes a small part of the time of `segment`, which finds the same segments.
         """
         protection = self.protection
-        is_all = protection.is_whole and protection.placeholders is None and self.markup is None
+        is_all = protection.protects_all and protection.placeholders is None and self.markup is None
         if not is_all or _MAY_HAVE_MARKS.search(text) or protection.has_names(text):
             return None
         finds_sentences = self.splitting is not Splitting.NONE
@@ -80,7 +80,7 @@ class MarkedReader:
         if not is_in_capitals(segment.tokens):
             return segment
         protection = self.protection
-        small = in_small_letters(segment.tokens, protection.source, protection.known_words)
+        small = lowercase_tokens(segment.tokens, protection.source, protection.known_words)
         return replace(segment, tokens=tuple(small), is_in_capitals=True)
 
     def _joins(self) -> JoinedLines:
@@ -103,7 +103,9 @@ class MarkedReader:
         for gap, segment in zip(layout.gaps, layout.segments, strict=False):
             start = end + len(gap)
             end = start + len(segment)
-            inner = enclosed(segment) if self.protection.is_whole else Span(0, len(segment))
+            inner = (
+                find_enclosed(segment) if self.protection.protects_all else Span(0, len(segment))
+            )
             if inner == (0, len(segment)):
                 spans += [Span(start, end)] * self._is_translated(segment)
             else:  # sentences in quotation marks were not parted
@@ -114,10 +116,10 @@ class MarkedReader:
 
     def _is_translated(self, segment: str) -> bool:
         """Return whether it is more than what is kept, numbers and punctuation, which stay."""
-        return not self.protection.is_whole or _LETTER.search(segment) is not None
+        return not self.protection.protects_all or _LETTER.search(segment) is not None
 
 
-def read_tokens(
+def tokenize_text(
     text: str,
     markup: Markup | None,
     is_protected: bool,
@@ -133,7 +135,7 @@ def read_tokens(
     return read_xml(text, markup, breaks_lines=True)
 
 
-def references(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping[int, str | None]:
+def reference_table(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping[int, str | None]:
     """Return a table for `str.translate`: a character that the text writes by a reference or an
     escape once is always written so.
     """

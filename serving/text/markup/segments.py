@@ -9,17 +9,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from serving.text.markup.model_placeholders import with_stand_ins
-from serving.text.markup.paired_marks import pairs_in
+from serving.text.markup.model_placeholders import with_model_placeholders
+from serving.text.markup.paired_marks import find_pairs
 from serving.text.markup.tokens import (
     Role,
     Token,
-    divided,
-    passages,
-    placed,
-    read,
-    translations,
+    join_text,
+    join_translations,
+    split_at,
+    split_passages,
     with_single_spaces,
+    with_spans,
 )
 from serving.text.markup.typography import is_run, is_typographic
 from serving.text.sentences import TextLayout
@@ -45,10 +45,10 @@ class MarkedSegment:
 
     @property
     def text(self) -> str:
-        return read(self.tokens)
+        return join_text(self.tokens)
 
     @property
-    def is_one_text(self) -> bool:
+    def is_plain_text(self) -> bool:
         """Return whether it is words and nothing else, and its translation is written as it
         comes.
         """
@@ -59,7 +59,7 @@ class MarkedSegment:
         return is_text and not self.is_in_capitals and not self._has_pairs
 
     @property
-    def needs_origins(self) -> bool:
+    def needs_word_alignment(self) -> bool:
         """Return whether it matters which words of a translation came of which of its own: if there
         is more than tags around all of it.
         """
@@ -79,7 +79,7 @@ class MarkedSegment:
     def _has_pairs(self) -> bool:
         """Return whether brackets or quotation marks are among its words."""
         text = self.text
-        return _MAY_HAVE_PAIRS.search(text) is not None and bool(pairs_in(text).places)
+        return _MAY_HAVE_PAIRS.search(text) is not None and bool(find_pairs(text).places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class MarkedLayout:
         return TextLayout(tuple(segment.text for segment in self.segments), self.gaps)
 
 
-def cut_text(
+def cut_into_segments(
     tokens: Iterable[Token], cut: Cut, references: Mapping[int, str | None]
 ) -> MarkedLayout:
     """Return the segments of a text, and what is between them.
@@ -104,14 +104,14 @@ def cut_text(
     """
     segments: list[MarkedSegment] = []
     gaps = [""]
-    for found in passages(tokens):
-        passage = [*with_single_spaces(with_stand_ins(found))]
-        spans = _whole_spans(passage, cut(read(passage)))
+    for found in split_passages(tokens):
+        passage = [*with_single_spaces(with_model_placeholders(found))]
+        spans = _whole_spans(passage, cut(join_text(passage)))
         first, *others = _slots(passage, spans)
-        gaps[-1] += translations(first)
+        gaps[-1] += join_translations(first)
         for number, slot in enumerate(others):
             if number % 2:
-                gaps.append(translations(slot))
+                gaps.append(join_translations(slot))
             else:
                 segments.append(MarkedSegment(tuple(slot), references))
     return MarkedLayout(tuple(segments), tuple(gaps))
@@ -120,7 +120,7 @@ def cut_text(
 def _whole_spans(tokens: Sequence[Token], spans: Sequence[Span]) -> list[Span]:
     """Return the spans, those joined between which something is that must not be cut."""
     whole: list[Span] = []
-    uncut = [span for token, span in placed(tokens) if not token.is_divisible]
+    uncut = [span for token, span in with_spans(tokens) if not token.is_divisible]
     starts = [span.start for span in uncut]
     for span in spans:
         at = bisect_right(starts, span.start - 1) - 1
@@ -140,7 +140,7 @@ def _slots(tokens: Sequence[Token], spans: Sequence[Span]) -> list[list[Token]]:
     borders = [border for span in spans for border in span]
     slots: list[list[Token]] = [[] for _ in range(len(borders) + 1)]
     last, marks = 0, []
-    for token, span in placed(divided(tokens, borders)):
+    for token, span in with_spans(split_at(tokens, borders)):
         if not token.text:
             marks.append(token)
             continue
@@ -177,15 +177,15 @@ def with_pairs_as_tags(tokens: Sequence[Token], places: Iterable[int]) -> tuple[
 
     places: of the brackets and quotation marks, in what is read.
     """
-    text = read(tokens)
+    text = join_text(tokens)
     chosen = {*places}
-    pairs = pairs_in(text)
+    pairs = find_pairs(text)
     opening = {*pairs.closing, *(place for place, opens in pairs.alone.items() if opens)}
     names = {place: text[place] for place in chosen}
     names |= {close: names[start] for start, close in pairs.closing.items() if close in names}
     borders = sorted({border for place in chosen for border in (place, place + 1)})
     tags: list[Token] = []
-    for token, span in placed(divided(tokens, borders)):
+    for token, span in with_spans(split_at(tokens, borders)):
         if token.role is Role.TEXT and span.start in chosen and token.text:
             role = Role.OPEN if span.start in opening else Role.CLOSE
             token = Token(role, token.raw, token.text, names[span.start])

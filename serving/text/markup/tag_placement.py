@@ -1,4 +1,4 @@
-"""Places a segment's marks among the words of its translation, by what each word came of."""
+"""Places a segment's tags among the words of its translation, by what each word came of."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.text.alignment import Array
-from serving.text.markup.tag_tree import Mark
+from serving.text.markup.tag_tree import Tag
 
 _PUNCTUATION_WEIGHT = 0.5  # attention says little of it
-_TIE = 1e-3  # what came of nothing in particular belongs to no mark
+_TIE = 1e-3  # what came of nothing in particular belongs to no tag
 _FORBIDDEN = -1e6
 _DISTANCE_COST = 0.25  # of a word between a line break and the place at the like share of the text
-_EMPTY_COST = 10.0  # of a mark without a word; it has one where there are enough
+_EMPTY_COST = 10.0  # of a tag without a word; it has one where there are enough
 _NEVER = -1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
+class WordAlignment:
     """Says of which of a source's words those of a translation came.
 
     matrix: how much [target words, source words], f64.
@@ -47,79 +47,79 @@ class Origins:
         return shares
 
 
-def place(root: Mark, origins: Origins, line_starts: Sequence[int]) -> None:
-    """Give each mark in the root its words: pairs of tags nest as they did, and each is around a
+def place_tags(root: Tag, alignment: WordAlignment, line_starts: Sequence[int]) -> None:
+    """Give each tag in the root its words: pairs of tags nest as they did, and each is around a
     word if there are enough.
 
     line_starts: the words that may stand after a line break.
     """
-    root.low, root.high = 0, origins.num_target
+    root.low, root.high = 0, alignment.num_target
     waiting = [root]
     while waiting:
         parent = waiting.pop()
-        pairs = [mark for mark in parent.inner if not mark.is_point]
+        pairs = [tag for tag in parent.inner if not tag.is_point]
         if len(pairs) == 1 and parent is not root and _has_same_words(pairs[0], parent):
             pairs[0].low, pairs[0].high = parent.low, parent.high
         elif pairs:
-            _place_pairs(parent, pairs, origins)
+            _place_pairs(parent, pairs, alignment)
         taken = [pair for pair in pairs if pair.low < pair.high]
-        _place_line_breaks(parent, taken, origins, line_starts)
-        _place_points(parent, taken, origins)
-        parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high))
+        _place_line_breaks(parent, taken, alignment, line_starts)
+        _place_points(parent, taken, alignment)
+        parent.inner.sort(key=lambda tag: (tag.low, tag.low < tag.high))
         waiting += pairs
-    _place_ranges(root, origins)
+    _place_ranges(root, alignment)
 
 
-def _has_same_words(pair: Mark, parent: Mark) -> bool:
+def _has_same_words(pair: Tag, parent: Tag) -> bool:
     """Return whether a pair is around all that its parent is around."""
     words = (pair.start, pair.end, pair.begins_earlier, pair.ends_later)
     return words == (parent.start, parent.end, parent.begins_earlier, parent.ends_later)
 
 
-def _place_ranges(root: Mark, origins: Origins) -> None:
+def _place_ranges(root: Tag, alignment: WordAlignment) -> None:
     """Put the two points of each range around the words that came of those between them, as near
     as the pairs that they stand in allow.
     """
-    parents = {id(mark): parent for parent in _parents(root) for mark in parent.inner}
-    starts = [mark for parent in _parents(root) for mark in parent.inner if mark.range_end]
+    parents = {id(tag): parent for parent in _parents(root) for tag in parent.inner}
+    starts = [tag for parent in _parents(root) for tag in parent.inner if tag.range_end]
     places = {id(parent): _places_in(parent) for parent in _parents(root)} if starts else {}
     is_start: set[int] = set()
     for start in starts:
         end = start.range_end
         if end is None or id(end) not in parents or start.start >= end.start:
             continue
-        low, high = _range_words(start.start, end.start, origins)
+        low, high = _range_words(start.start, end.start, alignment)
         low = _nearest(low, places[id(parents[id(start)])])
         start.low = start.high = low
         high = _nearest(max(high, low + 1), places[id(parents[id(end)])], low + 1)
         end.low = end.high = high
         if low < high:  # else there is no word between what their pairs allow
-            start.before_hugs, end.before_hugs = False, True
+            start.opening_attaches, end.opening_attaches = False, True
             is_start.add(id(start))
     for parent in _parents(root) if starts else ():
-        parent.inner.sort(key=lambda mark: (mark.low, mark.low < mark.high, id(mark) in is_start))
+        parent.inner.sort(key=lambda tag: (tag.low, tag.low < tag.high, id(tag) in is_start))
 
 
-def _parents(root: Mark) -> Iterator[Mark]:
+def _parents(root: Tag) -> Iterator[Tag]:
     waiting = [root]
     while waiting:
         parent = waiting.pop()
         yield parent
-        waiting += [mark for mark in parent.inner if mark.inner]
+        waiting += [tag for tag in parent.inner if tag.inner]
 
 
-def _range_words(start: int, end: int, origins: Origins) -> tuple[int, int]:
+def _range_words(start: int, end: int, alignment: WordAlignment) -> tuple[int, int]:
     """Return between which target words lie those that came of the source's [start, end)."""
-    shares = origins.shares(0, origins.num_target, 0, len(origins.source_is_word))
+    shares = alignment.shares(0, alignment.num_target, 0, len(alignment.source_is_word))
     within = shares[:, start:end].sum(axis=1)
     outside = shares.sum(axis=1) - within + _TIE
-    runs = best_runs(within[None], np.tile(outside, (2, 1)))
+    runs = find_best_runs(within[None], np.tile(outside, (2, 1)))
     return runs.lows[0], runs.highs[0]
 
 
-def _places_in(parent: Mark) -> list[int]:
+def _places_in(parent: Tag) -> list[int]:
     """Return the places between words in the parent and in none of its pairs."""
-    pairs = [mark for mark in parent.inner if mark.low < mark.high]
+    pairs = [tag for tag in parent.inner if tag.low < tag.high]
     return _allowed(range(parent.low, parent.high + 1), pairs)
 
 
@@ -128,33 +128,33 @@ def _nearest(place: int, places: Sequence[int], least: int = 0) -> int:
     return min(places, key=lambda each: (each < least, abs(each - place), -each))
 
 
-def _place_pairs(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
-    shares = origins.shares(parent.low, parent.high, parent.start, parent.end)
+def _place_pairs(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) -> None:
+    shares = alignment.shares(parent.low, parent.high, parent.start, parent.end)
     within = np.array(
         [shares[:, m.start - parent.start : m.end - parent.start].sum(axis=1) for m in pairs]
     )
     order = _order(pairs, within)
     pairs = [pairs[number] for number in order]
     outside = _outside(parent, pairs, shares)
-    runs = best_runs(within[order], outside)
+    runs = find_best_runs(within[order], outside)
     for pair, low, high in zip(pairs, runs.lows, runs.highs, strict=True):
         pair.low, pair.high = parent.low + low, parent.low + high
     for number, pair in enumerate(pairs):
         least = pairs[number - 1].high if number else parent.low
         most = pairs[number + 1].low if number + 1 < len(pairs) else parent.high
-        _fit_punctuation(pair, least, most, origins)
+        _fit_punctuation(pair, least, most, alignment)
 
 
-def _fit_punctuation(pair: Mark, least: int, most: int, origins: Origins) -> None:
+def _fit_punctuation(pair: Tag, least: int, most: int, alignment: WordAlignment) -> None:
     """Leave punctuation at the ends of a pair's words out of it, or take it in, as in the source.
 
     least, most: between which words its own may lie.
     """
-    words = np.flatnonzero(origins.target_is_word[pair.low : pair.high]) + pair.low
-    own = np.flatnonzero(origins.source_is_word[pair.start : pair.end]) + pair.start
+    words = np.flatnonzero(alignment.target_is_word[pair.low : pair.high]) + pair.low
+    own = np.flatnonzero(alignment.source_is_word[pair.start : pair.end]) + pair.start
     if not (words.size and own.size):
         return
-    belongs = _belongs(pair, origins)
+    belongs = _belongs(pair, alignment)
     if not pair.begins_earlier:
         wanted = max(int(words[0] - (own[0] - pair.start)), least)
         low = max(pair.low, wanted)
@@ -169,15 +169,15 @@ def _fit_punctuation(pair: Mark, least: int, most: int, origins: Origins) -> Non
         pair.high = high
 
 
-def _belongs(pair: Mark, origins: Origins) -> list[bool]:
+def _belongs(pair: Tag, alignment: WordAlignment) -> list[bool]:
     """Say of each target word if it is punctuation that came most of that of the pair."""
-    matrix = np.where(origins.source_is_word, 0, origins.matrix)
+    matrix = np.where(alignment.source_is_word, 0, alignment.matrix)
     within = matrix[:, pair.start : pair.end].sum(axis=1)
-    came_of_own: Array = ~origins.target_is_word & (2 * within > matrix.sum(axis=1))
+    came_of_own: Array = ~alignment.target_is_word & (2 * within > matrix.sum(axis=1))
     return list(came_of_own)
 
 
-def _order(pairs: Sequence[Mark], within: Array) -> list[int]:
+def _order(pairs: Sequence[Tag], within: Array) -> list[int]:
     """Return the pairs in the order of the middles of what came of them."""
     places = np.arange(within.shape[1])
     weights = within.sum(axis=1)
@@ -191,7 +191,7 @@ def _order(pairs: Sequence[Mark], within: Array) -> list[int]:
     return sorted(range(len(pairs)), key=key)
 
 
-def _outside(parent: Mark, pairs: Sequence[Mark], shares: Array) -> Array:
+def _outside(parent: Tag, pairs: Sequence[Tag], shares: Array) -> Array:
     """Return how much each word belongs to no pair, before, between and after them."""
     is_outside = np.ones(parent.end - parent.start, bool)
     for pair in pairs:
@@ -206,38 +206,38 @@ def _outside(parent: Mark, pairs: Sequence[Mark], shares: Array) -> Array:
 
 
 def _place_line_breaks(
-    parent: Mark, pairs: Sequence[Mark], origins: Origins, line_starts: Sequence[int]
+    parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment, line_starts: Sequence[int]
 ) -> None:
     """Put line breaks so that the words of each line came most of those of the source's line; no
     two at one place if there are enough.
     """
-    breaks = [mark for mark in parent.inner if mark.is_line_break]
+    breaks = [tag for tag in parent.inner if tag.is_line_break]
     allowed = _allowed(range(parent.low, parent.high + 1), pairs) if breaks else []
     between = [place for place in allowed if parent.low < place < parent.high]
     places = [place for place in between if place in line_starts]
     if len(places) < len(breaks):
         places = between
-    inner = [mark for mark in breaks if parent.start < mark.start < parent.end]
-    costs = _break_costs(inner[: len(places)], places, parent, origins)
-    chosen = iter([places[number] for number in cheapest_places(costs)])
-    for mark in breaks:
-        default = allowed[0] if mark.start == parent.start else allowed[-1]
-        mark.low = mark.high = next(chosen, default) if mark in inner else default
+    inner = [tag for tag in breaks if parent.start < tag.start < parent.end]
+    costs = _break_costs(inner[: len(places)], places, parent, alignment)
+    chosen = iter([places[number] for number in find_cheapest_places(costs)])
+    for tag in breaks:
+        default = allowed[0] if tag.start == parent.start else allowed[-1]
+        tag.low = tag.high = next(chosen, default) if tag in inner else default
 
 
 def _break_costs(
-    breaks: Sequence[Mark], places: Sequence[int], parent: Mark, origins: Origins
+    breaks: Sequence[Tag], places: Sequence[int], parent: Tag, alignment: WordAlignment
 ) -> Array:
     """Return what it costs to put each break at each place: how much of the words before it came
     of what follows the break, and the other way round, and how far it is from the like share.
 
     The result is [breaks, places].
     """
-    part = origins.matrix[parent.low : parent.high, parent.start : parent.end]
+    part = alignment.matrix[parent.low : parent.high, parent.start : parent.end]
     costs = np.empty((len(breaks), len(places)))
     offsets = np.array(places, int) - parent.low
-    for number, mark in enumerate(breaks):
-        word = mark.start - parent.start
+    for number, tag in enumerate(breaks):
+        word = tag.start - parent.start
         too_early = np.cumsum([0, *part[:, word:].sum(axis=1)])
         too_late = np.cumsum([0, *part[::-1, :word].sum(axis=1)])[::-1]
         distances = np.abs(offsets - len(part) * word / part.shape[1])
@@ -245,31 +245,31 @@ def _break_costs(
     return costs
 
 
-def _place_points(parent: Mark, pairs: Sequence[Mark], origins: Origins) -> None:
+def _place_points(parent: Tag, pairs: Sequence[Tag], alignment: WordAlignment) -> None:
     """Put points between words, in the parent and in no pair. Many stand at one place: where that
     comes to is found once.
     """
-    points = [mark for mark in parent.inner if mark.is_point and not mark.is_line_break]
+    points = [tag for tag in parent.inner if tag.is_point and not tag.is_line_break]
     places = _allowed(range(parent.low, parent.high + 1), pairs) if points else []
     found: dict[tuple[int, bool, bool], int] = {}
     for point in points:
-        key = (point.start, point.before_hugs, point.is_apart)
+        key = (point.start, point.opening_attaches, point.needs_space)
         if key not in found:
-            found[key] = _point_place(point, parent, places, origins)
+            found[key] = _point_place(point, parent, places, alignment)
         point.low = point.high = found[key]
 
 
-def _point_place(point: Mark, parent: Mark, places: Sequence[int], origins: Origins) -> int:
+def _point_place(point: Tag, parent: Tag, places: Sequence[int], alignment: WordAlignment) -> int:
     """Return the place between words whose neighbours came most of the point's neighbours."""
     if point.start == parent.start and not parent.begins_earlier:
         return places[0]
     if point.start == parent.end and not parent.ends_later:
         return places[-1]
-    fits = _fits_between(point, origins)
+    fits = _fits_between(point, alignment)
     return max(places, key=lambda place: fits[place])
 
 
-def _allowed(places: range, pairs: Sequence[Mark]) -> list[int]:
+def _allowed(places: range, pairs: Sequence[Tag]) -> list[int]:
     allowed = set(places)
     for pair in pairs:
         low = pair.low if pair.begins_earlier else pair.low + 1
@@ -278,37 +278,37 @@ def _allowed(places: range, pairs: Sequence[Mark]) -> list[int]:
     return sorted(allowed)
 
 
-def _fits_between(point: Mark, origins: Origins) -> Array:
+def _fits_between(point: Tag, alignment: WordAlignment) -> Array:
     """Return of each place between words, from before the first to after the last, how much the
     word before it came of the word before the point, and likewise after; what the point stands
     by without a space counts more.
     """
-    num_words, num_source = origins.matrix.shape
-    before_weight = 1.0 if point.before_hugs or point.is_apart else 0.25
-    after_weight = 1.0 if point.is_apart else 0.25 if point.before_hugs else 1.0
+    num_words, num_source = alignment.matrix.shape
+    before_weight = 1.0 if point.opening_attaches or point.needs_space else 0.25
+    after_weight = 1.0 if point.needs_space else 0.25 if point.opening_attaches else 1.0
     fits = np.zeros(num_words + 1)
     if point.start > 0:
-        fits[1:] += before_weight * origins.matrix[:, point.start - 1]
+        fits[1:] += before_weight * alignment.matrix[:, point.start - 1]
     if point.start < num_source:
-        fits[:-1] += after_weight * origins.matrix[:, point.start]
+        fits[:-1] += after_weight * alignment.matrix[:, point.start]
     return fits
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Describes which words belong to each of several marks, and how well they do."""
+class WordRuns:
+    """Describes which words belong to each of several tags, and how well they do."""
 
     lows: tuple[int, ...]
     highs: tuple[int, ...]
 
 
-def best_runs(within: Array, outside: Array) -> Runs:
-    """Return the runs of words, in the order of the marks, whose words together belong most to the
-    marks that they are given to, and those between to none.
+def find_best_runs(within: Array, outside: Array) -> WordRuns:
+    """Return the runs of words, in the order of the tags, whose words together belong most to the
+    tags that they are given to, and those between to none.
 
-    within: how much each word belongs to each mark [marks, words].
-    outside: how much it belongs to none, before the first mark, after the first, and so on
-        [marks + 1, words].
+    within: how much each word belongs to each tag [tags, words].
+    outside: how much it belongs to none, before the first tag, after the first, and so on
+        [tags + 1, words].
     """
     num_marks, num_words = within.shape
     gains = np.empty((2 * num_marks + 1, num_words))
@@ -329,7 +329,7 @@ def best_runs(within: Array, outside: Array) -> Runs:
 class _Choices:
     """Holds for one word where the best way to each state came from.
 
-    States are, in their order: before the first mark, in it, between it and the second, and so on.
+    States are, in their order: before the first tag, in it, between it and the second, and so on.
     """
 
     def __init__(self, gains: Sequence[float]) -> None:
@@ -359,16 +359,16 @@ def _entered(scores: Sequence[float]) -> list[tuple[float, int]]:
     return entered
 
 
-def _runs(states: Sequence[int], num_marks: int) -> Runs:
+def _runs(states: Sequence[int], num_marks: int) -> WordRuns:
     lows, highs = [], []
-    for mark in range(num_marks):
-        state = 2 * mark + 1
+    for tag in range(num_marks):
+        state = 2 * tag + 1
         lows.append(sum(each < state for each in states))
         highs.append(sum(each <= state for each in states))
-    return Runs(tuple(lows), tuple(highs))
+    return WordRuns(tuple(lows), tuple(highs))
 
 
-def cheapest_places(costs: Array) -> list[int]:
+def find_cheapest_places(costs: Array) -> list[int]:
     """Return a place for each break, in rising order, so that the sum of their costs is least.
 
     costs: of each break at each place [breaks, places]; there are no more breaks than places.

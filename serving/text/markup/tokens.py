@@ -25,7 +25,7 @@ class Role(Enum):
 
     TEXT: is translated.
     NUMBER: is translated; should it come out as another one, it is written as its language has it.
-    KEPT: stands in the translation as it is, where its words would stand.
+    NON_TRANSLATABLE: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
     LINE_BREAK: ends a line within a sentence; a model reads a space.
@@ -34,7 +34,7 @@ class Role(Enum):
 
     TEXT = auto()
     NUMBER = auto()
-    KEPT = auto()
+    NON_TRANSLATABLE = auto()
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
@@ -66,7 +66,7 @@ class Token:
     @property
     def translation(self) -> str:
         """Return how a translation writes it, if no model does."""
-        return self.name if self.role is Role.KEPT and self.name else self.raw
+        return self.name if self.role is Role.NON_TRANSLATABLE and self.name else self.raw
 
 
 def range_name(kind: str, key: str) -> str:
@@ -120,7 +120,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
         yield token
 
 
-def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+def split_passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     """Yield what stands between breaks; each break alone."""
     passage: list[Token] = []
     for token in tokens:
@@ -133,7 +133,7 @@ def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     yield passage
 
 
-def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
+def with_spans(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
     """Yield each token with its place in what is read."""
     start = 0
     for token in tokens:
@@ -141,9 +141,9 @@ def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
         start += len(token.text)
 
 
-def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
+def split_at(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
     """Yield the tokens, text cut at borders in what is read, which are in order."""
-    for token, span in placed(tokens):
+    for token, span in with_spans(tokens):
         if not (token.is_divisible and token.text):
             yield token
             continue
@@ -154,15 +154,15 @@ def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
                 yield Token(Role.TEXT, part, part)
 
 
-def read(tokens: Iterable[Token]) -> str:
+def join_text(tokens: Iterable[Token]) -> str:
     return "".join(token.text for token in tokens)
 
 
-def written(tokens: Iterable[Token]) -> str:
+def join_raw(tokens: Iterable[Token]) -> str:
     return "".join(token.raw for token in tokens)
 
 
-def translations(tokens: Iterable[Token]) -> str:
+def join_translations(tokens: Iterable[Token]) -> str:
     return "".join(token.translation for token in tokens)
 
 

@@ -31,7 +31,7 @@ _NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for 
 _GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
 
 
-def run_read_as(run: str) -> str:
+def run_as_read(run: str) -> str:
     """Return the mark that a model reads for a run of marks, as ??? or ?!."""
     if "?" in run or "？" in run:
         return "?"
@@ -49,7 +49,7 @@ def is_typographic(token: Token) -> bool:
     return is_read_as_other and token.text.strip() in (DASH, QUOTE)
 
 
-def readable(tokens: Sequence[Token], language: str) -> Iterator[Token]:
+def with_usual_characters(tokens: Sequence[Token], language: str) -> Iterator[Token]:
     """Yield the tokens of a text, each unusual character as a token that is read as a usual one."""
     for number, token in enumerate(tokens):
         if token.role is not Role.TEXT or not _MAY_BE_UNUSUAL.search(token.text):

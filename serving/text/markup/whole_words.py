@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 
-from serving.text.markup.tokens import Role, Token, divided, placed, read, written
+from serving.text.markup.tokens import Role, Token, join_raw, join_text, split_at, with_spans
 from serving.text.spans import Span
 
 # Soft hyphens, and what says where a line may or must not be broken; in scripts without spaces a
@@ -77,11 +77,11 @@ def _with_parted_words(
     """Yield the tokens, a mark without a width between two words as a space."""
     spaces = {
         Span(*match.span(2))
-        for match in _BETWEEN_LETTERS.finditer(read(tokens))
+        for match in _BETWEEN_LETTERS.finditer(join_text(tokens))
         if _are_two_words(match, num_tokens)
     }
     borders = sorted(border for space in spaces for border in space)
-    for token, span in placed(divided(tokens, borders)):
+    for token, span in with_spans(split_at(tokens, borders)):
         yield Token(Role.TEXT, token.raw, " ") if span in spaces else token
 
 
@@ -108,15 +108,15 @@ def _parts(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _with_whole_words(tokens: Sequence[Token]) -> Iterator[Token]:
-    marks = [span.start for token, span in placed(tokens) if token.role is not Role.TEXT]
-    words = [match.span() for match in _WORD.finditer(read(tokens))] if marks else []
+    marks = [span.start for token, span in with_spans(tokens) if token.role is not Role.TEXT]
+    words = [match.span() for match in _WORD.finditer(join_text(tokens))] if marks else []
     words = [
         (start, end) for start, end in words if bisect_right(marks, start) < bisect_left(marks, end)
     ]
     if not words:
         yield from tokens
         return
-    pieces = [*placed(divided(tokens, [border for word in words for border in word]))]
+    pieces = [*with_spans(split_at(tokens, [border for word in words for border in word]))]
     parts = [token for token, _ in pieces]
     with_text = [number for number, token in enumerate(parts) if token.text]
     starts = [pieces[number][1].start for number in with_text]
@@ -168,20 +168,22 @@ def _word(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens of one word, with its tags, as they are translated."""
     head = [*takewhile(lambda token: token.role is Role.TEXT, tokens)]
     tail = tokens[len(head) :]
-    if head and _is_note(read(head), tail):
+    if head and _is_note(join_text(head), tail):
         yield from head
-        yield Token(Role.POINT, written(tail))
+        yield Token(Role.POINT, join_raw(tail))
     elif _is_number_and_word(tokens):
         yield from _with_space_at_mark(tokens)
-    elif _is_symbol(read(tokens), tokens) and not (_lone_tags(tokens) or _has_own_words(tokens)):
-        yield Token(Role.KEPT, written(tokens), read(tokens))
+    elif _is_symbol(join_text(tokens), tokens) and not (
+        _lone_tags(tokens) or _has_own_words(tokens)
+    ):
+        yield Token(Role.NON_TRANSLATABLE, join_raw(tokens), join_text(tokens))
     else:  # where a word may be broken is not said of its translation
         yield from sorted(tokens, key=lambda token: token.name == _MAY_BREAK_TAG)
 
 
 def _is_note(head: str, tail: Sequence[Token]) -> bool:
     """Return whether a word's end is the number of a note."""
-    text = read(tail)
+    text = join_text(tail)
     is_number = _NOTE.fullmatch(text) is not None or (len(text) == 1 and _is_shifted(tail))
     is_whole = tail[0].role is Role.OPEN and not _lone_tags(tail)
     is_word = head.isalpha() and not head[1:].isupper() and head not in _SYMBOLS

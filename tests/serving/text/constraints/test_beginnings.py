@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.text.constraints.prefix import Beginnings
+from serving.text.constraints.prefix import PrefixConstraints
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -21,7 +21,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.mark.parametrize("wanted", [" c", " cou", "é", " étoile", "x", "日本"])
 def test_every_way_to_go_on_begins_with_it(tokenizer: Tokenizer, wanted: str) -> None:
-    beginnings, stop_id = Beginnings(tokenizer), 2
+    beginnings, stop_id = PrefixConstraints(tokenizer), 2
     for seed in range(40):
         choose, matcher = random.Random(seed), beginnings.constraint(wanted).start()
         mask, said = np.empty(tokenizer.vocab_size, bool), b""
@@ -38,14 +38,14 @@ def test_every_way_to_go_on_begins_with_it(tokenizer: Tokenizer, wanted: str) ->
 
 def test_tokens_that_hold_more_than_was_typed_may_come(tokenizer: Tokenizer) -> None:
     mask = np.empty(tokenizer.vocab_size, bool)
-    Beginnings(tokenizer).constraint(" c").start().fill_mask(mask)
+    PrefixConstraints(tokenizer).constraint(" c").start().fill_mask(mask)
     texts = {tokenizer.token_bytes(i) for i in np.flatnonzero(mask).tolist()}
     assert {b" ", b" c"} < texts
     assert any(len(text) > 2 and text.startswith(b" c") for text in texts)
 
 
 def test_forks_go_their_own_ways(tokenizer: Tokenizer) -> None:
-    matcher = Beginnings(tokenizer).constraint("ab").start()
+    matcher = PrefixConstraints(tokenizer).constraint("ab").start()
     other = matcher.fork()
     [a] = tokenizer.encode("a")
     matcher.accept(a)

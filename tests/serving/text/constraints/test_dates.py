@@ -11,8 +11,8 @@ from serving.text.constraints.grammars import Grammars
 from serving.text.constraints.json_formats import with_valid_dates
 from serving.text.tokenizer import Tokenizer
 from serving.text.tool_calls import (
-    Function,
-    grammar_of,
+    ToolFunction,
+    tool_call_grammar,
 )
 from tests.serving.api.openai.test_tools import follows
 from tests.serving.pipelines.fakes import EOS, byte_tokenizer
@@ -80,12 +80,12 @@ def test_a_structured_answer_has_no_other(
 ) -> None:
     schema = {"type": "string", "format": kind}
     nested = {"type": "object", "properties": {"format": {"anyOf": [schema]}}}
-    function = Function("book", {"type": "object", "properties": {"day": schema}})
+    function = ToolFunction("book", {"type": "object", "properties": {"day": schema}})
     call = f'<tool_call>\n{{"name": "book", "arguments": {{"day": "{text}"}}}}\n</tool_call>'
     for constraint, answer in (
         (grammars.json_schema(schema), f'"{text}"'),
         (grammars.json_schema(nested), f'{{"format":"{text}"}}'),
-        (grammars.lark(grammar_of([function], True, False)), call),
+        (grammars.lark(tool_call_grammar([function], True, False)), call),
     ):
         assert follows(constraint.start(), tokenizer, answer) == is_valid, answer
 

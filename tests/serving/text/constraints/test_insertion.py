@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from serving.text.constraints.term_insertion import Insertion
+from serving.text.constraints.term_insertion import TermInsertion
 
 STOP, INNER, ELIDED = 2, 3, 4
 SPACED, BARE = (10, 11), (12,)
 
 
-def insertion(num_free: int, *following: int) -> Insertion:
+def insertion(num_free: int, *following: int) -> TermInsertion:
     unwanted = np.array([STOP])
-    return Insertion(
+    return TermInsertion(
         num_free, SPACED, BARE, following, frozenset({ELIDED}), np.array([INNER]), unwanted
     )
 
 
-def allowed_after(constraint: Insertion, *token_ids: int) -> set[int]:
+def allowed_after(constraint: TermInsertion, *token_ids: int) -> set[int]:
     matcher = constraint.start()
     for token_id in token_ids:
         mask = np.zeros(20, bool)

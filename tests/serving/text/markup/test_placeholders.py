@@ -30,7 +30,7 @@ OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in ro
 PLACES = ["{} dogs are here.", "A dog {} is here.", "The dogs: {}", "A dog ({}) runs.", "Is it {}?"]
 
 
-def found(text: str, role: Role = Role.KEPT) -> list[str]:
+def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is role]
 
