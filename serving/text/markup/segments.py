@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 from serving.text.alignment import Span
 from serving.text.markup.enclosing import enclosed, pairs_in
 from serving.text.markup.escapes import with_escapes
+from serving.text.markup.html_reader import read_html
 from serving.text.markup.joining import (
     JoinedLines,
     with_labels_as_breaks,
     with_line_breaks,
     with_whole_words,
 )
+from serving.text.markup.markdown_reader import LINE_MARK, read_plain
 from serving.text.markup.protection import (
     Protection,
     in_small_letters,
     is_in_capitals,
     with_stand_ins,
 )
-from serving.text.markup.readers import LINE_MARK, read_html, read_plain
 from serving.text.markup.tokens import (
     Markup,
     MarkupKind,

@@ -11,6 +11,8 @@ import pytest
 
 from serving.documents.formats.registry import read_document
 from serving.text.alignment import placeholder_pattern
+from serving.text.markup.html_reader import read_html
+from serving.text.markup.markdown_reader import read_plain
 from serving.text.markup.placeholders import (
     FORMATS,
     IN_TEXT,
@@ -19,7 +21,6 @@ from serving.text.markup.placeholders import (
     message_pattern,
 )
 from serving.text.markup.protection import Protection
-from serving.text.markup.readers import read_html, read_plain
 from serving.text.markup.tokens import Role, text_tokens
 from tests.serving.text.markup.fake_model import HTML
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from serving.text.markup.markdown_reader import read_plain
 from serving.text.markup.numbers import localised, localised_amount, values, written_units
 from serving.text.markup.patterns import EMOJI, KEPT, MAY_BE_KEPT, SIGNS, words_with_signs
 from serving.text.markup.protection import Protection
-from serving.text.markup.readers import read_plain
 from serving.text.markup.tokens import Role, text_tokens, translations, written
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
