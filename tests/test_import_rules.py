@@ -56,7 +56,10 @@ ONLY_IN = {
     "mcp": ("serving.commands.mcp_server",),
     "PIL": ("serving.pipelines.images", "serving.commands"),
     "pdfminer": ("serving.documents.formats.pdf_reader",),
-    "llguidance": ("serving.text.grammar_compiler", "serving.text.grammars"),
+    "llguidance": (
+        "serving.text.constraints.grammar_compiler",
+        "serving.text.constraints.grammars",
+    ),
     "opentelemetry": ("serving.observability.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),
     "torch": ("models", "export.bundling.verify"),
@@ -110,7 +113,8 @@ EXPORT = {
     "zoo": 5,
 }
 MODELS = {
-    "command_errors": 0,
+    "errors": 0,
+    "command_errors": 1,
     "batch": 0,
     "configs": 0,
     "files": 0,

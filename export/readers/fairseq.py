@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.toolkits import TorchModel, token_values
+from export.readers.common.toolkits import TorchModel, language_options
 from export.readers.common.unpickling import Record
 from export.readers.fairseq_convolutional import FairseqConvolutional
 from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
 from models.files import read_text
-
-__all__ = ["NAMES", "read"]
 
 AnyReader = FairseqTransformer | FairseqConvolutional | FairseqRecurrent
 READERS: dict[str, type[AnyReader]] = {
@@ -31,7 +29,7 @@ MOST_NEW_TOKENS = 200  # max_len_b of fairseq-generate
 NAMES = frozenset(f"fairseq.meters.{name}Meter" for name in ("Average", "Stopwatch", "Time"))
 
 
-def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
+def read_checkpoint(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     """Return the model of an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     state = tree["model"] if isinstance(tree["model"], dict) else {}
@@ -49,7 +47,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     }
     model.check()
     tokenizers = model.tokenizers(vocabularies, SPECIAL, "<unk>")
-    config = model.configured(reader.values() | token_values(languages, PAD, BOS, EOS))
+    config = model.configured(reader.values() | language_options(languages, PAD, BOS, EOS))
     conventions = Conventions(
         source_suffix=(EOS,),
         prompt_prefix=(EOS,),

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.shapes import Shapes, linears
+from export.readers.common.shapes import Shapes, linear_shapes
 from export.readers.common.weights import (
-    Entry,
-    Held,
-    Joined,
+    Merged,
     Shape,
     Table,
+    TensorReference,
     WeightReader,
+    WeightSource,
     read_weights,
 )
 from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
@@ -25,7 +25,7 @@ from models.architectures.fconv.config import FConvConfig
 from models.safetensors import Array
 
 OTHER_RESIDUAL = re.compile(r"\(\s*\d+\s*,\s*\d+\s*,\s*(?!1\s*,?\s*\))")  # of (dim, kernel, 2)
-NEEDLESS = (r"decoder\.version", r".*\._linearized_weight")
+IGNORED = (r"decoder\.version", r".*\._linearized_weight")
 
 
 class FairseqConvolutional(FairseqReader):
@@ -87,7 +87,7 @@ class FairseqConvolutional(FairseqReader):
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Return readers of all weights by our names."""
-        names: dict[Any, str | Entry] = {
+        names: dict[Any, str | WeightSource] = {
             "source_embedding.weight": SOURCE,
             "target_embedding.weight": TARGET,
             "output.weight": self._output(config),
@@ -95,15 +95,15 @@ class FairseqConvolutional(FairseqReader):
         }
         for stack in ("encoder", "decoder"):
             positions = f"{stack}.embed_positions.weight"
-            names[f"{stack}.positions"] = Held(positions, skipped=FIRST_POSITION)
+            names[f"{stack}.positions"] = TensorReference(positions, skipped=FIRST_POSITION)
         shapes = fconv_shapes(config)
         for ours, theirs in _linears(config):
             names |= self._linear(ours, theirs, shapes[f"{ours}.weight"])
         for ours, theirs in _convolutions(config):
             names |= self._convolution(ours, theirs)
-        return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
+        return read_weights(shapes, Table(names, {}, IGNORED), self.tensors)
 
-    def _output(self, config: FConvConfig) -> str | Entry:
+    def _output(self, config: FConvConfig) -> str | WeightSource:
         """Take the target's table for a shared output."""
         if self.options.flag("share_input_output_embed", False):
             self.tensors.drop(r"decoder\.fc3\.weight")
@@ -111,25 +111,25 @@ class FairseqConvolutional(FairseqReader):
         shape = (config.vocab_size, config.readout_dim)
         return self._linear("output", "decoder.fc3", shape)["output.weight"]
 
-    def _linear(self, ours: str, theirs: str, shape: Shape) -> dict[Any, str | Entry]:
+    def _linear(self, ours: str, theirs: str, shape: Shape) -> dict[Any, str | WeightSource]:
         weight, bias = f"{ours}.weight", {f"{ours}.bias": f"{theirs}.bias"}
         if f"{theirs}.weight" in self.tensors:
             return {weight: f"{theirs}.weight", **bias}
         parts = {f"{theirs}.weight_g": (shape[0], 1), f"{theirs}.weight_v": shape}
-        return {weight: Joined(parts, normalised), **bias}
+        return {weight: Merged(parts, normalised), **bias}
 
-    def _convolution(self, ours: str, theirs: str) -> dict[Any, str | Entry]:
+    def _convolution(self, ours: str, theirs: str) -> dict[Any, str | WeightSource]:
         """Turn [kernel, in, out] to [out, kernel * in]. Lengths are those of channels, in versions
         before the second those of places.
         """
         shape = self._shape(theirs, 3)
         weight, bias = f"{ours}.weight", {f"{ours}.bias": f"{theirs}.bias"}
         if f"{theirs}.weight" in self.tensors:
-            return {weight: Joined({f"{theirs}.weight": shape}, _side_by_side), **bias}
+            return {weight: Merged({f"{theirs}.weight": shape}, _side_by_side), **bias}
         lengths, places = f"{theirs}.weight_g", (shape[0], 1, 1)
         is_old = lengths in self.tensors and self.tensors.stored[lengths].shape == places
         parts = {lengths: places if is_old else (1, 1, shape[2]), f"{theirs}.weight_v": shape}
-        return {weight: Joined(parts, lambda g, v: _side_by_side(normalised(g, v))), **bias}
+        return {weight: Merged(parts, lambda g, v: _side_by_side(normalised(g, v))), **bias}
 
 
 def normalised(lengths: Array, directions: Array) -> Array:
@@ -200,4 +200,4 @@ def fconv_shapes(config: FConvConfig) -> Shapes:
         if layer.attends:
             matrices[f"decoder.layers.{number}.query"] = (dim, layer.dim)
             matrices[f"decoder.layers.{number}.output"] = (layer.dim, dim)
-    return found | linears(matrices, bias=True)
+    return found | linear_shapes(matrices, bias=True)

@@ -8,9 +8,9 @@ import numpy as np
 
 from export.readers.common.shapes import (
     STACKS,
-    encoder_names,
     luong_shapes,
     read_activation,
+    recurrent_encoder_names,
     sinusoids,
     stack_names,
     transformer_shapes,
@@ -18,14 +18,14 @@ from export.readers.common.shapes import (
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
-    Entry,
-    Held,
-    Joined,
-    Made,
+    Computed,
+    Merged,
     Names,
     Shape,
     Table,
+    TensorReference,
     WeightReader,
+    WeightSource,
     read_weights,
 )
 from models.architectures.luong.config import LuongConfig
@@ -57,7 +57,7 @@ OLDER_NORMS = {  # once they were numbered
     "decoder": ("self_attention_norm", "cross_attention_norm", "feed_forward_norm"),
 }
 ATTENTIONS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}
-NEEDLESS = (
+IGNORED = (
     r"(encoder|decoder)\.version",
     r"(encoder|decoder)\.embed_positions\.(_float_tensor|weights)",
     # copies for torch's fused encoder layers (0.12)
@@ -142,7 +142,7 @@ class FairseqTransformer(FairseqReader):
         names = stack_names()
         table = {**names, **self._vocabulary(), **self._older_norms(names), **self._joined()}
         table |= {f"{stack}.positions": self._positions(stack) for stack in STACKS}
-        found = Table(table, needless=NEEDLESS)
+        found = Table(table, ignored=IGNORED)
         return read_weights(transformer_shapes(config), found, self.tensors)
 
     def _vocabulary(self) -> Names:
@@ -153,7 +153,7 @@ class FairseqTransformer(FairseqReader):
             "embedding.weight": TARGET,
             "source_embedding.weight": SOURCE,
             "target_embedding.weight": TARGET,
-            "output.weight": Held(held),
+            "output.weight": TensorReference(held),
         }
 
     def _older_norms(self, names: Mapping[str, str]) -> Names:
@@ -162,7 +162,7 @@ class FairseqTransformer(FairseqReader):
             for stack, norms in OLDER_NORMS.items()
             for number, name in enumerate(norms)
         }
-        return {ours: Held((theirs, names[ours])) for ours, theirs in older.items()}
+        return {ours: TensorReference((theirs, names[ours])) for ours, theirs in older.items()}
 
     def _joined(self) -> Names:
         """Before 0.9 queries, keys and values were one matrix."""
@@ -170,27 +170,27 @@ class FairseqTransformer(FairseqReader):
             return {}
         parts = ("query", "key", "value")
         return {
-            tuple(f"{stack}.layers.*.{ours}.{part}" for part in parts): Held(
+            tuple(f"{stack}.layers.*.{ours}.{part}" for part in parts): TensorReference(
                 f"{stack}.layers.*.{theirs}.in_proj_{{}}"
             )
             for stack in STACKS
             for theirs, ours in ATTENTIONS.items()
         }
 
-    def _positions(self, stack: str) -> Held | Made:
+    def _positions(self, stack: str) -> TensorReference | Computed:
         if self.has_learned_positions:
-            return Held(f"{stack}.embed_positions", skipped=FIRST_POSITION)
-        return Made(partial(sinusoids, first=FIRST_POSITION))
+            return TensorReference(f"{stack}.embed_positions", skipped=FIRST_POSITION)
+        return Computed(partial(sinusoids, first=FIRST_POSITION))
 
 
 OUTPUT, INNER = "decoder.fc_out", "decoder.additional_fc"
 PROJECTED = "decoder.encoder_hidden_proj.weight"
 PROJECTIONS = {"bridge.parts.0": "hidden", "bridge.parts.1": "cell"}
-CELLS: dict[Any, str | Entry] = {
+CELLS: dict[Any, str | WeightSource] = {
     "decoder.layers.*.input": "decoder.layers.*.{}_ih",
     "decoder.layers.*.hidden": "decoder.layers.*.{}_hh",
     # the first reads a word and the last readout side by side
-    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): Held(
+    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): TensorReference(
         "decoder.layers.0.weight_ih", axis=1
     ),
 }
@@ -246,31 +246,33 @@ class FairseqRecurrent(FairseqReader):
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Return readers of all weights by our names."""
-        names: dict[Any, str | Entry] = {
+        names: dict[Any, str | WeightSource] = {
             "embedding.weight": TARGET,
             "source_embedding.weight": SOURCE,
             "target_embedding.weight": TARGET,
-            **encoder_names(config, "encoder.lstm"),
+            **recurrent_encoder_names(config, "encoder.lstm"),
             **CELLS,
             **{ours: f"decoder.encoder_{part}_proj" for ours, part in PROJECTIONS.items()},
-            "attention.score.key": Held("decoder.attention.input_proj", is_transposed=True),
+            "attention.score.key": TensorReference(
+                "decoder.attention.input_proj", is_transposed=True
+            ),
             "readout": "decoder.attention.output_proj",
             "output_bias": self._output_bias(config),
         }
         if not config.tied_embeddings:
             names["output.weight"] = self._output(config)
-        needless = (r"encoder\.embed_tokens\.weight",) if self.shares_all else ()
-        return read_weights(luong_shapes(config), Table(names, {}, needless), self.tensors)
+        ignored = (r"encoder\.embed_tokens\.weight",) if self.shares_all else ()
+        return read_weights(luong_shapes(config), Table(names, {}, ignored), self.tensors)
 
-    def _output(self, config: LuongConfig) -> str | Entry:
+    def _output(self, config: LuongConfig) -> str | WeightSource:
         name = TARGET if self.shares_output else f"{OUTPUT}.weight"
         if not self.has_inner:
             return name
         [(inner, _)] = self.model.dims(f"{INNER}.weight")
         parts = {name: (config.vocab_size, inner), f"{INNER}.weight": (inner, config.hidden_dim)}
-        return Joined(parts, product)
+        return Merged(parts, product)
 
-    def _output_bias(self, config: LuongConfig) -> str | Entry:
+    def _output_bias(self, config: LuongConfig) -> str | WeightSource:
         """Make zeros where there is none, and of the inner layer's bias its part."""
         bias: dict[str, Shape] = {}
         if not self.shares_output:
@@ -280,7 +282,7 @@ class FairseqRecurrent(FairseqReader):
         [(inner, _)] = self.model.dims(f"{INNER}.weight")
         name = TARGET if self.shares_output else f"{OUTPUT}.weight"
         parts = {name: (config.vocab_size, inner), f"{INNER}.bias": (inner,)}
-        return Joined(parts | bias, _biased)
+        return Merged(parts | bias, _biased)
 
 
 def product(outer: Array, inner: Array) -> Array:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from export.readers.common.options import Options, read_yaml
-from export.readers.common.toolkits import TorchModel, short_limit, token_values
-from export.readers.common.torch_files import looks_like_torch, read_torch
+from export.readers.common.toolkits import TorchModel, language_options, limit_split_tokens
+from export.readers.common.torch_files import is_torch_file, read_torch
 from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
@@ -29,11 +29,11 @@ READERS: dict[str, type[JoeyNMTRecurrent] | type[JoeyNMTTransformer]] = {
 SIDES = {"src": "source", "trg": "target"}
 
 
-def looks_like(source: Path) -> bool:
+def can_read(source: Path) -> bool:
     """Return whether the source is a checkpoint of JoeyNMT, or a folder with one."""
     path = _file(source)
     has_config = path is not None and (path.parent / CONFIG).is_file()
-    return path is not None and has_config and looks_like_torch(path)
+    return path is not None and has_config and is_torch_file(path)
 
 
 def _file(source: Path) -> Path | None:
@@ -46,7 +46,7 @@ def _file(source: Path) -> Path | None:
     return found[0] if named or len(found) == 1 else None
 
 
-def read(source: Path) -> Checkpoint:
+def read_checkpoint(source: Path) -> Checkpoint:
     """Return the model, its weights not read yet. Raises CheckpointError with every problem."""
     path = _file(source)
     if path is None:
@@ -58,7 +58,7 @@ def read(source: Path) -> Checkpoint:
     words = Words(model, config.section("data"), embeddings)
     reader = _reader(model, embeddings)
     values = reader.values() | words.values
-    values["split_tokens"] = short_limit(words.longest_source)
+    values["split_tokens"] = limit_split_tokens(words.longest_source)
     model.check()
     found = model.configured(values)
     conventions = Conventions(
@@ -123,7 +123,7 @@ class Words:
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            **token_values(
+            **language_options(
                 [self._language(side) for side in SIDES],
                 *(self.ids[kind] for kind in ("pad", "bos", "eos")),
             ),

@@ -7,19 +7,19 @@ import numpy as np
 
 from export.readers.common.shapes import (
     STACKS,
-    encoder_names,
     luong_shapes,
     read_activation,
+    recurrent_encoder_names,
     transformer_shapes,
 )
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
-    Entry,
-    Held,
     Names,
     Table,
+    TensorReference,
     WeightReader,
+    WeightSource,
     read_weights,
 )
 from models.safetensors import Array
@@ -116,9 +116,9 @@ class JoeyNMTRecurrent:
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Return readers of all weights by our names."""
         turn = partial(_context_first, dim=config.hidden_dim)
-        names: dict[Any, str | Entry] = {
+        names: dict[Any, str | WeightSource] = {
             **NAMES,
-            **encoder_names(config, "encoder.rnn"),
+            **recurrent_encoder_names(config, "encoder.rnn"),
             "output_bias": ZEROS,
             "bridge.parts.0": "decoder.bridge_layer",
             "decoder.layers.*.input": "decoder.rnn.{}_ih_l*",
@@ -128,11 +128,11 @@ class JoeyNMTRecurrent:
             "attention.score.query.bias": ZEROS,
             "attention.score.score": "decoder.attention.energy_layer",
             "readout": "decoder.att_vector_layer",
-            "readout.weight": Held("decoder.att_vector_layer.weight", change=turn),
+            "readout.weight": TensorReference("decoder.att_vector_layer.weight", change=turn),
         }
         if config.input_feeding:  # the first layer reads a word and the last readout side by side
             first = "decoder.layers.0.input.weight", "decoder.layers.0.context.weight"
-            names[first] = Held("decoder.rnn.weight_ih_l0", axis=1)
+            names[first] = TensorReference("decoder.rnn.weight_ih_l0", axis=1)
         return read_weights(luong_shapes(config), Table(names), self.tensors)
 
 
@@ -154,7 +154,7 @@ ATTENTIONS = {
     "decoder.layers.*.cross_attention": "decoder.layers.*.src_trg_att",
 }
 PARTS = {"query": "q_layer", "key": "k_layer", "value": "v_layer", "output": "output_layer"}
-NEEDLESS = (r"(encoder|decoder)\.pe\.pe",)  # sinusoids
+IGNORED = (r"(encoder|decoder)\.pe\.pe",)  # sinusoids
 UNSAID = {"encoder": "pre", "decoder": "post"}  # where layers are normalised, if nothing is said
 EPSILON = 1e-6
 
@@ -225,6 +225,4 @@ class JoeyNMTTransformer:
         for ours, theirs in ATTENTIONS.items():
             names |= {f"{ours}.{part}": f"{theirs}.{name}" for part, name in PARTS.items()}
         table: Names = names
-        return read_weights(
-            transformer_shapes(config), Table(table, needless=NEEDLESS), self.tensors
-        )
+        return read_weights(transformer_shapes(config), Table(table, ignored=IGNORED), self.tensors)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from export.readers.common.options import Options, read_options
-from export.readers.common.toolkits import card_of, checkpoint_files, short_limit
+from export.readers.common.toolkits import checkpoint_files, limit_split_tokens, write_card
 from export.readers.marian_files import (
     Item,
     is_binary,
@@ -66,7 +66,7 @@ class MarianFolder:
         return self.vocabularies is not None and len({*self.vocabularies}) == 1
 
 
-def looks_like(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Return whether a path is a Marian model, or a folder with one."""
     try:
         return any(map(_is_model, path.iterdir() if path.is_dir() else [path]))
@@ -189,7 +189,7 @@ class _Vocabularies(NamedTuple):
     target: Vocabulary
 
 
-def read(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Raises CheckpointError with everything that is wrong."""
     problems: list[str] = []
     folder = find_files(path, problems)
@@ -271,7 +271,7 @@ def _split_tokens(options: Options) -> int | None:
     """
     if "max-length-break" in options:
         return options.integer("max-length-break") or None
-    return short_limit(options.get("max-length"))
+    return limit_split_tokens(options.get("max-length"))
 
 
 def _num_rows(items: dict[str, Item], name: str) -> int:
@@ -329,4 +329,4 @@ def _card(folder: MarianFolder, languages: tuple[str, str]) -> bytes:
     paths = filter(None, (folder.model, *(folder.vocabularies or ()), folder.shortlist))
     facts = [f"`{path.name}`: {path.stat().st_size:,} bytes" for path in dict.fromkeys(paths)]
     origin = f"A Marian model, {languages[0]} to {languages[1]}, read from:"
-    return card_of(folder.path.resolve().name, origin, *facts)
+    return write_card(folder.path.resolve().name, origin, *facts)

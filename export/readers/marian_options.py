@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from export.readers.common.options import MOST_LAYERS, WIDEST, Options, joined, read_options
+from export.readers.common.options import MOST_LAYERS, WIDEST, Options, merge_options, read_options
 from export.readers.marian_files import OPTIONS, Item, num_elements
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 
@@ -155,7 +155,7 @@ def _transformer(options: Options) -> dict[str, Any]:
         options.only("dec-cell", "ssru")
         options.only("layer-normalization", False)
     architecture = {"architecture": "transformer-ssru" if has_ssru else "transformer"}
-    return joined(architecture, _sizes(options), _norms(options))
+    return merge_options(architecture, _sizes(options), _norms(options))
 
 
 def _sizes(options: Options) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def read_nematus(model: Path, problems: list[str]) -> Options:
 
 
 MARK = "decoder_c_tt"  # Marian adds it for Nematus, which wants it
-NEEDLESS = (MARK, "uidx", "history_errs", "zipped_params")
+IGNORED = (MARK, "uidx", "history_errs", "zipped_params")
 PARTS = {"prev": "0", "lstm": "1", "ctx": "2"}  # of what the readout sums up
 NORM = r"((?:_ln[sb])?)"
 
@@ -289,7 +289,7 @@ def marian_names(items: Mapping[str, T], *, has_one_embedding: bool) -> dict[str
     """Rename the weights of Nematus to those of Marian's s2s; others keep their names."""
     if MARK not in items:
         return dict(items)
-    named = {_renamed(name): item for name, item in items.items() if name not in NEEDLESS}
+    named = {_renamed(name): item for name, item in items.items() if name not in IGNORED}
     if "Wemb" in named and not has_one_embedding:
         named["encoder_Wemb"] = named.pop("Wemb")
     return named

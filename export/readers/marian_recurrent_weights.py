@@ -9,11 +9,11 @@ import numpy as np
 
 from export.readers.common.shapes import (
     Shapes,
-    linears,
-    norms,
-    vocabulary,
+    linear_shapes,
+    norm_shapes,
+    vocabulary_shapes,
 )
-from export.readers.common.weights import ZEROS, Entry, Held, Joined, Shape, Table
+from export.readers.common.weights import ZEROS, Merged, Shape, Table, TensorReference, WeightSource
 from export.readers.marian_files import OPTIONS
 from export.readers.marian_weights import ALPHA, MarianWeights
 from models.architectures.nematus.config import NematusConfig
@@ -21,7 +21,7 @@ from models.layers.equations import CELLS
 from models.safetensors import Array
 
 LSTM_ORDER = (1, 0, 2, 3)  # of theirs: forget, input, new, output
-Entries = dict[Any, str | Entry]
+Entries = dict[Any, str | WeightSource]
 READOUTS = ("word", "state", "context")
 
 
@@ -129,13 +129,13 @@ class _CellNames:
             names[f"{ours}.norms.{number}.bias"] = f"{norm}_lnb"
         return names | {f"{ours}.linear.bias": bias}
 
-    def _weight(self, letter: str, in_dim: int) -> Joined:
+    def _weight(self, letter: str, in_dim: int) -> Merged:
         return self._blocks(f"{self._theirs}_{letter}", in_dim)
 
-    def _bias(self) -> Joined:
+    def _bias(self) -> Merged:
         return self._blocks(f"{self._theirs}_b", 1)
 
-    def _blocks(self, name: str, rows: int) -> Joined:
+    def _blocks(self, name: str, rows: int) -> Merged:
         """Turn [rows, gates * hidden] to [gates * hidden, rows], or a row to a vector."""
         num = CELLS[self._config.cell].num_gates
         is_split = self._config.cell == "gru" and "gamma" not in name
@@ -151,7 +151,7 @@ class _CellNames:
                 joined = np.concatenate([blocks[i] for i in LSTM_ORDER], 1)
             return joined[0] if is_vector else joined.T
 
-        return Joined(parts, join)
+        return Merged(parts, join)
 
 
 Cell = tuple[str, str, int, bool]  # our name, theirs, size of its input, whether it is "final"
@@ -191,7 +191,7 @@ def nematus_shapes(config: NematusConfig) -> Shapes:
     """Return the shapes of all weights."""
     dim, memory, kind = config.hidden_dim, config.memory_dim, CELLS[config.cell]
     sizes = config.gate_sizes(kind.num_gates)
-    found = vocabulary(config, config.embedding_dim, config.readout_dim)
+    found = vocabulary_shapes(config, config.embedding_dim, config.readout_dim)
     found |= {"output_bias": (config.vocab_size,), "score.weight": (1, memory)}
     found |= _normed(config, "initial", memory, [dim]) | _normed(config, "key", memory, [memory])
     found |= _normed(config, "query", dim, [memory])
@@ -205,12 +205,12 @@ def nematus_shapes(config: NematusConfig) -> Shapes:
 
 
 def _normed(config: NematusConfig, name: str, in_dim: int, sizes: list[int]) -> Shapes:
-    found = linears({f"{name}.linear": (sum(sizes), in_dim)}, bias=True)
+    found = linear_shapes({f"{name}.linear": (sum(sizes), in_dim)}, bias=True)
     if config.epsilon is not None:
         for number, size in enumerate(sizes):
-            found |= norms([f"{name}.norms.{number}"], size, bias=True)
+            found |= norm_shapes([f"{name}.norms.{number}"], size, bias=True)
     return found
 
 
-def _turned(name: str) -> Held:
-    return Held(name, is_transposed=True)
+def _turned(name: str) -> TensorReference:
+    return TensorReference(name, is_transposed=True)

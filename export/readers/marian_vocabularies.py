@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from export.readers.common import tokenizers
 from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.tokenizers import from_sentencepiece, piece_ids
+from export.readers.common.tokenizers import read_piece_ids, tokenizer_from_sentencepiece
 from models.conventions import LanguageIds
 from models.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
 from models.safetensors import Array
@@ -47,9 +47,9 @@ def read_vocabulary(
     model = path.parent / f"{side}.spm" if is_ordered else path
     try:
         data = read_file(model)
-        ids = _ids_in_yaml(path) if is_ordered else piece_ids(data)
+        ids = _ids_in_yaml(path) if is_ordered else read_piece_ids(data)
         order = Order(ids=ids, special=tuple(_special(ids))) if is_ordered else Order()
-        tokenizer = from_sentencepiece(data, order)
+        tokenizer = tokenizer_from_sentencepiece(data, order)
     except TokenizerError as error:
         problems += [f"{model.name}: {problem}" for problem in error.problems]
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -75,7 +75,9 @@ def _read_words(
         problems.append(f"{path.name} has no {missing[0]}")
         return None
     special = [name for name in words if name in (EOS, UNKNOWN) or LANGUAGE.fullmatch(name)]
-    tokenizer = tokenizers.read_vocabulary(words, special, UNKNOWN, path.parent, side, problems)
+    tokenizer = tokenizers.tokenizer_from_vocabulary(
+        words, special, UNKNOWN, path.parent, side, problems
+    )
     found = {name: token_id for token_id, name in enumerate(words)}
     if tokenizer is None:
         return None

@@ -22,14 +22,14 @@ from export.readers.common.shapes import (
 )
 from export.readers.common.weights import (
     Change,
-    Held,
-    Made,
+    Computed,
     Names,
     Table,
+    TensorReference,
     Tensors,
-    held_names,
     read_weights,
-    times,
+    scale_by,
+    tensor_names,
 )
 from export.readers.marian_files import OPTIONS, Item
 from export.readers.marian_options import has_trained_positions
@@ -67,7 +67,7 @@ class MarianWeights(ABC, Generic[C]):
         self.readers = read_weights(shapes, table, tensors)
         tensors.finish()
         self.quantised: dict[str, Quantised] = {}
-        for ours, theirs in held_names(shapes, table, tensors).items():
+        for ours, theirs in tensor_names(shapes, table, tensors).items():
             if not ours.endswith("positions.weight"):
                 self._note_levels(ours, theirs)
 
@@ -85,8 +85,8 @@ class MarianWeights(ABC, Generic[C]):
     def _vocabulary(self) -> Names:
         size, dim = self._config.vocab_size - 1, self._embedding_dim
         source, target = embedding_names(self._options)
-        table = Held(target, shape=(size, dim), change=_with_zero_row)
-        output = Held(
+        table = TensorReference(target, shape=(size, dim), change=_with_zero_row)
+        output = TensorReference(
             f"{self.output}_W", is_transposed=True, shape=(dim, size), change=_with_zero_row
         )
         names = ("tied-embeddings", "tied-embeddings-all")
@@ -99,11 +99,11 @@ class MarianWeights(ABC, Generic[C]):
             "output_bias": self._output_bias(size),
         }
 
-    def _output_bias(self, size: int) -> Held | Made:
+    def _output_bias(self, size: int) -> TensorReference | Computed:
         if self._options.flag("output-omit-bias", False):
-            return Made(lambda _: self._without_specials(np.zeros(size, np.float32)))
+            return Computed(lambda _: self._without_specials(np.zeros(size, np.float32)))
         name = f"{self.output}_b"
-        return Held(name, shape=(1, size), change=self._without_specials)
+        return TensorReference(name, shape=(1, size), change=self._without_specials)
 
     def _without_specials(self, bias: Array) -> Array:
         bias = np.append(bias, np.float32(NEVER))
@@ -176,15 +176,17 @@ class TransformerWeights(MarianWeights[BaseTransformerConfig]):
     def _table(self) -> Table:
         changes: dict[str, Change] = {}
         for stack in STACKS if self._is_gelu else ():
-            changes[f"{stack}.layers.*.feed_forward.up"] = times(GELU)
-            changes[f"{stack}.layers.*.feed_forward.down.weight"] = times(1 / GELU)
+            changes[f"{stack}.layers.*.feed_forward.up"] = scale_by(GELU)
+            changes[f"{stack}.layers.*.feed_forward.down.weight"] = scale_by(1 / GELU)
         names = {**self._vocabulary(), **self._stack("encoder"), **self._stack("decoder")}
-        needless = (f".*{ALPHA}", OPTIONS)
-        return Table(names, changes, needless, first_layer=1, vectors_are_rows=True)
+        ignored = (f".*{ALPHA}", OPTIONS)
+        return Table(names, changes, ignored, first_layer=1, vectors_are_rows=True)
 
     def _stack(self, stack: str) -> Names:
         ours, theirs = f"{stack}.layers.*", f"{stack}_l*"
-        names: dict[str, Held | Made] = {f"{stack}.positions.weight": self._positions(stack)}
+        names: dict[str, TensorReference | Computed] = {
+            f"{stack}.positions.weight": self._positions(stack)
+        }
         for name, their_name in ATTENTIONS.items():
             for part, letter in LETTERS.items():
                 names[f"{ours}.{name}.{part}"] = _linear(f"{theirs}_{their_name}_{{}}{letter}")
@@ -200,19 +202,19 @@ class TransformerWeights(MarianWeights[BaseTransformerConfig]):
             f"{ours}.feed_forward_norm": self._norm(f"{theirs}_ffn_ffn"),
         }
 
-    def _norm(self, sublayer: str, after: str = "") -> Held:
+    def _norm(self, sublayer: str, after: str = "") -> TensorReference:
         """Before a sublayer the norm is named after it alone, after it as well after `after`."""
         is_before = self._config.norm.place == "pre"
         return _layer_norm(sublayer, "_pre") if is_before else _layer_norm(f"{sublayer}{after}")
 
-    def _positions(self, stack: str) -> Held | Made:
+    def _positions(self, stack: str) -> TensorReference | Computed:
         config = self._config
         count = config.max_source_tokens if stack == "encoder" else config.max_target_tokens
         if not has_trained_positions(self._options):
-            return Made(partial(sinusoids, precision=np.float64))
+            return Computed(partial(sinusoids, precision=np.float64))
         num_rows = self._items["Wpos"].shape[0] if "Wpos" in self._items else 1
         change = partial(_first_rows, count=count)
-        return Held("Wpos", shape=(num_rows, config.d_model), change=change)
+        return TensorReference("Wpos", shape=(num_rows, config.d_model), change=change)
 
     def _levels(self, ours: str, multiplier: float, input_range: float | None) -> Quantised:
         if self._is_gelu and ours.endswith("feed_forward.up.weight"):
@@ -223,12 +225,12 @@ class TransformerWeights(MarianWeights[BaseTransformerConfig]):
         return found
 
 
-def _linear(name: str) -> Held:
-    return Held(name, words=("W", "b"), is_transposed=True)
+def _linear(name: str) -> TensorReference:
+    return TensorReference(name, words=("W", "b"), is_transposed=True)
 
 
-def _layer_norm(sublayer: str, suffix: str = "") -> Held:
-    return Held(f"{sublayer}_ln_{{}}{suffix}", words=("scale", "bias"))
+def _layer_norm(sublayer: str, suffix: str = "") -> TensorReference:
+    return TensorReference(f"{sublayer}_ln_{{}}{suffix}", words=("scale", "bias"))
 
 
 def _first_rows(table: Array, count: int) -> Array:

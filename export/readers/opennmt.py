@@ -14,14 +14,12 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.toolkits import TorchModel, short_limit, token_values
+from export.readers.common.toolkits import TorchModel, language_options, limit_split_tokens
 from export.readers.common.unpickling import Record
 from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions
 from models.safetensors import in_safetensors
-
-__all__ = ["NAMES", "read", "shards"]
 
 READERS: dict[str, type[OpenNMTRecurrent] | type[OpenNMTTransformer]] = {
     "rnn": OpenNMTRecurrent,
@@ -32,7 +30,7 @@ MOST_NEW_TOKENS = 250  # max_length of onmt_translate
 OLD_NORMS = {"a_2": "weight", "b_2": "bias"}  # of a class of its own, before torch had one
 
 
-def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
+def read_checkpoint(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     """Return the model of an unpickled checkpoint. Raises CheckpointError."""
     problems: list[str] = []
     options, state = _options(tree, problems), _tensors(path, tree, problems)
@@ -46,7 +44,7 @@ def read(path: Path, tree: Mapping[str, Any]) -> Checkpoint:
     vocabulary = Words(model, embeddings, tree.get("vocab", tree.get("fields")))
     reader = READERS[kind](model, embeddings)
     values = reader.values() | vocabulary.values
-    values["split_tokens"] = short_limit(model.options.values.get("src_seq_length"))
+    values["split_tokens"] = limit_split_tokens(model.options.values.get("src_seq_length"))
     model.check()
     config = model.configured(values)
     weights = reader.weights(config)
@@ -127,7 +125,7 @@ class Words:
             "vocab_size": embeddings.target_words,
             "source_vocab_size": None if embeddings.are_tied else embeddings.source_words,
             "tied_embeddings": embeddings.are_tied,
-            **token_values([UNKNOWN_LANGUAGE] * 2, self._id(PAD), start, self._id(EOS)),
+            **language_options([UNKNOWN_LANGUAGE] * 2, self._id(PAD), start, self._id(EOS)),
         }
         self.conventions = Conventions(
             prompt_prefix=(start,),

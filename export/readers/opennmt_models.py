@@ -5,18 +5,18 @@ from typing import Any
 
 from export.readers.common.shapes import (
     ACTIVATIONS,
-    encoder_names,
     luong_shapes,
+    recurrent_encoder_names,
     sinusoids,
     transformer_shapes,
 )
 from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
-    Held,
-    Made,
+    Computed,
     Names,
     Table,
+    TensorReference,
     WeightReader,
     read_weights,
 )
@@ -24,7 +24,7 @@ from export.readers.common.weights import (
 SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
 TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"
 OUTPUT = "generator.weight"
-NEEDLESS = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)  # sinusoids
+IGNORED = (r"(encoder|decoder)\.embeddings\.make_embedding\.pe\.pe",)  # sinusoids
 
 NAMES = {
     "embedding.weight": TARGET,
@@ -57,15 +57,15 @@ CELLS: Names = {
 FED_CELLS: Names = {  # the first reads a word and the attentional vector side by side
     "decoder.layers.*.input": "decoder.rnn.layers.*.{}_ih",
     "decoder.layers.*.hidden": "decoder.rnn.layers.*.{}_hh",
-    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): Held(
+    ("decoder.layers.0.input.weight", "decoder.layers.0.context.weight"): TensorReference(
         "decoder.rnn.layers.0.weight_ih", axis=1
     ),
 }
 KEY: dict[
-    str, str | Held
+    str, str | TensorReference
 ] = {  # by our score; in `general` it is the decoder's side that is multiplied
     "dot": "",
-    "general": Held("decoder.attn.linear_in", is_transposed=True),
+    "general": TensorReference("decoder.attn.linear_in", is_transposed=True),
     "concat": "decoder.attn.linear_context",
 }
 
@@ -126,7 +126,7 @@ class OpenNMTRecurrent:
         shapes = luong_shapes(config)
         names: Names = {
             **NAMES,
-            **encoder_names(config, "encoder.rnn"),
+            **recurrent_encoder_names(config, "encoder.rnn"),
             "bridge.parts.*": "encoder.bridge.*",
             **(FED_CELLS if config.input_feeding else CELLS),
             "readout": "decoder.attn.linear_out",
@@ -134,7 +134,7 @@ class OpenNMTRecurrent:
             "attention.score.query": "decoder.attn.linear_query",
             "attention.score.score": "decoder.attn.v",
         }
-        return read_weights(shapes, Table(names, {}, NEEDLESS), self.tensors)
+        return read_weights(shapes, Table(names, {}, IGNORED), self.tensors)
 
 
 GATED = ("silu", "gated-gelu")  # activations with which a second layer gates the first
@@ -225,14 +225,14 @@ class OpenNMTTransformer:
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Return readers of all weights by our names."""
-        table = Table(self._names(config), needless=NEEDLESS)
+        table = Table(self._names(config), ignored=IGNORED)
         return read_weights(transformer_shapes(config), table, self.tensors)
 
     def _names(self, config: Any) -> Names:
-        names: dict[str, str | Made] = {**NAMES, **NORMS}
+        names: dict[str, str | Computed] = {**NAMES, **NORMS}
         for stack, theirs in LAYERS.items():
             ours = f"{stack}.layers.*"
-            names[f"{stack}.positions.weight"] = Made(sinusoids)
+            names[f"{stack}.positions.weight"] = Computed(sinusoids)
             names[f"{ours}.feed_forward_norm"] = f"{theirs}.*.feed_forward.layer_norm"
             for part, name in (GATES if config.gated_ffn else PLAIN).items():
                 names[f"{ours}.feed_forward.{part}"] = f"{theirs}.*.feed_forward.{name}"
@@ -241,7 +241,7 @@ class OpenNMTTransformer:
                 names[f"{ours}.cross_attention.{part}"] = f"{theirs}.*.context_attn.{name}"
         return names | self._made_biases(names)
 
-    def _made_biases(self, names: Iterable[str]) -> dict[str, Made]:
+    def _made_biases(self, names: Iterable[str]) -> dict[str, Computed]:
         """Make zeros where only attention or only the other layers have biases."""
         has = {"attention": self.has_attention_bias, "feed_forward": self.has_feed_forward_bias}
         kinds = [kind for kind, has_bias in has.items() if not has_bias]

@@ -15,9 +15,16 @@ import numpy as np
 
 from export.readers.common.options import Options, read_yaml
 from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.toolkits import TorchModel, token_values
-from export.readers.common.torch_files import looks_like_torch, read_torch
-from export.readers.common.weights import ZEROS, Entry, Held, Table, WeightReader, read_weights
+from export.readers.common.toolkits import TorchModel, language_options
+from export.readers.common.torch_files import is_torch_file, read_torch
+from export.readers.common.weights import (
+    ZEROS,
+    Table,
+    TensorReference,
+    WeightReader,
+    WeightSource,
+    read_weights,
+)
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
 from models.files import read_json
@@ -29,7 +36,7 @@ SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 PAD, UNK, BOS, EOS = range(len(SPECIAL))
 
 
-def looks_like(source: Path) -> bool:
+def can_read(source: Path) -> bool:
     """Return whether the source is a folder of Sockeye, or the parameters in one."""
     path = _file(source)
     return path.is_file() and (path.parent / CONFIG).is_file() and path.name.startswith("params.")
@@ -39,10 +46,10 @@ def _file(source: Path) -> Path:
     return source / PARAMETERS if source.is_dir() else source
 
 
-def read(source: Path) -> Checkpoint:
+def read_checkpoint(source: Path) -> Checkpoint:
     """Return the model, its weights not read yet. Raises CheckpointError with every problem."""
     path = _file(source)
-    if not looks_like_torch(path):
+    if not is_torch_file(path):
         message = (
             f"{path.name} is no file of torch: Sockeye 1 and 2 wrote MXNet's, which is not read"
         )
@@ -60,7 +67,7 @@ def read(source: Path) -> Checkpoint:
         side: _words(model, VOCABULARIES[side], number)
         for side, number in (("source", source_words), ("target", target_words))
     }
-    values = reader.values() | token_values([UNKNOWN_LANGUAGE] * 2, PAD, BOS, EOS)
+    values = reader.values() | language_options([UNKNOWN_LANGUAGE] * 2, PAD, BOS, EOS)
     model.check()
     tokenizers = model.tokenizers(words, SPECIAL, SPECIAL[UNK])
     config = model.configured(values)
@@ -102,7 +109,7 @@ SUPPORTED: dict[str, tuple[Any, ...]] = {
     "act_type": tuple(ACTIVATIONS),
     "positional_embedding_type": ("fixed", "learned"),
 }
-NEEDLESS = (r"nvs\..*", r"length_ratio\..*", r".*\.kv_interleaved")  # what makes Sockeye faster
+IGNORED = (r"nvs\..*", r"length_ratio\..*", r".*\.kv_interleaved")  # what makes Sockeye faster
 EPSILON = 1e-6
 SUBLAYERS = {
     "encoder": ("self_attention", "ff"),
@@ -184,7 +191,7 @@ class SockeyeTransformer:
 
     def weights(self, config: Any) -> dict[str, WeightReader]:
         """Return readers of all weights by our names."""
-        names: dict[Any, str | Entry] = {
+        names: dict[Any, str | WeightSource] = {
             "embedding.weight": TARGET,
             "source_embedding.weight": SOURCE,
             "target_embedding.weight": TARGET,
@@ -196,15 +203,15 @@ class SockeyeTransformer:
             names[f"{stack}.norm"] = f"{stack}.final_process.layer_norm"
             for sublayer in SUBLAYERS[stack]:
                 names |= self._sublayer(stack, sublayer, config)
-        table = Table(names, needless=NEEDLESS)
+        table = Table(names, ignored=IGNORED)
         return read_weights(transformer_shapes(config), table, self.tensors)
 
-    def _sublayer(self, stack: str, sublayer: str, config: Any) -> dict[Any, str | Entry]:
+    def _sublayer(self, stack: str, sublayer: str, config: Any) -> dict[Any, str | WeightSource]:
         first = "recurrence" if self.has_ssru else "self_attention"
         ours = f"{stack}.layers.*.{OURS.get(sublayer, first)}"
         theirs = f"{stack}.layers.*.{sublayer}"
         place = "pre" if config.norm.place == "pre" else "post"
-        norm: dict[Any, str | Entry] = {
+        norm: dict[Any, str | WeightSource] = {
             f"{ours}_norm": f"{stack}.layers.*.{place}_{sublayer}.layer_norm"
         }
         if ours.endswith("feed_forward"):
@@ -220,20 +227,22 @@ class SockeyeTransformer:
         return norm | _attention(ours, theirs, sublayer == "enc_attention", config.num_heads)
 
 
-def _attention(ours: str, theirs: str, reads_source: bool, heads: int) -> dict[Any, str | Entry]:
+def _attention(
+    ours: str, theirs: str, reads_source: bool, heads: int
+) -> dict[Any, str | WeightSource]:
     """Return the names of an attention's four matrices; in self-attention three of them are one
     tensor.
     """
     query, key, value = (f"{ours}.{part}.weight" for part in ("query", "key", "value"))
     apart = partial(_apart, heads=heads)
-    names: dict[Any, str | Entry] = {f"{ours}.output.weight": f"{theirs}.ff_out.weight"}
+    names: dict[Any, str | WeightSource] = {f"{ours}.output.weight": f"{theirs}.ff_out.weight"}
     for part in ("query", "key", "value", "output"):
         names[f"{ours}.{part}.bias"] = ZEROS
     if reads_source:
         names[query] = f"{theirs}.ff_q.weight"
-        names[key, value] = Held(f"{theirs}.ff_kv.weight", change=apart)
+        names[key, value] = TensorReference(f"{theirs}.ff_kv.weight", change=apart)
     else:
-        names[query, key, value] = Held(
+        names[query, key, value] = TensorReference(
             f"{theirs}.ff_in.weight", change=partial(_rest_apart, heads=heads)
         )
     return names

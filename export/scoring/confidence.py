@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from export.scoring.scorers import job_of
 from models.data.corpus import Pair
+from models.errors import InputError
 from serving.engine.config import EngineConfig
 from serving.pipelines.decoding import successful
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
@@ -43,11 +44,11 @@ def confidence_report(
 ) -> str:
     """Return in Markdown how features go with chrF on `test`, and the line that fits `dev`.
 
-    Raises BundleError, and ValueError for a model that does not translate or cannot be calibrated.
+    Raises BundleError, and InputError for a model that does not translate or cannot be calibrated.
     """
     fitting, held_out = (asyncio.run(_examples(bundle, pairs, num_beams)) for pairs in (dev, test))
     if (line := fitted(fitting)) is None:
-        raise ValueError(f"likelier translations are no better: no calibration of {bundle}")
+        raise InputError(f"likelier translations are no better: no calibration of {bundle}")
     chrf = np.array([each.chrf for each in held_out])
     weights = np.linalg.lstsq(_matrix(fitting), [each.chrf for each in fitting], rcond=None)[0]
     columns = dict(zip(held_out[0].features, _matrix(held_out).T[1:], strict=True))
@@ -157,7 +158,7 @@ def features(source_lengths: Sequence[int], best: Sequence[Hypothesis]) -> dict[
     source_lengths: the tokens of its segments' sources. best: their translations, with the
         likeliest tokens at each place.
     """
-    tokens = [token for each in best for token in each.tokens.described()]
+    tokens = [token for each in best for token in each.tokens.iter_tokens()]
     logprobs = np.array([logprob for _, logprob, _ in tokens])
     length = np.log((len(tokens) + 1) / (sum(source_lengths) + 1))
     return {

@@ -20,6 +20,7 @@ from models.checkpoint import Checkpoint, load_checkpoint
 from models.configs.base import EncoderConfig
 from models.data.corpus import Nats, Pair, ProseScore, Reader, Window, read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
+from models.errors import InputError
 from models.scores import LabelResult, framed, label_numbers, tally
 from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
 from serving.bundle.opening import Bundle, open_bundle
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
-    """Label sources, whose own labels are their origins. Raises ValueError for one that is no label
+    """Label sources, whose own labels are their origins. Raises InputError for one that is no label
     of the model, CheckpointError and BundleError.
     """
     if (model / "bundle.json").exists():
@@ -161,13 +162,13 @@ def translator(
         letters, as services do by default.
     languages: a bundle's codes; by default its first ones.
 
-    Raises CheckpointError or BundleError, ValueError for a language model, or for a checkpoint that
+    Raises CheckpointError or BundleError, InputError for a language model, or for a checkpoint that
     is to protect: only what serves a bundle does.
     """
     if (folder / "bundle.json").exists():
         return _bundle_translator(folder, num_beams, protects, languages)
     if protects:
-        raise ValueError(f"{folder} is a checkpoint; only bundles are served, and protect")
+        raise InputError(f"{folder} is a checkpoint; only bundles are served, and protect")
     return _checkpoint_translator(folder, num_beams)
 
 
@@ -178,7 +179,7 @@ def job_of(
     languages: tuple[str, str] | None = None,
 ) -> TranslationJob:
     """Make a job of no texts for the bundle in `folder`, decoded as `translator` says. Raises
-    BundleError, ValueError for what does not translate.
+    BundleError, InputError for what does not translate.
     """
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
@@ -250,7 +251,7 @@ def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]
 
 def _must_translate(task: str) -> None:
     if task != "translate":
-        raise ValueError(f"a model of task '{task}' does not translate")
+        raise InputError(f"a model of task '{task}' does not translate")
 
 
 async def distil_corpus(bundle: Path, path: Path, output: Path, num_beams: int) -> None:
@@ -273,7 +274,7 @@ async def beams(
 ) -> AsyncIterator[tuple[Pair, list[str]]]:
     """Yield each pair with the translations of its source, the likeliest first.
 
-    Raises BundleError, and ValueError for a model that does not translate.
+    Raises BundleError, and InputError for a model that does not translate.
     """
     config = EngineConfig(slots=FILE_SLOTS, max_waiting=None)
     job = replace(job_of(bundle, num_beams, num_beams), num_alternatives=num_beams - 1)
@@ -295,7 +296,7 @@ async def beams(
 
 def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
     """Return the number of complete lines of `output`, and cut off what follows them. Raises
-    ValueError if they are not of these pairs.
+    InputError if they are not of these pairs.
     """
     if not output.exists():
         return 0
@@ -303,7 +304,7 @@ def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
         *whole, _ = file.read().split(b"\n")
         known = zip(whole, map(_beginning, pairs), strict=False)
         if len(whole) > len(pairs) or not all(o.startswith(k.encode()) for o, k in known):
-            raise ValueError(f"{output} has lines of other pairs; name another file with -o")
+            raise InputError(f"{output} has lines of other pairs; name another file with -o")
         file.truncate(sum(len(line) + 1 for line in whole))
     return len(whole)
 

@@ -16,7 +16,7 @@ from serving.requests.parameters import (
     BeamParams,
     ProcessorParams,
     SamplingParams,
-    only_of,
+    select_options,
 )
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def bench(
     """
     given = given_options(options)
     _check(compare, batch, requests, engines, device, given)
-    sampling = SamplingParams(**{"seed": 0} | only_of(SamplingParams, given))
-    processors = ProcessorParams(**only_of(ProcessorParams, given))
-    search = only_of(BeamParams, given)
+    sampling = SamplingParams(**{"seed": 0} | select_options(SamplingParams, given))
+    processors = ProcessorParams(**select_options(ProcessorParams, given))
+    search = select_options(BeamParams, given)
     engines = engines or 1
     threads = threads or max(1, available_cpus() // engines)
     workload = _workload(bundle, input_file, max_new_tokens, device, threads)

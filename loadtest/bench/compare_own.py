@@ -66,7 +66,7 @@ class IdsWorker:
         if key not in self._engines:
             config, graphs = self._config(slots, threads), self._graphs_of(threads)
             manifest = self._parts.bundle.manifest
-            shared = SharedParts.of(manifest, config, graphs) if share_a_scheduler else None
+            shared = SharedParts.create(manifest, config, graphs) if share_a_scheduler else None
             self._engines[key] = [self._parts.engine(config, graphs, shared) for _ in range(count)]
         return self._engines[key]
 
@@ -209,7 +209,7 @@ class VectorsWorker:
     def _side_by_side(self, plan: Plan) -> list[Steps]:
         config = EngineConfig(FILE_SLOTS, plan.threads, max_waiting=None)
         graphs = open_graphs(self._parts.bundle, config)
-        shared = SharedParts.of(self._parts.bundle.manifest, config, graphs)
+        shared = SharedParts.create(self._parts.bundle.manifest, config, graphs)
         return [self._parts.any_engine(config, graphs, shared) for _ in range(plan.engines)]
 
 

@@ -34,7 +34,7 @@ def attention_pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
     return tuple(tuple(chain.from_iterable(each)) for each in earlier)
 
 
-def keep_prompt_steps(batch: Batch, scores: Scores) -> None:
+def store_prompt_step_attention(batch: Batch, scores: Scores) -> None:
     """Store the decoder attention of steps that read a prompt token, because no event reports these
     steps. Cross-attention is not stored: prompt tokens are not translations of the source.
     """
@@ -47,13 +47,13 @@ def keep_prompt_steps(batch: Batch, scores: Scores) -> None:
             generation.prompt_attention.append(pieces)
 
 
-def keep_prompt(generation: Generation, weights: Array, num_total: int) -> None:
+def store_prompt_attention(generation: Generation, weights: Array, num_total: int) -> None:
     """Store the attention of one chunk of a prompt, f32 [heads, tokens, positions]."""
     pieces = tuple((each.select(weights[:, :, :num_total]),) for each in generation.selections)
     generation.prompt_attention.append(pieces)
 
 
-def keep_source(generation: Generation, weights: Array) -> None:
+def store_source_attention(generation: Generation, weights: Array) -> None:
     """Store the attention of a source, f32 [heads, span, span], or of its hops, f32 [1, hops,
     span].
     """

@@ -25,7 +25,7 @@ from serving.errors import RequestError
 from serving.requests.request import AttentionQuery, AttentionWeights
 
 # Maximum number of weights of one request, and of one row in one run: 64 MiB.
-MAX_NUMBERS = 2**24
+MAX_ATTENTION_WEIGHTS = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HeadSelection:
         return chosen.reshape(*self.shape, *weights.shape[1:])
 
 
-def resolved_queries(
+def resolve_queries(
     queries: tuple[AttentionQuery, ...], manifest: Manifest
 ) -> tuple[HeadSelection, ...]:
     """Return the heads of each query. Raises RequestError for heads that the bundle does
@@ -79,7 +79,7 @@ def _selection(query: AttentionQuery, manifest: Manifest) -> HeadSelection:
     return HeadSelection(kind, numbers, (len(layers), len(heads)), query.is_mean)
 
 
-def alignment_selection(heads: tuple[int, ...], manifest: Manifest) -> HeadSelection:
+def select_alignment_heads(heads: tuple[int, ...], manifest: Manifest) -> HeadSelection:
     """Return these heads of cross-attention, or the heads that the bundle recommends if there are
     none. Raises RequestError for heads that the bundle does not have.
     """
@@ -126,10 +126,11 @@ class Extent:
         """
         at_once = {each.kind: self._at_once(each.kind, shapes[each.kind]) for each in selections}
         most = max(self._num_reported(selections), *at_once.values(), 0)
-        if most > MAX_NUMBERS:
+        if most > MAX_ATTENTION_WEIGHTS:
             message = (
                 f"for up to {max(self.num_source, self.num_target)} tokens these are {most} "
-                f"numbers, more than {MAX_NUMBERS}: allow for fewer tokens, or for fewer heads"
+                f"numbers, more than {MAX_ATTENTION_WEIGHTS}: allow for fewer tokens, or for fewer "
+                "heads"
             )
             raise RequestError("attention_queries", ", ".join(at_once), message)
 
@@ -164,7 +165,7 @@ AttentionOutputs = dict[AttentionKind, Array]  # f32 [rows, heads, positions]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AttentionSpan:
     """The numbers of source and target positions that attention weights are computed for."""
 
     source: int
@@ -192,7 +193,7 @@ class AttentionStep:
         longest = {AttentionKind.CROSS: max_span(manifest)}
         if AttentionKind.DECODER in self._num_maps:
             # No request may ask for more; where contexts are long it is far less than they are.
-            most = MAX_NUMBERS // (self._num_maps[AttentionKind.DECODER] * num_at_once)
+            most = MAX_ATTENTION_WEIGHTS // (self._num_maps[AttentionKind.DECODER] * num_at_once)
             longest[AttentionKind.DECODER] = min(self._capacity, most + LEAST_ATTENDED)
         self._flat: AttentionOutputs = {
             kind: np.zeros(slots * count * longest[kind], np.float32)
@@ -211,7 +212,7 @@ class AttentionStep:
         return min(whole, self._capacity)
 
     def outputs(
-        self, kinds: Iterable[AttentionKind], num_rows: int, span: Span
+        self, kinds: Iterable[AttentionKind], num_rows: int, span: AttentionSpan
     ) -> AttentionOutputs:
         """Return the output arrays for one token of each row: [rows, heads, positions]."""
         return {kind: self._output(kind, num_rows, span) for kind in kinds}
@@ -221,7 +222,7 @@ class AttentionStep:
         inputs: dict[str, Array],
         outputs: dict[str, Array],
         attention: AttentionOutputs,
-        span: Span,
+        span: AttentionSpan,
     ) -> Run:
         """Bind the graph to the inputs and outputs of the step graph and to its attention
         outputs.
@@ -234,17 +235,17 @@ class AttentionStep:
         """Bind the graph to prompt tokens; return the run and its attention weights, f32 [heads,
         tokens, positions].
         """
-        span = Span(0, self.attended(num_total))
+        span = AttentionSpan(0, self.attended(num_total))
         shape = (self._num_maps[AttentionKind.DECODER], num_tokens, span.target)
         attention = np.zeros(shape, np.float32)
         name = ATTENTION_OUTPUTS[AttentionKind.DECODER][1]
         run = self.graph.bind(inputs | self._attended(span), outputs | {name: attention[None]})
         return run, attention
 
-    def _attended(self, span: Span) -> dict[str, Array]:
+    def _attended(self, span: AttentionSpan) -> dict[str, Array]:
         return {ATTENDED: np.array([span.target])} if self._has_attended else {}
 
-    def _output(self, kind: AttentionKind, num_rows: int, span: Span) -> Array:
+    def _output(self, kind: AttentionKind, num_rows: int, span: AttentionSpan) -> Array:
         length = span.target if kind is AttentionKind.DECODER else span.source
         shape = (num_rows, self._num_maps[kind], length)
         return self._flat[kind][: prod(shape)].reshape(shape)

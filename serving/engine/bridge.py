@@ -77,11 +77,11 @@ class AsyncEngine:
         """Return the sum over all engines of their numbers after the last step."""
         each = [worker.stats for worker in self._workers]
         return EngineStats(
-            len(self._scheduler) + sum(stats.num_underway for stats in each),
+            len(self._scheduler) + sum(stats.num_prefilling for stats in each),
             sum(stats.num_rows for stats in each),
             sum(stats.num_slots for stats in each),
             sum(stats.kv_bytes for stats in each),
-            sum(stats.num_underway for stats in each),
+            sum(stats.num_prefilling for stats in each),
             self._scheduler.waiting_work,
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 from serving.bundle.manifest import BATCH, SOURCE, Manifest, Shape
 from serving.bundle.opening import Bundle
 from serving.engine.arrays import Array
-from serving.engine.attention_map import keep_source
+from serving.engine.attention_map import store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import EngineStats, StepStats
@@ -46,7 +46,7 @@ class EncodingEngine:
         self.config = with_device(config or EngineConfig(), bundle.manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, self.config)
-        shared = shared or SharedParts.of(bundle.manifest, self.config, graphs)
+        shared = shared or SharedParts.create(bundle.manifest, self.config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
         self._events_out = EventQueue(self._queue, _stay)
         self._graph = EncodeGraph(bundle.manifest, graphs, self.config, self.scheduler.slots)
@@ -96,7 +96,7 @@ class EncodingEngine:
             if (
                 generation.selections
             ):  # encode it again, alone, so that other requests are not affected
-                keep_source(generation, self._graph.attention(generation.request, span))
+                store_source_attention(generation, self._graph.attention(generation.request, span))
         self.step_stats.encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
@@ -105,7 +105,7 @@ class EncodingEngine:
 
 
 def _finished(generation: Generation, encoding: Encoding, seconds: float) -> Event:
-    event = generation.encoded()
+    event = generation.encoded_event()
     event.encoding, event.prefill_seconds = encoding, seconds
     return event
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from serving.bundle.opening import Bundle
-from serving.engine.attention_map import keep_prompt_steps, needed_outputs
+from serving.engine.attention_map import needed_outputs, store_prompt_step_attention
 from serving.engine.config import EngineConfig
 from serving.engine.cuda.device_exchange import make_exchange
 from serving.engine.decoding.scores import Scores
@@ -58,7 +58,7 @@ class Engine:
         self.config = config = with_device(config or EngineConfig(), manifest)
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
-        shared = shared or SharedParts.of(manifest, config, graphs)
+        shared = shared or SharedParts.create(manifest, config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
         slots = self.scheduler.slots
         self._batch = Batch(slots)
@@ -66,10 +66,10 @@ class Engine:
         make = partial(make_exchange, manifest, self._batch, graphs, self._search.deciders)
         self._runner = Runner(manifest, graphs, self._batch, make, config)
         self._exchange = self._runner.exchange
-        followers = [*self._search.followers, *self._exchange.followers]
+        row_observers = [*self._search.row_observers, *self._exchange.row_observers]
         self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
-        followers += self._speculation.followers if self._speculation else ()
-        self._rows = Rows(self._batch, self._runner.states, followers)
+        row_observers += self._speculation.row_observers if self._speculation else ()
+        self._rows = Rows(self._batch, self._runner.states, row_observers)
         self._events_out = EventQueue(self._queue, self._leave)
         admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
         self._admission = admission(
@@ -113,10 +113,10 @@ class Engine:
         kv_bytes = rows * size.fixed
         kv_bytes += int(batch.past_lengths[:rows].sum()) * size.per_target_token
         kv_bytes += int(batch.source_lengths[:rows].sum()) * size.per_source_token
-        num_underway = len(self._admission.underway)
-        num_waiting = self._queue.num_waiting + num_underway
+        num_prefilling = len(self._admission.prefilling)
+        num_waiting = self._queue.num_waiting + num_prefilling
         slots = batch.slots if self.job_size is JobSize.COMMON else rows
-        return EngineStats(num_waiting, rows, slots, kv_bytes, num_underway)
+        return EngineStats(num_waiting, rows, slots, kv_bytes, num_prefilling)
 
     def submit(self, *requests: GenerationRequest) -> None:
         """Accept requests, all or none. Raises RequestError or Overloaded."""
@@ -201,7 +201,7 @@ class Engine:
         if self._exchange.may_go_ahead and not self._admission.is_due:
             self._launch()
         scores = self._exchange.receive()
-        keep_prompt_steps(self._batch, scores)
+        store_prompt_step_attention(self._batch, scores)
         return scores
 
     def _launch(self) -> None:
@@ -213,8 +213,10 @@ class Engine:
         self.step_stats.num_reorders = len(decision.copies)
         for ending in decision.endings:
             generation = ending.generation
-            event = generation.finished(ending)
-            event.prefill_seconds, event.decode_seconds = generation.times(time.perf_counter())
+            event = generation.finished_event(ending)
+            event.prefill_seconds, event.decode_seconds = generation.phase_seconds(
+                time.perf_counter()
+            )
             event.num_steps = self._batch.num_steps - generation.entered_step
             self._events_out.end(generation, event)
 

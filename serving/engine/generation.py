@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, AttentionKind, LogitsProcessors
 from serving.engine.attention_query import HeadSelection
-from serving.engine.decoding.repetition import Repetition, may_loop
+from serving.engine.decoding.repetition import LoopDetector, may_loop
 from serving.errors import DeadlineExceeded
 from serving.requests.parameters import NO_PROCESSORS, TokenIds
 from serving.requests.request import (
@@ -17,7 +17,7 @@ from serving.requests.request import (
     GenerationRequest,
     Hypothesis,
     Ids,
-    Tokens,
+    OutputTokens,
 )
 
 
@@ -75,8 +75,8 @@ class Generation:
     step_attention: frozenset[AttentionKind] = field(init=False)
     source_attention: AttentionPieces = ()
     prompt_attention: list[AttentionPieces] = field(default_factory=list)
-    tokens: Tokens = field(default_factory=Tokens)
-    repetition: Repetition | None = None
+    tokens: OutputTokens = field(default_factory=OutputTokens)
+    repetition: LoopDetector | None = None
     queue_seconds: float = 0.0
     entered_at: float = 0.0
     entered_step: int = 0
@@ -92,7 +92,7 @@ class Generation:
         return self.request.request_id
 
     @property
-    def given_ids(self) -> TokenIds:
+    def prefix_ids(self) -> TokenIds:
         """Return the tokens that are given in advance: the prompt and the forced tokens."""
         return self.prompt_ids + self.request.forced_ids
 
@@ -103,7 +103,7 @@ class Generation:
         """
         if self.request.picture is not None:
             return ()
-        return self.given_ids if self.request.source_ids is None else self.request.source_ids
+        return self.prefix_ids if self.request.source_ids is None else self.request.source_ids
 
     @property
     def has_processors(self) -> bool:
@@ -127,7 +127,7 @@ class Generation:
         num_written = self.request.num_rows * (num_new + len(self.request.forced_ids))
         return self.num_source_tokens + len(self.prompt_ids) + 2 * num_written
 
-    def reports(self, kind: AttentionKind) -> bool:
+    def returns_attention(self, kind: AttentionKind) -> bool:
         return any(each.kind is kind for each in self.selections)
 
     @property
@@ -141,7 +141,7 @@ class Generation:
         request = self.request
         if self.repetition is None:
             source_ids = request.source_ids or request.prompt_ids
-            self.repetition = Repetition(source_ids, len(request.forced_ids))
+            self.repetition = LoopDetector(source_ids, len(request.forced_ids))
         for token_id in self.tokens.ids[len(self.repetition) :]:
             self.repetition.push(token_id)
         return self.repetition.loop_start is not None
@@ -152,7 +152,7 @@ class Generation:
         return request.returns_logprobs or request.logprobs is not None or request.beam is not None
 
     @property
-    def tells_tokens(self) -> bool:
+    def needs_token_outputs(self) -> bool:
         """Return whether the request asks more of its tokens than ids and alignments, or as they
         come.
         """
@@ -171,24 +171,24 @@ class Generation:
             or request.constraint is not None
         )
 
-    def times(self, ended_at: float) -> tuple[float, float]:
+    def phase_seconds(self, ended_at: float) -> tuple[float, float]:
         """Return the seconds from its admission to its first step, and from there to its end."""
         prefill_seconds = self.entered_at - self.submitted_at - self.queue_seconds
         return prefill_seconds, ended_at - self.entered_at
 
-    def finished(self, ending: Ending) -> FinishedEvent:
+    def finished_event(self, ending: Ending) -> FinishedEvent:
         """Return the final event."""
         return FinishedEvent(
             self.request_id,
             ending.hypotheses or (self._only_hypothesis(ending),),
             self.num_source_tokens,
-            len(self.given_ids),
+            len(self.prefix_ids),
             ending.num_generated,
             self._last_pieces(ending.end_pieces),
             self.queue_seconds,
         )
 
-    def encoded(self) -> FinishedEvent:
+    def encoded_event(self) -> FinishedEvent:
         """Return the final event of a source that is only encoded."""
         pieces = self._last_pieces(())
         return FinishedEvent(
@@ -212,16 +212,16 @@ class Generation:
             return tuple(source + last for source, last in pairs)
         return self.source_attention or end
 
-    def failed(self, error: Exception) -> FailedEvent:
+    def failed_event(self, error: Exception) -> FailedEvent:
         return FailedEvent(self.request_id, error)
 
-    def expired(self) -> FailedEvent:
+    def expired_event(self) -> FailedEvent:
         assert self.deadline is not None
         started = self.request.job_accepted_at
         started = self.submitted_at if started is None else started
-        return self.failed(DeadlineExceeded(self.deadline - started))
+        return self.failed_event(DeadlineExceeded(self.deadline - started))
 
-    def aborted(self) -> AbortedEvent:
+    def aborted_event(self) -> AbortedEvent:
         return AbortedEvent(self.request_id)
 
 

@@ -14,7 +14,7 @@ class EngineStats:
     num_slots: number of rows. Rows of an engine for small jobs count only while they are in use,
         because other jobs cannot use its free rows.
     num_waiting: requests without a row.
-    num_underway: those of them that an engine has taken.
+    num_prefilling: those of them that an engine has taken.
     num_waiting_tokens: the work of those that no engine has taken, see `Generation.work`.
     kv_bytes: bytes of the states of all rows in use.
     """
@@ -23,7 +23,7 @@ class EngineStats:
     num_rows: int
     num_slots: int
     kv_bytes: int
-    num_underway: int = 0
+    num_prefilling: int = 0
     num_waiting_tokens: int = 0
 
 

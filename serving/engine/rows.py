@@ -3,7 +3,7 @@ removed.
 
 Rows are the prefix [0, num_rows); when a row is removed, the last row takes its place. The arrays
 of the batch are bound to the step graph, so writing to them sets the inputs of the next run. The
-state store contains the tensors of the rows; followers (samplers, searches, processors) contain
+state store contains the tensors of the rows; row_observers (samplers, searches, processors) contain
 everything else per row.
 
 A step's `Decision` is a value: `Search.decide` computes it from the scores without side effects,
@@ -49,53 +49,53 @@ class Decision:
     """All decisions of one step.
 
     token_ids: i64 [rows], the next token of each row, in the order of rows after the copies.
-    is_given: bool [rows], whether the token was given in advance.
+    is_forced: bool [rows], whether the token was given in advance.
     is_next: bool [rows], whether the row takes a token; other rows do not change.
     copies: in the order in which new rows are numbered.
     reported_rows: rows without a search over several rows whose token is reported, in order.
     alignments: of reported tokens, by row.
-    told: reported tokens of which the request asks more than id and alignment, by row.
+    token_outputs: reported tokens of which the request asks more than id and alignment, by row.
     searches: the new states of searches over several rows that took a step.
     events: tokens to send now, in order.
     finished_rows: rows to remove.
     """
 
     token_ids: Array
-    is_given: Array
+    is_forced: Array
     is_next: Array
     copies: list[RowCopy] = field(default_factory=list)
     reported_rows: list[int] = field(default_factory=list)
     alignments: dict[int, AttentionWeights] = field(default_factory=dict)
-    told: dict[int, TokenEvent] = field(default_factory=dict)
+    token_outputs: dict[int, TokenEvent] = field(default_factory=dict)
     searches: list[SearchState] = field(default_factory=list)
     events: list[TokenEvent] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     finished_rows: list[int] = field(default_factory=list)
 
 
-class Follower:
+class RowObserver:
     """Keeps data for each row. Subclasses override the methods that they need."""
 
-    def admit(self, row: int, generation: Generation) -> None:
-        """Start to follow the new row of a generation."""
+    def on_add(self, row: int, generation: Generation) -> None:
+        """Begin to keep data for the new row of a generation."""
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         """Copy the data of row `source` to row `target`; both continue."""
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         """Rename row `source` to `target`; `target` was removed before."""
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         """Delete the data of a removed row."""
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         """Add the new token of each row, after the decision's copies."""
 
 
 class Batch:
     """The rows of a batch: one for each generation, or one for each live beam.
 
-    num_given: number of a row's next tokens that are given in advance.
+    num_forced: number of a row's next tokens that are given in advance.
     num_generated: number of its tokens that were generated.
     max_generated: maximum number of generated tokens.
     num_ahead: number of tokens that the graph has run for each row but the row may not have taken
@@ -112,7 +112,7 @@ class Batch:
         self.past_lengths = np.zeros(slots, np.int32)
         self.total_lengths = np.ones(slots, np.int32)
         self.source_lengths = np.ones(slots, np.int32)
-        self.num_given = np.zeros(slots, np.int64)
+        self.num_forced = np.zeros(slots, np.int64)
         self.num_generated = np.zeros(slots, np.int64)
         self.max_generated = np.zeros(slots, np.int64)
         self.is_beam = np.zeros(slots, bool)
@@ -120,14 +120,14 @@ class Batch:
         self.needs_attention = np.zeros(slots, bool)
         self.needs_logp = np.zeros(slots, bool)
         self.returns_logprobs = np.zeros(slots, bool)
-        self.tells_tokens = np.zeros(slots, bool)
+        self.needs_token_outputs = np.zeros(slots, bool)
         self.ends_loops = np.zeros(slots, bool)
         self._columns: tuple[Array, ...] = (
             self.ids,
             self.past_lengths,
             self.total_lengths,
             self.source_lengths,
-            self.num_given,
+            self.num_forced,
             self.num_generated,
             self.max_generated,
             self.is_beam,
@@ -135,7 +135,7 @@ class Batch:
             self.needs_attention,
             self.needs_logp,
             self.returns_logprobs,
-            self.tells_tokens,
+            self.needs_token_outputs,
             self.ends_loops,
         )
 
@@ -156,11 +156,11 @@ class Batch:
         """
         row = self.num_rows
         generation.entered_at, generation.entered_step = time.perf_counter(), self.num_steps
-        self.ids[row, 0] = generation.given_ids[num_prefilled]
+        self.ids[row, 0] = generation.prefix_ids[num_prefilled]
         self.past_lengths[row] = num_prefilled
         self.total_lengths[row] = num_prefilled + 1
         self.source_lengths[row] = max(generation.num_source_tokens, 1)
-        self.num_given[row] = len(generation.given_ids) - num_prefilled - 1
+        self.num_forced[row] = len(generation.prefix_ids) - num_prefilled - 1
         self.num_generated[row] = 0
         self.max_generated[row] = generation.max_new_tokens
         self.is_beam[row] = generation.request.beam is not None
@@ -168,7 +168,7 @@ class Batch:
         self.needs_attention[row] = bool(generation.step_attention)
         self.needs_logp[row] = generation.needs_logp
         self.returns_logprobs[row] = generation.returns_logprobs
-        self.tells_tokens[row] = generation.tells_tokens
+        self.needs_token_outputs[row] = generation.needs_token_outputs
         self.ends_loops[row] = generation.ends_loops
         self.generations.append(generation)
         return row
@@ -206,23 +206,25 @@ class Batch:
         """
         rows = len(token_ids)
         self.num_ahead -= 1
-        is_given = (self.num_given[:rows] > 0) & is_next
+        is_forced = (self.num_forced[:rows] > 0) & is_next
         np.copyto(self.ids[:rows, 0], token_ids, where=is_next)
         self.past_lengths[:rows] += is_next
         self.total_lengths[:rows] += is_next
-        self.num_generated[:rows] += is_next & ~is_given
-        self.num_given[:rows] -= is_given
+        self.num_generated[:rows] += is_next & ~is_forced
+        self.num_forced[:rows] -= is_forced
 
 
 class Rows:
-    def __init__(self, batch: Batch, states: StateStore, followers: Sequence[Follower]) -> None:
-        self._batch, self._states, self._followers = batch, states, followers
+    def __init__(
+        self, batch: Batch, states: StateStore, row_observers: Sequence[RowObserver]
+    ) -> None:
+        self._batch, self._states, self._row_observers = batch, states, row_observers
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
         """Add a row whose states are already stored behind those of the last row."""
         row = self._batch.add(generation, num_prefilled)
-        for follower in self._followers:
-            follower.admit(row, generation)
+        for observer in self._row_observers:
+            observer.on_add(row, generation)
         return row
 
     def apply(self, decision: Decision) -> None:
@@ -230,8 +232,8 @@ class Rows:
         self._keep_tokens(decision)
         for each in decision.copies:
             self._copy(each)
-        for follower in self._followers:
-            follower.advance(decision)
+        for observer in self._row_observers:
+            observer.on_step(decision)
         self._batch.advance(decision.token_ids, decision.is_next)
         for row in sorted(
             decision.finished_rows, reverse=True
@@ -242,21 +244,21 @@ class Rows:
         """Append the reported tokens to their generations."""
         rows = decision.reported_rows
         for row, token_id in zip(rows, decision.token_ids[rows].tolist(), strict=True):
-            if row not in decision.told:
+            if row not in decision.token_outputs:
                 self._batch.generations[row].tokens.ids.append(token_id)
         for row, alignment in decision.alignments.items():
             self._batch.generations[row].tokens.alignments.append(alignment)
-        for row, event in decision.told.items():
+        for row, event in decision.token_outputs.items():
             self._batch.generations[row].tokens.add(event)
 
     def remove(self, row: int) -> None:
         """Remove a row; the last row takes its place."""
         last = self._batch.remove(row)
-        for follower in self._followers:
-            follower.forget(row)
+        for observer in self._row_observers:
+            observer.on_remove(row)
         if last is not None:
-            for follower in self._followers:
-                follower.move(last, row)
+            for observer in self._row_observers:
+                observer.on_move(last, row)
             self._states.move(last, row, self._extent(row))
 
     def remove_all(self, generation: Generation) -> None:
@@ -269,8 +271,8 @@ class Rows:
     def clear(self) -> None:
         """Remove all rows."""
         for row in range(self._batch.num_rows):
-            for follower in self._followers:
-                follower.forget(row)
+            for observer in self._row_observers:
+                observer.on_remove(row)
         self._batch.generations.clear()
 
     def _copy(self, copy: RowCopy) -> None:
@@ -280,8 +282,8 @@ class Rows:
             self._states.move(copy.source, copy.target, extent)
         else:
             self._states.move_suffix(copy.source, copy.target, copy.num_shared, extent)
-        for follower in self._followers:
-            follower.copy(copy.source, copy.target)
+        for observer in self._row_observers:
+            observer.on_copy(copy.source, copy.target)
 
     def _extent(self, row: int) -> RowExtent:
         """Return the extent of a row's states that its next step reads."""

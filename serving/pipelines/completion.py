@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from serving.bundle.manifest import Manifest
-from serving.engine.attention_query import resolved_queries
+from serving.engine.attention_query import resolve_queries
 from serving.pipelines.attention_maps import TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion_requests import (
@@ -45,14 +45,19 @@ from serving.requests.request import (
     FinishedEvent,
     FinishReason,
     Hypothesis,
+    OutputTokens,
     TokenEvent,
     TokenLogprob,
-    Tokens,
 )
-from serving.text.chat import Channels, Chat
-from serving.text.grammars import Grammars
-from serving.text.plain_text import spelt
-from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
+from serving.text.chat_template import Chat
+from serving.text.constraints.grammars import Grammars
+from serving.text.reasoning_channels import HarmonyChannels
+from serving.text.stop_strings import StopStrings
+from serving.text.token_text import token_text
+from serving.text.tokenizer import (
+    Detokenizer,
+    Tokenizer,
+)
 
 
 class IncrementalCompletion:
@@ -69,7 +74,7 @@ class IncrementalCompletion:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, run.begins_text)
         is_chat = any(isinstance(prompt, Chat) for prompt in job.prompts)
-        self._channels = Channels(tokenizer.special_tokens if is_chat else {})
+        self._channels = HarmonyChannels(tokenizer.special_tokens if is_chat else {})
         self._reasoning = ""  # not yet emitted
         self._stops = StopStrings(job.stop, job.includes_stop)
         self._includes_stop = job.includes_stop
@@ -135,7 +140,7 @@ class IncrementalCompletion:
         engine may yet refuse.
         """
         if self._reports_tokens:
-            token = self._tokenizer.shown(token_id)
+            token = self._tokenizer.bytes_or_id(token_id)
             self._tokens.append(TokenText(token, None, (), self._num_characters))
         return self._written(token_id)
 
@@ -176,9 +181,9 @@ class IncrementalCompletion:
         return tuple(tokens)
 
     def _token_text(self, token_id: int, logprob: float, top: Sequence[TokenLogprob]) -> TokenText:
-        shown = self._tokenizer.shown
-        likeliest = tuple((shown(token.token_id), token.logprob) for token in top)
-        return TokenText(shown(token_id), logprob, likeliest, self._num_characters)
+        bytes_or_id = self._tokenizer.bytes_or_id
+        likeliest = tuple((bytes_or_id(token.token_id), token.logprob) for token in top)
+        return TokenText(bytes_or_id(token_id), logprob, likeliest, self._num_characters)
 
 
 class CompletionPipeline:
@@ -216,7 +221,7 @@ class CompletionPipeline:
         if not isinstance(job, CompletionJob):
             raise unsupported(self.card.name, job)
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
-        resolved_queries(job.attention_queries, self._manifest)
+        resolve_queries(job.attention_queries, self._manifest)
         prompts = [await self._read(prompt, job.decoding) for prompt in job.prompts]
         for prompt in prompts:
             self._prompts.check_length(prompt, job.decoding.max_new_tokens or 0)
@@ -252,7 +257,7 @@ class CompletionPipeline:
         if run.request is None:
             yield completion.finish(FinishReason.LENGTH)
             return
-        tokens = Tokens()
+        tokens = OutputTokens()
         async with aclosing(self._engine.generate(run.request)) as events:
             async for event in events:
                 if isinstance(event, FinishedEvent):
@@ -273,7 +278,7 @@ class CompletionPipeline:
         self,
         run: CompletionRun,
         delta: CompletionDelta,
-        tokens: Tokens,
+        tokens: OutputTokens,
         end: FinishedEvent | None,
     ) -> CompletionDelta:
         """Add the attention maps to the last delta of the run's best completion.
@@ -286,7 +291,7 @@ class CompletionPipeline:
             return delta
         given = request.prompt_ids if request.is_whole else self._prefix + request.prompt_ids
         pieces = self._tokenizer.pieces((*given, *tokens.ids))
-        names = tuple(map(spelt, pieces))
+        names = tuple(map(token_text, pieces))
         texts = TokenTexts(self._source_names, names[: len(given)], names[len(given) :])
         shapes = self._manifest.attention_shapes
         of_tokens = tokens.attention_pieces
@@ -328,7 +333,7 @@ def _deltas(
     num_pushed: int = 0,
     is_ranked: bool = True,
 ) -> Iterator[CompletionDelta]:
-    for token in islice(hypothesis.tokens.described(), num_pushed, None):
+    for token in islice(hypothesis.tokens.iter_tokens(), num_pushed, None):
         if (delta := completion.push(*token)) is not None:
             yield delta
         if completion.is_finished:

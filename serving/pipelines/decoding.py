@@ -25,9 +25,9 @@ from serving.requests.parameters import (
     ProcessorParams,
     SamplingParams,
     TokenIds,
-    only_of,
-    options_of,
+    list_options,
     require_integer,
+    select_options,
 )
 from serving.requests.request import (
     AbortedEvent,
@@ -37,7 +37,7 @@ from serving.requests.request import (
     FinishedEvent,
     GenerationRequest,
 )
-from serving.text.plain_text import tokenizing
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -136,8 +136,8 @@ def _recommendable(options: Iterable[Option]) -> tuple[str, ...]:
 
 
 _FILTERS = _recommendable(FILTER_OPTIONS)
-_SAMPLING = _recommendable(options_of(SamplingParams))
-_BEAM = _recommendable(options_of(BeamParams))
+_SAMPLING = _recommendable(list_options(SamplingParams))
+_BEAM = _recommendable(list_options(BeamParams))
 
 
 def resolve(
@@ -161,11 +161,13 @@ def resolve(
     values = {**defaults, **asked}
     beam = None
     if NUM_BEAMS in values:
-        beam = BeamParams(**only_of(BeamParams, values), num_hypotheses=num_hypotheses)
+        beam = BeamParams(**select_options(BeamParams, values), num_hypotheses=num_hypotheses)
     else:
         values.setdefault("temperature", default_temperature)
-    sampling = SamplingParams(**only_of(SamplingParams, values))
-    return Decoding(sampling, beam, ProcessorParams(**only_of(ProcessorParams, values)), **fields)
+    sampling = SamplingParams(**select_options(SamplingParams, values))
+    return Decoding(
+        sampling, beam, ProcessorParams(**select_options(ProcessorParams, values)), **fields
+    )
 
 
 def applicable_defaults(

@@ -16,8 +16,11 @@ from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.requests.parameters import TokenIds
 from serving.requests.request import AttentionQuery, FinishReason
-from serving.text.chat import Chat
-from serving.text.plain_text import Shown, spelt
+from serving.text.chat_template import Chat
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
 from serving.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -75,7 +78,7 @@ class TokenizedText:
 
 def tokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
     special = tokenizer.special_tokens
-    written = (special.get(each) or spelt(tokenizer.shown(each)) for each in token_ids)
+    written = (special.get(each) or token_text(tokenizer.bytes_or_id(each)) for each in token_ids)
     return TokenizedText(tuple(token_ids), tuple(written))
 
 
@@ -136,14 +139,14 @@ class TokenText:
     offset: characters of the completion before it.
     """
 
-    token: Shown
+    token: BytesOrId
     logprob: float | None
-    top: tuple[tuple[Shown, float], ...]
+    top: tuple[tuple[BytesOrId, float], ...]
     offset: int
 
     @property
     def text(self) -> str:
-        return spelt(self.token)
+        return token_text(self.token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,7 +173,7 @@ class KnowsLanguages(Protocol):
     def identifier(self) -> Identifier: ...
 
 
-def is_told(source: str | None) -> TypeGuard[str]:
+def is_explicit(source: str | None) -> TypeGuard[str]:
     """Check that the client has said what the language is."""
     return source is not None and source.lower() != AUTO
 
@@ -193,7 +193,7 @@ async def sources_of(
     A text that says too little has the language of all texts together. Raises RequestError where
     nothing is read here, or where a text is in a language that is not.
     """
-    if is_told(source):
+    if is_explicit(source):
         return [Guess(source, 1.0)] * len(texts)
     detector = await _detector(services, target, model)
     return await asyncio.to_thread(detector.sources_of, texts)
@@ -224,7 +224,7 @@ async def document_sources(
 
     Raises RequestError where no model translates it, and ModelNotFound.
     """
-    if is_told(source):
+    if is_explicit(source):
         sources = DocumentSources(source)
     else:
         detector = await _detector(services, target, model)
@@ -517,7 +517,7 @@ async def chosen_translator(
     sources = await sources_of(services, texts, source, target, model)
     codes = dict.fromkeys(guess.language for guess in sources)
     if not codes:
-        codes = {source if is_told(source) else target: None}
+        codes = {source if is_explicit(source) else target: None}
     translators = {
         code: await services.catalog.translator(model, code, target, may_pivot) for code in codes
     }
@@ -526,7 +526,7 @@ async def chosen_translator(
         0 if isinstance(translators[guess.language], SameLanguageTranslator) else len(text)
         for text, guess in zip(texts, sources, strict=True)
     )
-    if is_told(source):
+    if is_explicit(source):
         return Chosen(translators[source], tuple(sources), pivots, billed)
     parts = [Part(translators[code], code, _numbers(sources, code)) for code in translators]
     return Chosen(MixedTranslator(parts), tuple(sources), pivots, billed)

@@ -39,7 +39,7 @@ from serving.pipelines.encoding import EncodingPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
@@ -48,12 +48,12 @@ TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[TakesTurns]]
 FILE_SLOTS = 128
 
 
-class Meter(EngineObserver, Protocol):
+class MetricsRecorder(EngineObserver, Protocol):
     """Keeps the metrics of one model."""
 
     def on_stats(self, stats: EngineStats) -> None: ...
 
-    def measured(self, engine: EnginePort) -> EnginePort:
+    def record_requests(self, engine: EnginePort) -> EnginePort:
         """Return the engine as one whose requests are timed."""
 
 
@@ -118,7 +118,7 @@ class ModelParts:
             not on a GPU, which has no memory for a second batch.
         """
         config = planned.config
-        shared = SharedParts.of(self.bundle.manifest, config, planned.graphs)
+        shared = SharedParts.create(self.bundle.manifest, config, planned.graphs)
         graphs = sharing_attention(planned.graphs)
         sizes = [JobSize.COMMON] * planned.plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":
@@ -165,7 +165,7 @@ def load_model(
     config: EngineConfig,
     budget: CpuBudget | None = None,
     max_segments: int | None = None,
-    meter_of: Callable[[str], Meter] | None = None,
+    recorder_for: Callable[[str], MetricsRecorder] | None = None,
     turns_of: TurnsOf | None = None,
     memories: Memories | None = None,
 ) -> LoadedModel:
@@ -173,7 +173,7 @@ def load_model(
 
     budget: the CPUs they may use; by default one engine has the threads that `config` says.
     max_segments: sentences of one request; None is no limit.
-    meter_of: makes the meter of a model from its name.
+    recorder_for: makes the recorder of a model from its name.
     turns_of: makes the turns of so many engines of so many threads, where they share a processor
         with others; small jobs then have an engine of their own.
     memories: the translation memories that jobs may use.
@@ -184,14 +184,14 @@ def load_model(
     planned = parts.plan(config, budget or CpuBudget(config.threads, 1, config.threads))
     kernels = f"; native kernels: {native_kernels().description}"
     logger.info("%s: %s%s", name, planned, kernels if planned.config.device == "cpu" else "")
-    meter = meter_of(name) if meter_of else None
+    recorder = recorder_for(name) if recorder_for else None
     engines = parts.engines(planned, has_engine_for_small_jobs=turns_of is not None)
     turns = _turns(engines, planned.plan.threads, turns_of) if turns_of else ()
-    bridge = AsyncEngine(engines, meter, turns)
+    bridge = AsyncEngine(engines, recorder, turns)
     port: EnginePort = bridge
-    if meter is not None:
-        meter.on_stats(bridge.stats())
-        port = meter.measured(bridge)
+    if recorder is not None:
+        recorder.on_stats(bridge.stats())
+        port = recorder.record_requests(bridge)
     pipeline = parts.pipeline(port, max_segments, memories)
     fingerprint = fingerprint_of(parts.bundle.manifest, planned.config.device)
     plan = PlanCard.of(planned)

@@ -137,7 +137,7 @@ def option(default: Any, values: Values, help: str, **more: Any) -> Any:
 
 
 @cache
-def options_of(params: type) -> tuple[Option, ...]:
+def list_options(params: type) -> tuple[Option, ...]:
     """Return the options of a class of parameters; its other fields are not for clients."""
     types = get_type_hints(params)
     declared = (each for each in fields(params) if each.metadata)
@@ -146,13 +146,13 @@ def options_of(params: type) -> tuple[Option, ...]:
 
 def check_options(params: object) -> None:
     """Raise RequestError for the first option that has a wrong value."""
-    for each in options_of(type(params)):  # type: ignore[arg-type] # classes are hashable
+    for each in list_options(type(params)):  # type: ignore[arg-type] # classes are hashable
         each.check(getattr(params, each.name))
 
 
-def only_of(params: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def select_options(params: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the options of a class of parameters; any may be missing."""
-    names = (each.name for each in options_of(params))
+    names = (each.name for each in list_options(params))
     return {name: values[name] for name in names if name in values}
 
 
@@ -226,7 +226,7 @@ class SamplingParams:
 
 
 FILTER_OPTIONS: tuple[Option, ...] = tuple(
-    each for each in options_of(SamplingParams) if each.needs == TEMPERATURE
+    each for each in list_options(SamplingParams) if each.needs == TEMPERATURE
 )
 GREEDY = SamplingParams()
 
@@ -346,5 +346,5 @@ NO_PROCESSORS = ProcessorParams()
 OPTIONS: dict[str, Option] = {
     each.name: each
     for params in (SamplingParams, BeamParams, ProcessorParams)
-    for each in options_of(params)
+    for each in list_options(params)
 }

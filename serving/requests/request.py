@@ -39,7 +39,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 class Matcher(Protocol):
     """The position of one row in its grammar."""
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         """Set `mask` [vocabulary] to the tokens that may come next.
 
         A stop token is allowed if the text so far is complete. If no token is allowed, the row
@@ -229,7 +229,7 @@ class TokenEvent:
 
 
 @dataclass(slots=True)
-class Tokens:
+class OutputTokens:
     """The tokens of a target, forced ones first, and what the request asks of each.
 
     Lists are empty if the request does not ask for them, else they have an entry for each token,
@@ -243,7 +243,7 @@ class Tokens:
     attention_pieces: list[AttentionPieces] = field(default_factory=list, compare=False)
 
     @classmethod
-    def of(cls, events: Iterable[TokenEvent]) -> Self:
+    def from_events(cls, events: Iterable[TokenEvent]) -> Self:
         """Return the tokens of events that all have log-probabilities."""
         tokens = cls()
         for event in events:
@@ -264,7 +264,7 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def described(self) -> Iterator[tuple[int, float, tuple[TokenLogprob, ...]]]:
+    def iter_tokens(self) -> Iterator[tuple[int, float, tuple[TokenLogprob, ...]]]:
         """Yield id, log-probability and likeliest tokens of each token."""
         return zip(self.ids, self.logprobs or repeat(0.0), self.top or repeat(()), strict=False)
 
@@ -279,7 +279,7 @@ class Hypothesis:
         one.
     """
 
-    tokens: Tokens
+    tokens: OutputTokens
     score: float
     reason: FinishReason
     stop_logprob: float | None = None

@@ -26,7 +26,7 @@ from serving.requests.parameters import (
     Option,
     ProcessorParams,
     SamplingParams,
-    options_of,
+    list_options,
 )
 from tests.docs.decoding_table import table, table_that_stands
 
@@ -38,7 +38,7 @@ def make(option: Option, value: Any) -> Any:
     params = next(
         params
         for params in (SamplingParams, BeamParams, ProcessorParams)
-        if option in options_of(params)
+        if option in list_options(params)
     )
     return params(**NEEDED.get(params, {}) | {option.name: value})  # type: ignore[arg-type]
 

@@ -60,7 +60,7 @@ def said(
     engine.cancel_all()
     while engine.has_work:
         assert all(is_final(event) for event in engine.step())
-    return [*stories[wanted.request_id].tokens.described()]
+    return [*stories[wanted.request_id].tokens.iter_tokens()]
 
 
 def asked(bundle: Bundle) -> Iterator[GenerationRequest]:

@@ -77,7 +77,7 @@ class Parting:
 
 
 def parting(ours: Story, theirs: Story) -> Parting | None:
-    pairs = zip(ours.token_ids, theirs.tokens.described(), strict=False)
+    pairs = zip(ours.token_ids, theirs.tokens.iter_tokens(), strict=False)
     for position, (our, (their, logprob, top)) in enumerate(pairs):
         if our != their:
             return Parting(position, logprob - _logprob_of(our, top))

@@ -13,8 +13,8 @@ from serving.requests.request import (
     FinishReason,
     GenerationRequest,
     Hypothesis,
+    OutputTokens,
     TokenLogprob,
-    Tokens,
 )
 from tests.gpu import __main__ as command
 from tests.gpu import running
@@ -122,7 +122,7 @@ def test_half_a_line_of_a_killed_part_is_left_out(tmp_path: Path) -> None:
 def story(*tokens: tuple[int, float, dict[int, float]]) -> Story:
     ids, logprobs, top = zip(*tokens, strict=True)
     likeliest = [tuple(TokenLogprob(*each) for each in of_token.items()) for of_token in top]
-    only = Hypothesis(Tokens([*ids], [*logprobs], likeliest), 0.0, FinishReason.LENGTH)
+    only = Hypothesis(OutputTokens([*ids], [*logprobs], likeliest), 0.0, FinishReason.LENGTH)
     return Story([], FinishedEvent("r", (only,), 0, 0, len(ids)))
 
 

@@ -128,7 +128,7 @@ class Options:
         value = self.get(name, default)
         if name not in self.values and is_required:
             self.problems.append(f"{self.file}: {name} is missing")
-        elif not _is(value, *kinds):
+        elif not _has_type(value, *kinds):
             self.refuse(name, f"must be {' or '.join(kind.__name__ for kind in kinds)}")
             return default
         return value
@@ -136,18 +136,18 @@ class Options:
     def _list(self, name: str, kinds: Any, value: Any) -> tuple[Any, ...]:
         values = value if isinstance(value, list) else [value]
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not all(_is(each, *kinds) for each in values):
+        if not all(_has_type(each, *kinds) for each in values):
             self.refuse(name, f"must hold {kinds[-1].__name__} only")
             return ()
         return tuple(values)
 
 
-def _is(value: Any, *kinds: type) -> bool:
+def _has_type(value: Any, *kinds: type) -> bool:
     """Return whether two values are equal; true is not 1."""
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def joined(*parts: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(*parts: Mapping[str, Any]) -> dict[str, Any]:
     """Join options of ours; what several parts say of one section comes together in it."""
     found: dict[str, Any] = {}
     for part in parts:

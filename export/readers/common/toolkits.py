@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from export.readers.common.options import Options
-from export.readers.common.tokenizers import read_vocabulary
+from export.readers.common.tokenizers import tokenizer_from_vocabulary
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
@@ -40,7 +40,7 @@ def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) ->
     return files if target is None or target == source else files | {TARGET_TOKENIZER_FILE: target}
 
 
-def card_of(title: str, origin: str, *facts: str) -> bytes:
+def write_card(title: str, origin: str, *facts: str) -> bytes:
     """Return the beginning of a model card in Markdown."""
     lines = [f"# {title}", "", origin, "", *(f"- {fact}" for fact in facts)]
     return ("\n".join(lines) + "\n").encode()
@@ -81,7 +81,7 @@ class Cursor:
         return self.array("u1", count).tobytes()
 
 
-def noted(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
+def add_notes(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
     """Return the checkpoint with the notes added to it and to its model card."""
     if not notes:
         return checkpoint
@@ -171,7 +171,9 @@ class TorchModel:
         for side, words in vocabularies.items():
             present = [token for token in special if token in words]
             if words and (
-                made := read_vocabulary(words, present, unknown, folder, side, self.problems)
+                made := tokenizer_from_vocabulary(
+                    words, present, unknown, folder, side, self.problems
+                )
             ):
                 found.append(made)
         if len(found) < len(vocabularies):
@@ -213,10 +215,10 @@ class TorchModel:
         path = self.path.resolve()
         origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
         facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
-        return card_of(path.stem, f"{origin} about its licence.", *facts)
+        return write_card(path.stem, f"{origin} about its licence.", *facts)
 
 
-def short_limit(longest: Any) -> int | None:
+def limit_split_tokens(longest: Any) -> int | None:
     """Return the length of the longest sentence that a model was trained on as `split_tokens`;
     None where it says little, because few sentences come near it.
     """
@@ -224,7 +226,7 @@ def short_limit(longest: Any) -> int | None:
     return longest if is_length else None
 
 
-def token_values(languages: Sequence[str], pad: int, bos: int, eos: int) -> dict[str, Any]:
+def language_options(languages: Sequence[str], pad: int, bos: int, eos: int) -> dict[str, Any]:
     """Return our options of languages and special ids. languages: the source's, the target's."""
     source, target = languages
     return {

@@ -11,7 +11,7 @@ from serving.errors import RequestError
 from serving.pipelines.attention_maps import AttentionMap
 from serving.requests.request import AttentionQuery
 
-MAX_NUMBERS = 2**21  # of one answer: about 20 MB of JSON
+MAX_ATTENTION_WEIGHTS = 2**21  # of one answer: about 20 MB of JSON
 DIGITS = 6
 
 
@@ -63,10 +63,10 @@ def queries_of(asked: bool | Iterable[str | AttentionQueryFields]) -> tuple[Atte
 def check_size(maps: Iterable[AttentionMap]) -> None:
     """Raise RequestError for more weights than an answer may have."""
     count = sum(each.weights.size for each in maps)
-    if count > MAX_NUMBERS:
+    if count > MAX_ATTENTION_WEIGHTS:
         message = (
-            f"an answer may have {MAX_NUMBERS} weights; ask for the mean, for fewer layers and "
-            "heads, or for less text"
+            f"an answer may have {MAX_ATTENTION_WEIGHTS} weights; ask for the mean, for fewer "
+            "layers and heads, or for less text"
         )
         raise RequestError("return_attention", f"{count} weights", message)
 

@@ -29,11 +29,11 @@ from serving.requests.parameters import (
     Option,
     ProcessorParams,
     SamplingParams,
-    only_of,
-    options_of,
+    list_options,
+    select_options,
 )
 from serving.server_config import TextLimits
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
 Refusals = Mapping[str, str]
@@ -152,7 +152,7 @@ else:
 
 
 _SAMPLING, _BEAM, _PROCESSORS = (
-    frozenset(option.name for option in options_of(params))
+    frozenset(option.name for option in list_options(params))
     for params in (SamplingParams, BeamParams, ProcessorParams)
 )
 
@@ -203,7 +203,7 @@ class DecodingFields(_DeclaredFields):
             raise RequestError("top_k", self.top_k, "must be at least 0, or -1 for all")
         temperature = default_temperature if self.temperature is None else self.temperature
         adapted = {"temperature": temperature, "top_k": max(self.top_k, 0)}
-        return SamplingParams(**only_of(SamplingParams, vars(self)) | adapted)
+        return SamplingParams(**select_options(SamplingParams, vars(self)) | adapted)
 
     def beam(self, width: int | None, num_hypotheses: int) -> BeamParams | None:
         """Return the parameters of a beam search; None without a width.
@@ -212,10 +212,10 @@ class DecodingFields(_DeclaredFields):
         """
         if width is None and self.model_fields_set.isdisjoint(_BEAM):
             return None
-        given = only_of(BeamParams, vars(self))
+        given = select_options(BeamParams, vars(self))
         if width is not None:
             return BeamParams(**given | {"num_beams": width}, num_hypotheses=num_hypotheses)
-        for option in options_of(BeamParams):
+        for option in list_options(BeamParams):
             value = given.get(option.name, option.default)
             if option.needs == NUM_BEAMS and value != option.default:
                 raise RequestError(option.name, value, f"needs {NUM_BEAMS}")
@@ -224,7 +224,7 @@ class DecodingFields(_DeclaredFields):
     def processors(self) -> ProcessorParams:
         if self.model_fields_set.isdisjoint(_PROCESSORS):
             return NO_PROCESSORS
-        return ProcessorParams(**only_of(ProcessorParams, vars(self)))
+        return ProcessorParams(**select_options(ProcessorParams, vars(self)))
 
     def banned(self) -> tuple[str, ...]:
         """Return the bad words. Raises RequestError for an empty one."""

@@ -18,7 +18,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from serving.access.usage import current_key
 from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
 from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import MULTIPART
@@ -27,7 +26,8 @@ from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
-from serving.pipelines.language_identification import document_sources, is_told
+from serving.observability.request_stats import current_key
+from serving.pipelines.language_identification import document_sources, is_explicit
 from serving.pipelines.translation.job import MemoryUse
 
 _OTHER_BYTES = 65_536
@@ -115,7 +115,7 @@ async def queued(
     """
     owner = current_key()
     name = Path(file.filename or "").name
-    languages = source if is_told(source) else None, target
+    languages = source if is_explicit(source) else None, target
     async with services.documents.received(file.file, name, *languages) as document:
         sources = await document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None

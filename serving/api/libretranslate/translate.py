@@ -32,7 +32,7 @@ from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
-from serving.pipelines.language_identification import Chosen, chosen_translator, is_told
+from serving.pipelines.language_identification import Chosen, chosen_translator, is_explicit
 from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
@@ -43,8 +43,11 @@ from serving.pipelines.translation.job import (
 )
 from serving.requests.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.requests.request import FinishReason
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256
@@ -306,7 +309,7 @@ _EVENTS = (
 async def _translator(services: Services, body: TranslateBody) -> Chosen:
     languages = (body.source, body.target)
     chosen = await chosen_translator(services, body.texts, *languages, body.model, body.pivot)
-    told = body.source if is_told(body.source) else None
+    told = body.source if is_explicit(body.source) else None
     use = await memory_use(services, body.memory, body.memory_threshold, told, body.target)
     return replace(chosen, memory=use)
 
@@ -361,7 +364,7 @@ def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -
     """Return the JSON of the answer; see `Translated`."""
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
-    if not is_told(body.source):
+    if not is_explicit(body.source):
         answer["detectedLanguage"] = list(map(detected, chosen.sources))
     if any(chosen.pivots):
         answer["pivot"] = list(chosen.pivots)

@@ -20,8 +20,14 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
-from serving.text.plain_text import Shown, spelt
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
+from serving.text.tool_calls import (
+    AnswerDelta,
+    ToolCallParser,
+)
 
 
 class Shape(ABC):
@@ -113,7 +119,7 @@ class ChatShape(Shape):
     def __init__(self, job: CompletionJob, card: ModelCard) -> None:
         super().__init__(job, card)
         self._may_call = may_call(job)
-        self._readers: dict[int, CallReader] = defaultdict(CallReader)
+        self._readers: dict[int, ToolCallParser] = defaultdict(ToolCallParser)
 
     def _of_prompt(self, first: CompletionDelta) -> dict[str, Any]:
         return _prompt_token_ids(first)
@@ -136,7 +142,7 @@ class ChatShape(Shape):
         end = self._end(delta)
         return {"index": delta.index, "delta": role | written, **_chat_logprobs(delta), **end}
 
-    def _read(self, delta: CompletionDelta) -> list[Piece]:
+    def _read(self, delta: CompletionDelta) -> list[AnswerDelta]:
         reader = self._readers[delta.index]
         pieces = list(reader.push(delta.text))
         return [*pieces, *reader.finish()] if delta.finish_reason else pieces
@@ -148,7 +154,7 @@ class ChatShape(Shape):
         return end
 
 
-def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+def _message_of(pieces: Sequence[AnswerDelta]) -> dict[str, Any]:
     """Return a whole message with its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [_call(piece) for piece in pieces if piece.name is not None]
@@ -158,7 +164,7 @@ def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
     return {"content": text.strip() or None, "tool_calls": calls} if calls else {"content": text}
 
 
-def _delta_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+def _delta_of(pieces: Sequence[AnswerDelta]) -> dict[str, Any]:
     """Return the new part of a message and its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [
@@ -174,7 +180,7 @@ def _reasoning(delta: CompletionDelta) -> dict[str, Any]:
     return {"reasoning_content": delta.reasoning} if delta.reasoning else {}
 
 
-def _call(piece: Piece) -> dict[str, Any]:
+def _call(piece: AnswerDelta) -> dict[str, Any]:
     function = {"name": piece.name, "arguments": piece.text}
     return {"id": f"call_{token_hex(12)}", "type": "function", "function": function}
 
@@ -214,7 +220,7 @@ def _top(token: TokenText) -> dict[str, float] | None:
     """Return the likeliest tokens and the token itself; None if there are no probabilities."""
     if token.logprob is None:
         return None
-    top = ((spelt(other), logprob) for other, logprob in token.top)
+    top = ((token_text(other), logprob) for other, logprob in token.top)
     return dict((*top, (token.text, token.logprob)))
 
 
@@ -233,10 +239,10 @@ def chat_tokens(delta: CompletionDelta) -> list[dict[str, Any]]:
     ]
 
 
-def _chat_token(token: Shown, logprob: float | None) -> dict[str, Any]:
+def _chat_token(token: BytesOrId, logprob: float | None) -> dict[str, Any]:
     """Return the JSON of a token; one without text has no bytes."""
     text = b"" if isinstance(token, int) else token
-    return {"token": spelt(token), "logprob": logprob, "bytes": list(text)}
+    return {"token": token_text(token), "logprob": logprob, "bytes": list(text)}
 
 
 _DONE = "data: [DONE]\n\n"

@@ -30,9 +30,9 @@ from serving.engine.cuda.token_selector import (
     StreamMemory,
 )
 from serving.engine.decoding.logits_processors import rows_at_their_end
-from serving.engine.decoding.scores import Chosen, Scores, WholeVocabulary
+from serving.engine.decoding.scores import DeviceTokens, Scores, WholeVocabulary
 from serving.engine.decoding.shortlist import Shortlists
-from serving.engine.rows import Batch, Follower
+from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.exchange import Exchange, HostExchange
 from serving.engine.runtime.graph import Graphs
 
@@ -55,7 +55,7 @@ class Flight:
     wait: Callable[[], None]
 
 
-class DeviceExchange(Follower):
+class DeviceExchange(RowObserver):
     """The exchange with a device. It follows the rows of the runs that were launched. See
     `Exchange`.
     """
@@ -84,7 +84,7 @@ class DeviceExchange(Follower):
         self._is_selected = False
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def row_observers(self) -> Sequence[RowObserver]:
         return [self._selector, self]
 
     @property
@@ -97,13 +97,13 @@ class DeviceExchange(Follower):
         num_left = batch.max_generated[:rows] - batch.num_generated[:rows]
         return bool(
             self._selector.is_independent[:rows].all()
-            and not batch.num_given[:rows].any()
+            and not batch.num_forced[:rows].any()
             and not batch.needs_attention[:rows].any()
             and (num_left > 1).any()
             and not len(rows_at_their_end(batch, rows))
         )
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         for flight in self._flights:
             flight.rows[target] = flight.rows[source]
 
@@ -155,7 +155,7 @@ class DeviceExchange(Follower):
         scores.attention = flight.attention
         if flight.is_selected:
             is_chosen = self._selector.is_served[:num_rows].copy()
-            scores.chosen = Chosen(is_chosen, *(found[name][rows] for name in CHOICES))
+            scores.chosen = DeviceTokens(is_chosen, *(found[name][rows] for name in CHOICES))
         return scores
 
     def abandon(self) -> None:

@@ -17,7 +17,7 @@ from serving.engine.decoding.logit_edits import BIAS, PENALTY, RowProcessors
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.sampler import Sampler
 from serving.engine.generation import Generation
-from serving.engine.rows import Batch, Follower
+from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.memory import Memory
 
@@ -56,7 +56,7 @@ class StreamMemory(Memory, Protocol):
         """Return a function that waits until all work enqueued so far is finished."""
 
 
-class Selector(Follower):
+class Selector(RowObserver):
     """Decides for each row whether the device chooses, and writes the parameters.
 
     All arrays are bool [slots].
@@ -84,21 +84,21 @@ class Selector(Follower):
         self._num_edits = 0
         self._bound: dict[tuple[int, int], Run] = {}
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         self.is_plain[row] = is_plain(generation) and not self._has_exclusions
         can_select = self._graph is not None and can_choose(generation, self._vocab_size)
         self.is_served[row] = self.is_plain[row] or can_select
         self.is_independent[row] = self.is_served[row] and not generation.has_processors
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         for column in (self.is_served, self.is_plain, self.is_independent):
             column[target] = column[source]
 
-    def move(self, source: int, target: int) -> None:
-        self.copy(source, target)
-        self.forget(source)
+    def on_move(self, source: int, target: int) -> None:
+        self.on_copy(source, target)
+        self.on_remove(source)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         for column in (self.is_served, self.is_plain, self.is_independent):
             column[row] = False
 

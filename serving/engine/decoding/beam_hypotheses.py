@@ -13,7 +13,7 @@ import numpy as np
 from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores, best_of_all
 from serving.requests.parameters import BeamParams
-from serving.requests.request import FinishReason, Hypothesis, TokenEvent, Tokens
+from serving.requests.request import FinishReason, Hypothesis, OutputTokens, TokenEvent
 
 LEAST_COVERAGE = 1e-10  # keeps the logarithm finite for a source token without attention
 
@@ -53,7 +53,7 @@ def _ancestor(node: Node | None, depth: int) -> Node | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedHypothesis:
     """A finished hypothesis.
 
     end: the event of the stop token; None if the length limit ended it.
@@ -68,11 +68,13 @@ class Ended:
 
     def as_hypothesis(self) -> Hypothesis:
         stop = (self.end.logprob, self.end.token_id) if self.end else (None, None)
-        return Hypothesis(Tokens.of(tokens_until(self.node)), self.score, self.reason, *stop)
+        return Hypothesis(
+            OutputTokens.from_events(tokens_until(self.node)), self.score, self.reason, *stop
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class BeamHypotheses:
     """The best finished hypotheses; those that fail a constraint come last.
 
     Coverage changes their ranking, but not when the search stops: a beam that continues long past
@@ -81,7 +83,7 @@ class Pool:
 
     params: BeamParams
     max_new_tokens: int
-    ended: tuple[Ended, ...] = ()
+    ended: tuple[FinishedHypothesis, ...] = ()
 
     @property
     def is_full(self) -> bool:
@@ -99,14 +101,14 @@ class Pool:
         node: Node | None,
         reason: FinishReason,
         end: TokenEvent | None = None,
-    ) -> Ended:
+    ) -> FinishedHypothesis:
         """Score a finished hypothesis. num_tokens: generated tokens, including the stop token."""
         score = likelihood = self._likelihood(logprob, num_tokens)
         if self.params.coverage_penalty:
             score += self.params.coverage_penalty * _coverage(node, end)
-        return Ended(node, likelihood, score, reason, end)
+        return FinishedHypothesis(node, likelihood, score, reason, end)
 
-    def joined_by(self, new: Sequence[Ended]) -> "Pool":
+    def joined_by(self, new: Sequence[FinishedHypothesis]) -> "BeamHypotheses":
         """Return the pool with the hypotheses that ended in a step; among equal scores, older ones
         come first.
         """
@@ -142,7 +144,7 @@ class Pool:
         return float(logprob / length**self.params.length_penalty)
 
 
-def _rank(ended: Ended) -> tuple[bool, float]:
+def _rank(ended: FinishedHypothesis) -> tuple[bool, float]:
     return ended.reason is FinishReason.CONSTRAINT, -ended.score
 
 

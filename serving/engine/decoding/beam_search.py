@@ -17,16 +17,16 @@ from operator import itemgetter
 import numpy as np
 
 from serving.engine.decoding.beam_hypotheses import (
-    Ended,
+    BeamHypotheses,
+    FinishedHypothesis,
     Node,
-    Pool,
     best_tokens,
     common_node,
     tokens_until,
 )
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Decision, Follower, RowCopy
+from serving.engine.rows import Decision, RowCopy, RowObserver
 from serving.requests.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
@@ -53,7 +53,7 @@ class Expansion:
     """
 
     going_on: list[Continuation]
-    pool: Pool
+    pool: BeamHypotheses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,7 +67,7 @@ class BeamGroup:
 
     generation: Generation
     beams: tuple[Beam, ...]
-    pool: Pool
+    pool: BeamHypotheses
     num_shared: tuple[tuple[int, ...], ...] = ((0,),)
     num_generated: int = 0
     num_reported: int = 0
@@ -86,7 +86,7 @@ class BeamGroup:
     @property
     def num_positions(self) -> int:
         """Return the number of positions in the states of a row after the step."""
-        return len(self.generation.given_ids) + self.num_generated
+        return len(self.generation.prefix_ids) + self.num_generated
 
     @property
     def may_prune(self) -> bool:
@@ -123,7 +123,7 @@ class BeamGroup:
         num_tokens = self.num_generated + 1
         is_last = num_tokens == self.generation.max_new_tokens
         going_on: list[Continuation] = []
-        ended: list[Ended] = []
+        ended: list[FinishedHypothesis] = []
         for rank, each in enumerate(continuations):
             is_stop = each[2] in self.generation.stop_ids
             if is_stop or is_last:
@@ -135,7 +135,7 @@ class BeamGroup:
                 break
         return self.expansion(going_on, ended)
 
-    def expansion(self, going_on: list[Continuation], ended: list[Ended]) -> Expansion:
+    def expansion(self, going_on: list[Continuation], ended: list[FinishedHypothesis]) -> Expansion:
         """Remove beams that cannot become better than the finished hypotheses; their rows become
         free.
         """
@@ -151,7 +151,9 @@ class BeamGroup:
         is_forced = is_last and self.generation.last_id is not None
         return FinishReason.STOP if is_stop and not is_forced else FinishReason.LENGTH
 
-    def end(self, continuation: Continuation, reason: FinishReason, event_of: EventOf) -> Ended:
+    def end(
+        self, continuation: Continuation, reason: FinishReason, event_of: EventOf
+    ) -> FinishedHypothesis:
         logprob, place, token_id = continuation
         beam, num_tokens = self.beams[place], self.num_generated + 1
         event = event_of(beam.row, token_id)
@@ -159,7 +161,7 @@ class BeamGroup:
             return self.pool.rated(logprob, num_tokens, beam.node, reason, event)
         return self.pool.rated(logprob, num_tokens, Node(event, beam.node), reason)
 
-    def given_up(self) -> Pool:
+    def given_up(self) -> BeamHypotheses:
         """End the best beam in its current state, when no beam can continue and none has ended."""
         best, reason = max(self.beams, key=lambda beam: beam.logprob), FinishReason.CONSTRAINT
         ended = self.pool.rated(best.logprob, self.num_generated, best.node, reason)
@@ -180,12 +182,12 @@ class BeamGroup:
         """Return how the search ends, with the best hypotheses."""
         best = self.pool.ended[0]
         depth = best.node.depth if best.node else 0
-        num_given = len(self.generation.request.forced_ids)
+        num_forced = len(self.generation.request.forced_ids)
         ended = self.pool.ended[: self.pool.params.num_hypotheses]
         return Ending(
             self.generation,
             best.reason,
-            max(depth - num_given, 0) + (best.end is not None),
+            max(depth - num_forced, 0) + (best.end is not None),
             best.end.logprob if best.end else None,
             best.end.attention_pieces if best.end else (),
             tuple(each.as_hypothesis() for each in ended),
@@ -195,10 +197,10 @@ class BeamGroup:
 def start_group(generation: Generation, row: int) -> BeamGroup:
     beam = generation.request.beam
     assert beam is not None
-    return BeamGroup(generation, (Beam(row),), Pool(beam, generation.max_new_tokens))
+    return BeamGroup(generation, (Beam(row),), BeamHypotheses(beam, generation.max_new_tokens))
 
 
-class BeamGroups(Follower):
+class BeamGroups(RowObserver):
     """Follows the rows. A group is removed when its generation ends, or when one of its rows is
     removed.
     """
@@ -210,19 +212,19 @@ class BeamGroups(Follower):
     def groups(self) -> Sequence[BeamGroup]:
         return list(self._groups.values())
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         if generation.request.beam is not None:
             self._groups[generation] = start_group(generation, row)
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         if (group := self._of_row(source)) is not None:
             self._groups[group.generation] = group.moved(source, target)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         if (group := self._of_row(row)) is not None:
             del self._groups[group.generation]
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for search in decision.searches:
             assert isinstance(search, BeamGroup)
             self._groups[search.generation] = search
@@ -247,17 +249,17 @@ class BeamSearch:
         """Add the results of all groups to `decision`, which already contains the other rows."""
         by_width: dict[int, list[BeamGroup]] = {}
         for group in self._groups.groups:
-            if decision.is_given[group.beams[0].row]:
+            if decision.is_forced[group.beams[0].row]:
                 self._follow_given(group, decision, scores)
             else:
                 by_width.setdefault(group.num_candidates, []).append(group)
         new_ids: list[int] = []
         for groups in by_width.values():
             for group, found in zip(groups, continuations_of(groups, scores), strict=True):
-                self._advance(group, found, Placing(decision, new_ids), scores)
+                self._advance(group, found, RowAssigner(decision, new_ids), scores)
         if new_ids:
             decision.token_ids = np.append(decision.token_ids, new_ids)
-            decision.is_given = np.append(decision.is_given, np.zeros(len(new_ids), bool))
+            decision.is_forced = np.append(decision.is_forced, np.zeros(len(new_ids), bool))
             decision.is_next = np.append(decision.is_next, np.ones(len(new_ids), bool))
 
     def _event(self, scores: Scores, generation: Generation, row: int, token_id: int) -> TokenEvent:
@@ -269,7 +271,7 @@ class BeamSearch:
         only given tokens, they are the only hypothesis.
         """
         row = group.beams[0].row
-        if (event := decision.told.get(row)) is not None:
+        if (event := decision.token_outputs.get(row)) is not None:
             group = group.after_given(event)
         decision.searches.append(group)
         for ending in decision.endings:
@@ -281,7 +283,7 @@ class BeamSearch:
                 ending.hypotheses = (only.as_hypothesis(),)
 
     def _advance(
-        self, group: BeamGroup, found: list[Continuation], placing: "Placing", scores: Scores
+        self, group: BeamGroup, found: list[Continuation], placing: "RowAssigner", scores: Scores
     ) -> None:
         event_of = partial(self._event, scores, group.generation)
         expansion = group.expand(found, event_of)
@@ -297,7 +299,7 @@ class BeamSearch:
         placing.decision.searches.append(group)
 
 
-class Placing:
+class RowAssigner:
     """Assigns rows to beams.
 
     new_ids: the tokens of rows that did not exist before the step.

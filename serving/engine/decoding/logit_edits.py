@@ -35,7 +35,7 @@ class Changes:
         self._presence, self._frequency = params.presence_penalty, params.frequency_penalty
         self.is_beam = generation.request.beam is not None
         biases = dict(params.logit_bias)
-        prompt = set(generation.given_ids) if self._repetition != 1 else set()
+        prompt = set(generation.prefix_ids) if self._repetition != 1 else set()
         of_source = 1 / generation.model_processors.encoder_repetition_penalty
         source = {i for i in generation.input_ids if of_source != 1 and i < vocab_size}
         token_ids = [*biases, *((prompt | source) - biases.keys())]
@@ -131,7 +131,7 @@ class Ban(Protocol):
 def bans_of(generation: Generation) -> tuple[Ban, ...]:
     """Return the bans that a request asks for, in Hugging Face's order."""
     params, of_model = generation.request.processors, generation.model_processors
-    known, stop_ids = generation.given_ids, generation.stop_ids
+    known, stop_ids = generation.prefix_ids, generation.stop_ids
     bans: list[Ban] = []
     if params.no_repeat_ngram_size:
         bans.append(RepeatedNgrams.after(known, params.no_repeat_ngram_size))
@@ -165,8 +165,8 @@ class RepeatedNgrams:
         self._prompt, self._own, self._recent = prompt, own, recent
 
     @classmethod
-    def after(cls, given_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
-        return cls(size, _followers(given_ids, size), {}, _last(given_ids, size - 1))
+    def after(cls, prefix_ids: tuple[int, ...], size: int) -> "RepeatedNgrams":
+        return cls(size, _followers(prefix_ids, size), {}, _last(prefix_ids, size - 1))
 
     def banned(self) -> Array:
         token_ids = self._prompt.get(self._recent, ()) + self._own.get(self._recent, ())
@@ -190,9 +190,9 @@ class SourceNgrams:
 
     @classmethod
     def after(
-        cls, given_ids: tuple[int, ...], size: int, source_ids: tuple[int, ...]
+        cls, prefix_ids: tuple[int, ...], size: int, source_ids: tuple[int, ...]
     ) -> "SourceNgrams":
-        return cls(size, _followers(source_ids, size), _last(given_ids, size - 1))
+        return cls(size, _followers(source_ids, size), _last(prefix_ids, size - 1))
 
     def banned(self) -> Array:
         token_ids = self._source.get(self._recent, ())
@@ -217,7 +217,7 @@ class BadWords:
     @classmethod
     def after(
         cls,
-        given_ids: tuple[int, ...],
+        prefix_ids: tuple[int, ...],
         bad_words: Sequence[tuple[int, ...]],
         stop_ids: frozenset[int],
     ) -> "BadWords":
@@ -232,7 +232,7 @@ class BadWords:
             elif word[0] not in stop_ids:
                 singles.append(word[0])
         span = max(len(word) for word in bad_words) - 1
-        return cls(np.array(singles, np.int64), words, span, _last(given_ids, span))
+        return cls(np.array(singles, np.int64), words, span, _last(prefix_ids, span))
 
     def banned(self) -> Array:
         words = self._words.get(self._recent[-1], ()) if self._recent else ()
@@ -372,7 +372,7 @@ class AllowedTokens:
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = self._mask
 
     def accept(self, token_id: int) -> None:

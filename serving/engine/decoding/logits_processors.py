@@ -13,7 +13,7 @@ from serving.engine.arrays import Array
 from serving.engine.decoding.logit_edits import Changes, RowProcessors, change, row_processors
 from serving.engine.decoding.scores import NOTHING, Edited, Scores, best_of_all
 from serving.engine.generation import Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 
 
 class Exclusions:
@@ -54,7 +54,7 @@ class Exclusions:
         return found
 
 
-class Processors(Follower):
+class Processors(RowObserver):
     """Follows the rows. Tokens given in advance count as prompt from the beginning.
 
     rows: the processors of each row that has any.
@@ -71,23 +71,23 @@ class Processors(Follower):
     def is_active(self) -> bool:
         return bool(self.rows)
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
         self._put(row, row_processors(generation, self._vocab_size, asked_ids))
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         processors = self.rows.get(source)
         self._put(target, processors and processors.fork())
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         self._put(target, self.rows.pop(source, None))
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self.rows.pop(row, None)
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for row, processors in self.rows.items():
-            if decision.is_next[row] and not decision.is_given[row]:
+            if decision.is_next[row] and not decision.is_forced[row]:
                 processors.accept(int(decision.token_ids[row]))
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
@@ -114,7 +114,7 @@ class Processors(Follower):
         if banning:
             _ban(edited, banning, scores.fewest_scored)
         for row, matcher in matching:  # dense: a grammar's mask covers the whole vocabulary
-            matcher.allowed(self._mask)
+            matcher.fill_mask(self._mask)
             np.copyto(edited.logp[row], -np.inf, where=~self._mask)
             edited.is_dead[row] = np.isneginf(edited.logp[row].max())
         for row, stop_growth in growing:
@@ -176,7 +176,7 @@ def _replace_window(scores: Scores, rows: Array) -> None:
 def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
     """Return the rows that must take their last token now: i64 [rows]."""
     is_last = batch.num_generated[:num_rows] + 1 == batch.max_generated[:num_rows]
-    rows = np.flatnonzero(is_last & (batch.num_given[:num_rows] == 0))
+    rows = np.flatnonzero(is_last & (batch.num_forced[:num_rows] == 0))
     has_end = [batch.generations[row].last_id is not None for row in rows]
     return rows[np.array(has_end, bool)]
 

@@ -14,7 +14,7 @@ NGRAM_SIZE = 4
 MOST_REPEATS = 3  # of the same n-gram; one more is a loop
 
 
-class Repetition:
+class LoopDetector:
     """Follows the tokens of one translation.
 
     num_forced: the first tokens, which were given.
@@ -75,7 +75,7 @@ def loop_start(ids: Sequence[int], source_ids: Sequence[int], num_forced: int = 
     ngrams = Counter(zip(*(ids[start:] for start in range(NGRAM_SIZE)), strict=False))
     if max(ngrams.values()) <= MOST_REPEATS:
         return None
-    repetition = Repetition(source_ids, num_forced)
+    repetition = LoopDetector(source_ids, num_forced)
     for token_id in ids:
         repetition.push(token_id)
     return repetition.loop_start

@@ -13,20 +13,20 @@ from serving.engine.arrays import Array
 from serving.engine.decoding.sampling_filters import (
     LEAST_LOG,
     NUM_PARAMS,
-    Draws,
     FilteredRanking,
     FilteredWeights,
+    SamplingInputs,
     Uniforms,
     apply_filters,
     column_of,
     need_ranking,
 )
-from serving.engine.decoding.scores import Choices, Chosen, Edited, Scores
+from serving.engine.decoding.scores import DeviceTokens, Edited, SampledTokens, Scores
 from serving.engine.generation import Generation
-from serving.engine.rows import Follower
+from serving.engine.rows import RowObserver
 
 
-class Sampler(Follower):
+class Sampler(RowObserver):
     """Follows the rows and keeps their sampling parameters and random numbers.
 
     is_sampled: bool [slots], the rows that are sampled.
@@ -40,7 +40,7 @@ class Sampler(Follower):
         self._uniforms = Uniforms()
         self._numbers = np.zeros((slots, max_new_tokens, 2))
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         params = generation.request.sampling
         self.is_sampled[row] = not params.is_greedy
         if params.is_greedy:
@@ -49,24 +49,24 @@ class Sampler(Follower):
         count = generation.max_new_tokens
         self._numbers[row, :count] = self._uniforms.draw(generation.seed, count)
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         self.is_sampled[target] = self.is_sampled[source]
         if self.is_sampled[source]:  # beam search copies rows at every step, but does not sample
             self._params[:, target] = self._params[:, source]
             self._numbers[target] = self._numbers[source]
 
-    def move(self, source: int, target: int) -> None:
-        self.copy(source, target)
-        self.forget(source)
+    def on_move(self, source: int, target: int) -> None:
+        self.on_copy(source, target)
+        self.on_remove(source)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self.is_sampled[row] = False
 
-    def choose(self, scores: Scores, num_generated: Array) -> Choices:
+    def choose(self, scores: Scores, num_generated: Array) -> SampledTokens:
         """Return a token for each row. num_generated: i64 [rows], the number of tokens that each
         row has generated.
         """
-        choices = Choices(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
+        choices = SampledTokens(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
         is_drawn = self.is_sampled[: scores.num_rows]
         if scores.chosen is not None:
             _take(choices, scores.chosen)
@@ -99,7 +99,7 @@ class Sampler(Follower):
             draws = self.draws(drawn, num_generated[drawn])
             token_ids[drawn] = self._whole_rows.draw(edited.logp, drawn, window, proposals, draws)
 
-    def _draw(self, scores: Scores, rows: Array, draws: Draws) -> Array:
+    def _draw(self, scores: Scores, rows: Array, draws: SamplingInputs) -> Array:
         """Draw from the window if it is enough, else from whole rows; i64 [rows]."""
         every = slice(None) if len(rows) == scores.num_rows else rows
         top_ids = scores.top_ids[every]
@@ -115,15 +115,15 @@ class Sampler(Follower):
             )
         return token_ids
 
-    def draws(self, rows: Array, num_generated: Array) -> Draws:
+    def draws(self, rows: Array, num_generated: Array) -> SamplingInputs:
         """Return the parameters and random numbers of rows that have generated `num_generated`
         tokens, i64 [len(rows)].
         """
         numbers = self._numbers[rows, num_generated]
-        return Draws(self._params[:, rows], numbers[:, 0], numbers[:, 1])
+        return SamplingInputs(self._params[:, rows], numbers[:, 0], numbers[:, 1])
 
 
-def _take(choices: Choices, chosen: Chosen) -> None:
+def _take(choices: SampledTokens, chosen: DeviceTokens) -> None:
     """Copy the tokens that a device has chosen."""
     rows = np.flatnonzero(chosen.is_chosen)
     choices.token_ids[rows] = chosen.token_ids[rows]
@@ -136,7 +136,7 @@ LEAST_RESTS = np.array([[1e-300], [ROUNDING]])
 
 
 def draw_from_window(
-    top_logp: Array, vocab_size: int, draws: Draws, excluded: Array | float = 0.0
+    top_logp: Array, vocab_size: int, draws: SamplingInputs, excluded: Array | float = 0.0
 ) -> tuple[Array, Array]:
     """Return ranks, i64 [rows], -1 if the window is not enough; and the proposals, f64 [rows]:
     positions in the cumulative weights, where the likeliest token has the weight 1.
@@ -202,7 +202,7 @@ class WholeRows:
         self._parts = np.empty((MAX_ROWS, vocab_size), np.float32)
 
     def draw(
-        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: SamplingInputs
     ) -> Array:
         """Draw token ids, i64 [rows].
 
@@ -227,7 +227,7 @@ class WholeRows:
         return token_ids
 
     def _draw_by_blocks(
-        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: Draws
+        self, scores: Array, rows: Array, top_ids: Array, proposals: Array, draws: SamplingInputs
     ) -> Array:
         """Search the first tokens one by one, then the rest by blocks."""
         num_rows, window = top_ids.shape
@@ -249,7 +249,12 @@ class WholeRows:
         return token_ids
 
     def _draw_among(
-        self, num_candidates: int, scores: Array, rows: Array, proposals: Array, draws: Draws
+        self,
+        num_candidates: int,
+        scores: Array,
+        rows: Array,
+        proposals: Array,
+        draws: SamplingInputs,
     ) -> Array:
         """Search the likeliest tokens, best first; -1 if their number is not enough."""
         parts = np.take(scores, rows, axis=0, out=self._parts[: len(rows)], mode="clip")
@@ -270,7 +275,7 @@ def _parts_of(is_wanted: Array, size: int) -> Iterator[Array | slice]:
         yield slice(start, stop) if len(wanted) == len(is_wanted) else wanted[start:stop]
 
 
-def _weigh(scores: Array, rows: Array, draws: Draws, out: Array) -> None:
+def _weigh(scores: Array, rows: Array, draws: SamplingInputs, out: Array) -> None:
     """Compute weights: 1 for the likeliest token, 0 for tokens below a filter's threshold."""
     weights = np.take(scores, rows, axis=0, out=out, mode="clip")
     weights -= weights.max(axis=1)[:, None]
@@ -289,7 +294,7 @@ def _find_within(weights: Array, targets: Array) -> Array:
     return index
 
 
-def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: Draws) -> Array:
+def _draw_ranks(ranked: Array, others: Array, proposals: Array, draws: SamplingInputs) -> Array:
     """Draw ranks, i64 [rows], -1 if the candidates are not enough.
 
     ranked: f32 [rows, candidates], best first

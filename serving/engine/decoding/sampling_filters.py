@@ -187,7 +187,7 @@ def cut_min_p(left: Left, min_p: Array) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class SamplingFilter:
     """A sampling filter.
 
     cut: applies it to the kept tokens.
@@ -259,10 +259,10 @@ def _stays(ranking: FilteredRanking, ranks: Array, mean_log: Array, typical_p: A
 
 # In the order of their declaration.
 FILTERS = {
-    "top_k": Filter(cut_top_k, needs_ranking=True),
-    "top_p": Filter(cut_top_p, needs_ranking=True),
-    "min_p": Filter(cut_min_p),
-    "typical_p": Filter(cut_typical, needs_ranking=True),
+    "top_k": SamplingFilter(cut_top_k, needs_ranking=True),
+    "top_p": SamplingFilter(cut_top_p, needs_ranking=True),
+    "min_p": SamplingFilter(cut_min_p),
+    "typical_p": SamplingFilter(cut_typical, needs_ranking=True),
 }
 _NEED_RANKING = np.array([each.needs_ranking for each in FILTERS.values()])
 
@@ -286,7 +286,7 @@ NO_OP_VALUES = np.array(column_of(GREEDY, 1)[1:])[:, None]
 
 
 @dataclass(slots=True)
-class Draws:
+class SamplingInputs:
     """The parameters and random numbers of some rows.
 
     params: f64 [parameters, rows], columns as made by `column_of`.
@@ -297,8 +297,8 @@ class Draws:
     numbers: Array
     second_numbers: Array
 
-    def of(self, rows: Array | slice) -> "Draws":
-        return Draws(self.params[:, rows], self.numbers[rows], self.second_numbers[rows])
+    def of(self, rows: Array | slice) -> "SamplingInputs":
+        return SamplingInputs(self.params[:, rows], self.numbers[rows], self.second_numbers[rows])
 
     @property
     def exponents(self) -> Array:
@@ -346,13 +346,13 @@ class Uniforms:
         return self._generator.random((count, 2))
 
 
-def apply_filters(left: Left, draws: Draws) -> None:
+def apply_filters(left: Left, draws: SamplingInputs) -> None:
     """Apply all filters that are on in any row, in order."""
     for name, values in draws.filters:
         FILTERS[name].cut(left, values)
 
 
-def need_ranking(draws: Draws) -> Array:
+def need_ranking(draws: SamplingInputs) -> Array:
     """Return the rows with filters that work only on rankings, bool [rows]."""
     needs: Array = draws.is_on[_NEED_RANKING].any(axis=0)
     return needs

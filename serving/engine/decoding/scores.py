@@ -47,7 +47,7 @@ class Scores:
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: AttentionOutputs = {}
-        self.chosen: Chosen | None = None
+        self.chosen: DeviceTokens | None = None
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
@@ -152,7 +152,7 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class DeviceTokens:
     """The tokens that a device has chosen.
 
     is_chosen: bool [rows]; the other arrays are undefined for other rows
@@ -168,7 +168,7 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Choices:
+class SampledTokens:
     """One token for each row.
 
     token_ids: i64 [rows]
@@ -204,7 +204,7 @@ class WholeVocabulary:
         self._name = manifest.scores.name
         self._scored = np.zeros((num_rows, int(manifest.scores.shape[1])), np.float32)
         self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
-        self._window = Window(manifest, num_rows)
+        self._window = TopTokens(manifest, num_rows)
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
         return ()
@@ -221,7 +221,7 @@ class WholeVocabulary:
         return Scores(self._scored[rows], *window, are_logits=are_logits, memory=memory)
 
 
-class Window:
+class TopTokens:
     """The likeliest tokens of each row, as written by the graph."""
 
     def __init__(self, manifest: Manifest, num_rows: int) -> None:

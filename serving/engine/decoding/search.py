@@ -20,9 +20,9 @@ from serving.engine.decoding.logits_processors import (
     rows_at_their_end,
 )
 from serving.engine.decoding.sampler import Sampler
-from serving.engine.decoding.scores import Choices, Scores
+from serving.engine.decoding.scores import SampledTokens, Scores
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 from serving.requests.request import (
     AttentionPieces,
     AttentionWeights,
@@ -52,7 +52,7 @@ class Search:
         return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
 
     @property
-    def followers(self) -> tuple[Follower, ...]:
+    def row_observers(self) -> tuple[RowObserver, ...]:
         """Return the objects that keep data for each row."""
         return self._processors, self._sampler, self._groups
 
@@ -72,8 +72,8 @@ class Search:
         self._exclusions.apply(scores)
         self._edit(scores, ending_rows)
         choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
-        is_given = self._take_given(choices, scores)
-        decision = Decision(choices.token_ids, is_given, scores.is_next)
+        is_forced = self._take_given(choices, scores)
+        decision = Decision(choices.token_ids, is_forced, scores.is_next)
         self._outcomes.decide(decision, choices.logprobs, scores)
         if self._groups.groups:
             self._beam_search.decide(decision, scores)
@@ -85,18 +85,18 @@ class Search:
             assert scores.edited is not None
             force_ends(scores.edited, self._batch, ending_rows)
 
-    def _take_given(self, choices: Choices, scores: Scores) -> Array:
+    def _take_given(self, choices: SampledTokens, scores: Scores) -> Array:
         """Replace choices by tokens that are given in advance, independent of their scores; return
         where, bool [rows].
         """
         batch = self._batch
-        is_given: Array = batch.num_given[: scores.num_rows] > 0
-        rows = np.flatnonzero(is_given)
+        is_forced: Array = batch.num_forced[: scores.num_rows] > 0
+        rows = np.flatnonzero(is_forced)
         for row in rows:
-            choices.token_ids[row] = batch.generations[row].given_ids[batch.total_lengths[row]]
+            choices.token_ids[row] = batch.generations[row].prefix_ids[batch.total_lengths[row]]
         if len(rows):
             choices.logprobs[rows] = scores.of_tokens(rows, choices.token_ids[rows])
-        return is_given
+        return is_forced
 
 
 class Outcomes:
@@ -113,13 +113,13 @@ class Outcomes:
         logprobs: f32 [rows], of the tokens that the rows take.
         """
         token_ids, num_rows = decision.token_ids, len(decision.token_ids)
-        is_single = (~self._batch.is_beam[:num_rows] | decision.is_given) & decision.is_next
+        is_single = (~self._batch.is_beam[:num_rows] | decision.is_forced) & decision.is_next
         if not is_single.any():
             return
         logprobs = np.where(self._batch.returns_logprobs[:num_rows], logprobs, 0)
         is_stopped = self._stopped(token_ids)
-        self._skip_given_tokens(is_single, is_stopped, decision.is_given)
-        is_dead = _dead(scores, decision.is_given)
+        self._skip_given_tokens(is_single, is_stopped, decision.is_forced)
+        is_dead = _dead(scores, decision.is_forced)
         decision.reported_rows = np.flatnonzero(is_single & ~is_stopped & ~is_dead).tolist()
         self._tell(decision, logprobs, scores)
         num_left = self._num_left(num_rows)
@@ -151,15 +151,17 @@ class Outcomes:
     def _tell(self, decision: Decision, logprobs: Array, scores: Scores) -> None:
         """Add what requests ask of reported tokens, besides their ids."""
         batch, rows = self._batch, decision.reported_rows
-        told = [row for row in rows if batch.tells_tokens[row]]
+        told = [row for row in rows if batch.needs_token_outputs[row]]
         for row in told:
             generation, token_id = batch.generations[row], int(decision.token_ids[row])
             event = self.token_event(generation, row, token_id, float(logprobs[row]), scores)
-            decision.told[row] = event
+            decision.token_outputs[row] = event
             if generation.request.streams:
                 decision.events.append(event)
         if scores.attention:
-            others = {row: batch.generations[row] for row in rows if row not in decision.told}
+            others = {
+                row: batch.generations[row] for row in rows if row not in decision.token_outputs
+            }
             decision.alignments = _alignments(others, scores)
 
     def _pieces(self, row: int, scores: Scores) -> AttentionPieces:
@@ -169,7 +171,7 @@ class Outcomes:
     def _ending(self, row: int, reason: FinishReason, num_new: int) -> Ending:
         batch = self._batch
         num_generated = int(batch.num_generated[row])
-        num_generated += num_new if batch.num_given[row] == 0 else 0
+        num_generated += num_new if batch.num_forced[row] == 0 else 0
         return Ending(batch.generations[row], reason, num_generated)
 
     def _stop_reason(self, row: int, is_last: bool) -> FinishReason:
@@ -182,7 +184,7 @@ class Outcomes:
         i64 [rows].
         """
         batch = self._batch
-        left: Array = batch.num_given[:num_rows] + batch.max_generated[:num_rows]
+        left: Array = batch.num_forced[:num_rows] + batch.max_generated[:num_rows]
         return left - batch.num_generated[:num_rows]
 
     def _looping(self, num_rows: int) -> Array:
@@ -203,15 +205,15 @@ class Outcomes:
             is_stopped[row] = token_ids[row] in self._batch.generations[row].stop_ids
         return is_stopped
 
-    def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_given: Array) -> None:
+    def _skip_given_tokens(self, is_single: Array, is_stopped: Array, is_forced: Array) -> None:
         """Skip the events of prompt tokens, and do not let given tokens end a request, except for
         the last one.
         """
         batch = self._batch
-        for row in np.flatnonzero(is_given):
+        for row in np.flatnonzero(is_forced):
             num_prompt = len(batch.generations[row].prompt_ids)
             is_single[row] &= batch.total_lengths[row] >= num_prompt
-            is_stopped[row] &= batch.num_given[row] + batch.max_generated[row] == 1
+            is_stopped[row] &= batch.num_forced[row] + batch.max_generated[row] == 1
 
 
 def _alignments(
@@ -233,14 +235,14 @@ def _alignments(
     return found
 
 
-def _dead(scores: Scores, is_given: Array) -> Array:
+def _dead(scores: Scores, is_forced: Array) -> Array:
     """Return the rows in which no token is allowed and none is given; bool [rows]."""
-    is_dead = np.zeros(len(is_given), bool)
+    is_dead = np.zeros(len(is_forced), bool)
     if scores.edited is not None:
         is_dead |= scores.edited.is_dead
     if scores.chosen is not None:
         is_dead |= scores.chosen.is_dead & scores.chosen.is_chosen
-    return is_dead & ~is_given
+    return is_dead & ~is_forced
 
 
 def _top(scores: Scores, row: int, count: int) -> tuple[TokenLogprob, ...]:

@@ -12,21 +12,21 @@ import numpy as np
 
 from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.arrays import Array
-from serving.engine.decoding.scores import Scores, Window
+from serving.engine.decoding.scores import Scores, TopTokens
 from serving.engine.generation import Generation
-from serving.engine.rows import Follower
+from serving.engine.rows import RowObserver
 
 # Rows are padded to whole vectors of the graph's kernels, so that sums do not depend on padding.
 WIDTH_STEP = 64
 
 
-class Shortlists(Follower):
+class Shortlists(RowObserver):
     """Follows the rows. All shortlists are padded to the longest one."""
 
     def __init__(self, manifest: Manifest, slots: int) -> None:
         self._every = np.arange(manifest.vocab_size)
-        self._union = Union(manifest.vocab_size)
-        self._window = Window(manifest, slots)
+        self._union = ShortlistUnion(manifest.vocab_size)
+        self._window = TopTokens(manifest, slots)
         self._ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
         most = slots * _rounded(manifest.vocab_size)
@@ -36,23 +36,23 @@ class Shortlists(Follower):
         self._width = WIDTH_STEP
         self._has_changed = False
 
-    def admit(self, row: int, generation: Generation) -> None:
+    def on_add(self, row: int, generation: Generation) -> None:
         shortlist = generation.shortlist
         self._put(row, self._every if shortlist is None else shortlist)
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         if self._ids[target] is not self._ids[source]:
-            self.forget(target)
+            self.on_remove(target)
             self._put(target, self._ids[source])
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         for column in (self._lengths, self._places):
             column[target] = column[source]
         self._ids[target], self._ids[source] = self._ids[source], self._every[:0]
         self._lengths[source] = 0
         self._has_changed = True
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         self._union.remove(self._ids[row])
         self._ids[row] = self._every[:0]
         self._lengths[row] = 0
@@ -156,7 +156,7 @@ def _rounded(count: int) -> int:
 UNION_WIDTH_STEP = 512
 
 
-class Union:
+class ShortlistUnion:
     """The tokens of all rows.
 
     ids: i64 [vocabulary, rounded up], the tokens that the step graph scores; only the first `width`

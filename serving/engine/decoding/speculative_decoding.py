@@ -24,7 +24,7 @@ from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.scores import Scores, WholeVocabulary
 from serving.engine.generation import Generation
-from serving.engine.rows import Batch, Decision, Follower
+from serving.engine.rows import Batch, Decision, RowObserver
 from serving.engine.runtime.graph import Graph, Run
 from serving.engine.states.kind import NEXT
 from serving.engine.states.store import StateStore
@@ -103,7 +103,7 @@ class Draft:
         return self.is_followed
 
 
-class Drafts(Follower):
+class Drafts(RowObserver):
     """One draft for each row.
 
     turn: number of drafted tokens that rows could have taken.
@@ -120,21 +120,21 @@ class Drafts(Follower):
         """Return the drafts of all rows, in their order."""
         return [self._drafts[row] for row in range(self._batch.num_rows)]
 
-    def admit(self, row: int, generation: Generation) -> None:
-        known = generation.given_ids[: self._batch.total_lengths[row]]
+    def on_add(self, row: int, generation: Generation) -> None:
+        known = generation.prefix_ids[: self._batch.total_lengths[row]]
         self._drafts[row] = Draft(Lookup(known))
 
-    def copy(self, source: int, target: int) -> None:
+    def on_copy(self, source: int, target: int) -> None:
         """Share the draft: only beam searches copy rows, and they have no drafts."""
         self._drafts[target] = self._drafts[source]
 
-    def move(self, source: int, target: int) -> None:
+    def on_move(self, source: int, target: int) -> None:
         self._drafts[target] = self._drafts.pop(source)
 
-    def forget(self, row: int) -> None:
+    def on_remove(self, row: int) -> None:
         del self._drafts[row]
 
-    def advance(self, decision: Decision) -> None:
+    def on_step(self, decision: Decision) -> None:
         for row in np.flatnonzero(decision.is_next).tolist():
             self.num_hits += self._drafts[row].take(int(decision.token_ids[row]), self.turn)
         self.turn += 1
@@ -149,7 +149,7 @@ class Drafts(Follower):
         self.turn = self.num_hits = 0
         num_hoped = 0.0
         for row, draft in enumerate(self.rows):
-            room = 0 if batch.num_given[row] else min(num_left[row] - 2, self._max_tokens)
+            room = 0 if batch.num_forced[row] else min(num_left[row] - 2, self._max_tokens)
             draft.place, draft.tokens = row, draft.lookup.draft(room) if room > 0 else []
             num_hoped += draft.num_hoped
         return num_hoped
@@ -160,7 +160,7 @@ class Drafts(Follower):
             draft.tokens = []
 
 
-class Verifier:
+class DraftVerifier:
     """Runs rows with their drafts.
 
     num_tokens: tokens of a row in one run: its last token, then a draft.
@@ -324,12 +324,12 @@ class Speculation:
         num_tokens = manifest.num_verified
         self._max_rows = min(MAX_ROWS, batch.slots, config.max_step_tokens // num_tokens)
         self._drafts = Drafts(batch, num_tokens - 1)
-        self._verifier = Verifier(manifest, graph, batch, states, self._max_rows)
+        self._verifier = DraftVerifier(manifest, graph, batch, states, self._max_rows)
         self._costs = Costs()
         self.is_verifying = self._has_verified = False
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def row_observers(self) -> Sequence[RowObserver]:
         return [self._drafts]
 
     @property

@@ -6,7 +6,7 @@ from typing import Protocol
 from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs
 from serving.engine.decoding.scores import Scores, Scoring
-from serving.engine.rows import Batch, Follower
+from serving.engine.rows import Batch, RowObserver
 
 
 class Exchange(Protocol):
@@ -15,7 +15,7 @@ class Exchange(Protocol):
     """
 
     @property
-    def followers(self) -> Sequence[Follower]:
+    def row_observers(self) -> Sequence[RowObserver]:
         """Return the objects that keep data for each row."""
 
     @property
@@ -69,8 +69,8 @@ class HostExchange:
         self._attention: AttentionOutputs = {}
 
     @property
-    def followers(self) -> Sequence[Follower]:
-        return [self._scoring] if isinstance(self._scoring, Follower) else []
+    def row_observers(self) -> Sequence[RowObserver]:
+        return [self._scoring] if isinstance(self._scoring, RowObserver) else []
 
     @property
     def is_ahead(self) -> bool:

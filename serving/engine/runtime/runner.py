@@ -24,7 +24,12 @@ from serving.bundle.manifest import (
     TensorSpec,
 )
 from serving.engine.arrays import Array
-from serving.engine.attention_query import AttentionOutputs, AttentionStep, Span, tokens_at_once
+from serving.engine.attention_query import (
+    AttentionOutputs,
+    AttentionSpan,
+    AttentionStep,
+    tokens_at_once,
+)
 from serving.engine.config import EngineConfig
 from serving.engine.rows import Batch
 from serving.engine.runtime.exchange import Exchange
@@ -152,7 +157,7 @@ class Runner:
             self._batch.pad(rows)
         self._fit(rows)
         self.exchange.send(rows)
-        span = Span(self.states.span, needed.num_attended)
+        span = AttentionSpan(self.states.span, needed.num_attended)
         if self._attention and needed.attention:
             span = replace(span, target=self._attention.attended(needed.num_attended))
             needed = replace(needed, num_attended=span.target)
@@ -212,13 +217,17 @@ class Runner:
             self._fitted = fitted
             self._bound.clear()
 
-    def _attention_outputs(self, needed: StepOutputs, rows: int, span: Span) -> AttentionOutputs:
+    def _attention_outputs(
+        self, needed: StepOutputs, rows: int, span: AttentionSpan
+    ) -> AttentionOutputs:
         if not needed.attention:
             return {}
         assert self._attention is not None
         return self._attention.outputs(needed.attention, rows, span)
 
-    def _bind(self, rows: int, attention: AttentionOutputs, span: Span, wants_logp: bool) -> Run:
+    def _bind(
+        self, rows: int, attention: AttentionOutputs, span: AttentionSpan, wants_logp: bool
+    ) -> Run:
         inputs, outputs = self._decode_arrays(rows, wants_logp)
         if not attention:
             return self._step.bind(inputs, outputs)

@@ -17,7 +17,7 @@ import numpy as np
 
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.arrays import Array
-from serving.engine.attention_map import keep_prompt, keep_source
+from serving.engine.attention_map import store_prompt_attention, store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import StepStats
@@ -54,7 +54,7 @@ class Admission(ABC):
         self._config = config
 
     @property
-    def underway(self) -> Sequence[Generation]:
+    def prefilling(self) -> Sequence[Generation]:
         """Return the generations that have left the queue and have no row yet."""
         return ()
 
@@ -64,7 +64,7 @@ class Admission(ABC):
         """Return whether a generation can be admitted now."""
 
     def remove(self, generation: Generation) -> bool:
-        """Remove a generation; return whether it was underway."""
+        """Remove a generation; return whether it was prefilled."""
         return False
 
     @abstractmethod
@@ -115,7 +115,7 @@ class PromptAdmission(Admission):
         self._free_rows = list(runner.staging_rows)
 
     @property
-    def underway(self) -> list[Generation]:
+    def prefilling(self) -> list[Generation]:
         return [staged.generation for staged in self._staged]
 
     @property
@@ -159,7 +159,7 @@ class PromptAdmission(Admission):
     def _overtakes(self, first: Generation) -> bool:
         if self._staged and first.request.priority >= self._staged[0].generation.request.priority:
             return False
-        num_claimed = sum(each.request.num_rows for each in self.underway)
+        num_claimed = sum(each.request.num_rows for each in self.prefilling)
         return first.request.num_rows <= self._batch.num_free - num_claimed
 
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
@@ -178,7 +178,7 @@ class PromptAdmission(Admission):
     def _restore(self, staged: Staged, step_stats: StepStats) -> None:
         """Restore the next chunks that are in the cache."""
         self._settle(staged)
-        if staged.generation.reports(AttentionKind.DECODER):
+        if staged.generation.returns_attention(AttentionKind.DECODER):
             return  # the cache has no attention weights
         while self._cache.is_on and not staged.is_done:
             positions = staged.next_positions(self._chunk)
@@ -206,11 +206,11 @@ class PromptAdmission(Admission):
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]
-        if not staged.generation.reports(AttentionKind.DECODER):
+        if not staged.generation.returns_attention(AttentionKind.DECODER):
             self._runner.prefill(*where)
             return
         weights = self._runner.prefill_with_attention(*where)
-        keep_prompt(staged.generation, weights, positions.stop)
+        store_prompt_attention(staged.generation, weights, positions.stop)
 
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
@@ -241,7 +241,7 @@ class SourceAdmission(Admission):
         if not self.is_due:
             return
         taken = self._queue.take_sources(self._batch.num_free)
-        reporting = [each for each in taken if each.reports(AttentionKind.ENCODER)]
+        reporting = [each for each in taken if each.returns_attention(AttentionKind.ENCODER)]
         others = [each for each in taken if each not in reporting]
         for group in (
             *encode_groups(others, self._config.max_encode_tokens),
@@ -294,7 +294,7 @@ class SourceAdmission(Admission):
         others: list[Generation] = []
         for generation in group:
             is_known = _source(generation) in parts
-            if generation.reports(AttentionKind.ENCODER):
+            if generation.returns_attention(AttentionKind.ENCODER):
                 is_known = False  # the cache has no attention weights
             (others if is_known else new).append(generation)
             parts.setdefault(_source(generation), [])
@@ -312,10 +312,10 @@ class SourceAdmission(Admission):
     def _encode(self, first: int, new: list[Generation], span: int) -> None:
         """Encode sources; a source whose attention is reported is encoded alone."""
         sources = [_source(each) for each in new]
-        if not new[0].reports(AttentionKind.ENCODER):
+        if not new[0].returns_attention(AttentionKind.ENCODER):
             self._runner.encode(first, sources, span)
             return
-        keep_source(new[0], self._runner.encode_with_attention(first, sources[0], span))
+        store_source_attention(new[0], self._runner.encode_with_attention(first, sources[0], span))
 
 
 def _source(generation: Generation) -> Source:
@@ -338,7 +338,7 @@ class SharedParts:
     cache: StateCache
 
     @classmethod
-    def of(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
+    def create(cls, manifest: Manifest, config: EngineConfig, graphs: Graphs) -> "SharedParts":
         has_sources = "encode" in manifest.graphs
         max_bytes = config.encoder_cache_bytes if has_sources else config.prefix_cache_bytes
         slots = min(config.slots, graphs.max_rows or config.slots)

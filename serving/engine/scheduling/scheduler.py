@@ -19,7 +19,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_span
 from serving.engine.scheduling.fair_queue import Deadlines, JobQueues, JobSize, Throughput
-from serving.engine.scheduling.validation import EncodingRules, RequestRules
+from serving.engine.scheduling.validation import EncodingRequestValidator, RequestValidator
 from serving.errors import DeviceError, EngineError, Overloaded, RequestError
 from serving.requests.request import Event, FinishedEvent, GenerationRequest
 
@@ -41,7 +41,7 @@ class Scheduler:
     ) -> None:
         """slots: number of rows of each engine."""
         self.config, self.slots = config, slots
-        rules = EncodingRules if manifest.task.only_encodes else RequestRules
+        rules = EncodingRequestValidator if manifest.task.only_encodes else RequestValidator
         self._rules = rules(manifest, slots, config.timeout_seconds, config.prefill_chunk)
         self._job_queues = JobQueues(max(1, slots // _SMALL_PART))
         self._throughput, self._clock = Throughput(), clock
@@ -345,7 +345,7 @@ class EventQueue:
         expired = self._queue.withdraw_expired(now)
         for generation in expired:
             self._leave(generation)
-            self.end(generation, generation.expired())
+            self.end(generation, generation.expired_event())
         return len(expired)
 
     def fail(self, generations: list[Generation], error: Exception) -> None:
@@ -356,11 +356,11 @@ class EventQueue:
             raise error
         logger.error("%d requests failed", len(generations), exc_info=error)
         for generation in generations:
-            self.end(generation, generation.failed(_failure(error)))
+            self.end(generation, generation.failed_event(_failure(error)))
 
     def _abort(self, generation: Generation) -> None:
         self._leave(generation)
-        self.end(generation, generation.aborted())
+        self.end(generation, generation.aborted_event())
 
 
 def _failure(error: Exception) -> EngineError:

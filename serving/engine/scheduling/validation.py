@@ -8,8 +8,8 @@ from serving.bundle.manifest import AttentionKind, Manifest, PictureSpec
 from serving.engine.attention_query import (
     Extent,
     HeadSelection,
-    alignment_selection,
-    resolved_queries,
+    resolve_queries,
+    select_alignment_heads,
     tokens_at_once,
 )
 from serving.engine.generation import Generation
@@ -27,7 +27,7 @@ def named_ids(request: GenerationRequest) -> set[int]:
     return ids
 
 
-class RequestRules:
+class RequestValidator:
     """Makes a generation of a request, or raises RequestError."""
 
     def __init__(
@@ -66,7 +66,7 @@ class RequestRules:
         if not request.is_whole:
             prompt_ids = self._prompt_prefix + prompt_ids
         room = self._room(prompt_ids, request)
-        num_given = len(prompt_ids) + len(request.forced_ids)
+        num_prefix_tokens = len(prompt_ids) + len(request.forced_ids)
         wanted = request.max_new_tokens
         max_new_tokens = room if wanted is None else min(wanted, room)
         own_stop_ids = frozenset(request.stop_token_ids)
@@ -83,7 +83,7 @@ class RequestRules:
             shortlist=self._shortlist(request, stop_ids),
             last_id=None if request.ignore_eos else self._last_id,
             model_processors=self._manifest.logits_processors,
-            selections=self._selections(request, num_given + max_new_tokens),
+            selections=self._selections(request, num_prefix_tokens + max_new_tokens),
             alignment=self._alignment(request),
         )
 
@@ -96,7 +96,7 @@ class RequestRules:
         """Return the heads of a request's attention queries. Raises RequestError if they have too
         many weights.
         """
-        selections = resolved_queries(request.attention_queries, self._manifest)
+        selections = resolve_queries(request.attention_queries, self._manifest)
         extent = Extent(len(request.source), num_target, self._num_at_once)
         extent.check(selections, self._manifest.attention_shapes)
         return selections
@@ -104,13 +104,13 @@ class RequestRules:
     def _alignment(self, request: GenerationRequest) -> HeadSelection | None:
         """Return the heads whose mean is reported. A coverage penalty needs them too."""
         if request.alignment_heads is not None:
-            return alignment_selection(request.alignment_heads, self._manifest)
+            return select_alignment_heads(request.alignment_heads, self._manifest)
         if request.beam is None or not request.beam.coverage_penalty:
             return None
         if not self._manifest.num_attention_heads:
             message = "this model has no attention over its source"
             raise RequestError("coverage_penalty", request.beam.coverage_penalty, message)
-        return alignment_selection((), self._manifest)
+        return select_alignment_heads((), self._manifest)
 
     def _shortlist(self, request: GenerationRequest, stop_ids: frozenset[int]) -> Ids | None:
         """Return the tokens to score: the request's shortlist and all tokens that the request
@@ -142,13 +142,13 @@ class RequestRules:
         """Return the number of tokens that may still be generated."""
         if not prompt_ids:
             raise RequestError("prompt_ids", request.prompt_ids, "must not be empty")
-        num_given = len(prompt_ids) + len(request.forced_ids)
+        num_prefix_tokens = len(prompt_ids) + len(request.forced_ids)
         ends_by_itself = request.max_new_tokens == 0
-        room = self._max_target_tokens - num_given
+        room = self._max_target_tokens - num_prefix_tokens
         if room < (0 if ends_by_itself else 1):
             field = "forced_ids" if request.forced_ids else "prompt_ids"
             message = f"too many tokens: at most {self._max_target_tokens - 1} fit"
-            raise TooManyTokens(field, num_given, message)
+            raise TooManyTokens(field, num_prefix_tokens, message)
         return room
 
     def _check_source(self, request: GenerationRequest) -> None:
@@ -202,7 +202,7 @@ def _seed(sampling: SamplingParams) -> int:
     return secrets.randbits(64) if sampling.seed is None else sampling.seed % 2**64
 
 
-class EncodingRules(RequestRules):
+class EncodingRequestValidator(RequestValidator):
     """Makes generations for bundles that only encode."""
 
     def accept(self, request: GenerationRequest, now: float) -> Generation:

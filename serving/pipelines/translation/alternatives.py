@@ -48,7 +48,7 @@ def _openings(
     """
     path: TokenIds = ()
     logprob = 0.0
-    described = successful(end).best.tokens.described()
+    described = successful(end).best.tokens.iter_tokens()
     for token_id, own, likeliest in islice(described, num_given, None):
         if path and _is_between_words(path[-1], token_id, tokenizer):
             return

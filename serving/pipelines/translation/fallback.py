@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from serving.engine.decoding.repetition import NGRAM_SIZE, Repetition, loop_start
+from serving.engine.decoding.repetition import NGRAM_SIZE, LoopDetector, loop_start
 from serving.pipelines.decoding import successful
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.omission import SourceWords
@@ -41,8 +41,8 @@ from serving.requests.request import (
     TokenEvent,
 )
 from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.markup.tokens import Role, written
+from serving.text.markup.marked_translation import MarkedTranslation
+from serving.text.markup.tokens import Role, join_raw
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
@@ -235,9 +235,9 @@ class Fallback:
     def _held_tokens(self, number: int) -> "_HeldTokens":
         segment, request = self.plan.segments[self._places[number]], self._requests[number]
         source_ids = request.source_ids or request.prompt_ids
-        repetition = Repetition(source_ids, len(request.forced_ids))
+        repetition = LoopDetector(source_ids, len(request.forced_ids))
         words = None
-        if segment.marks is None or segment.marks.is_one_text:
+        if segment.marks is None or segment.marks.is_plain_text:
             words = self._words(segment)
             if not (words.are_checked and _is_whole(segment)):
                 words = None
@@ -251,7 +251,7 @@ class _HeldTokens:
     """
 
     def __init__(
-        self, repetition: Repetition, words: SourceWords | None, tokenizer: Tokenizer
+        self, repetition: LoopDetector, words: SourceWords | None, tokenizer: Tokenizer
     ) -> None:
         self._repetition, self._words, self._tokenizer = repetition, words, tokenizer
         self._ids: list[int] = []
@@ -289,7 +289,7 @@ def _text_to_translate(segment: Segment) -> str:
 
 
 def _as_written(segment: Segment) -> str:
-    return segment.text if segment.marks is None else written(segment.marks.tokens)
+    return segment.text if segment.marks is None else join_raw(segment.marks.tokens)
 
 
 def _is_whole(segment: Segment) -> bool:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
-from serving.engine.attention_query import resolved_queries
+from serving.engine.attention_query import resolve_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import EnginePort
@@ -46,9 +46,9 @@ from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
-from serving.text.chat import Chat
-from serving.text.markup.protection import KnownWords
-from serving.text.plain_text import tokenizing
+from serving.text.chat_template import Chat
+from serving.text.checks import tokenizing
+from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 # Longer texts are cut up and put together on another thread, so that other requests go on.
@@ -201,7 +201,7 @@ class TranslationPipeline:
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
-        resolved_queries(job.attention_queries, self._manifest)
+        resolve_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
         if (source, target) == (job.source, job.target):
             return job

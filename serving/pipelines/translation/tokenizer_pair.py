@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Tokens
 from serving.bundle.opening import Bundle
 from serving.requests.parameters import TokenIds
-from serving.text.plain_text import tokenizing
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 
@@ -33,7 +33,7 @@ class LanguageTokens:
     @classmethod
     def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageTokens":
         """Return the frame of a pair of languages, given by the model's codes."""
-        with_languages = tokens.between(source, target)
+        with_languages = tokens.with_languages(source, target)
         prompt = with_languages.prompt_prefix[len(tokens.prompt_prefix) :]
         num_given = len(with_languages.prompt_prefix)
         return cls(with_languages.source_prefix, with_languages.source_suffix, prompt, num_given)

@@ -47,7 +47,7 @@ def _untranslated_element(name: str, raw: str, words: str, markup: Markup) -> To
         return Token(Role.BREAK, raw)
     if name in WORDLESS or not words:
         return Token(Role.POINT, raw)
-    return Token(Role.KEPT, raw, words)
+    return Token(Role.NON_TRANSLATABLE, raw, words)
 
 
 def _markup_token(token: HtmlToken, raw: str, markup: Markup) -> Token:
@@ -57,7 +57,11 @@ def _markup_token(token: HtmlToken, raw: str, markup: Markup) -> Token:
         case HtmlTokenKind.COMMENT:
             return Token(Role.POINT, raw)
         case HtmlTokenKind.TEMPLATE:
-            return Token(Role.KEPT, raw, raw) if is_printed(raw) else Token(Role.POINT, raw)
+            return (
+                Token(Role.NON_TRANSLATABLE, raw, raw)
+                if is_printed(raw)
+                else Token(Role.POINT, raw)
+            )
     if token.name == LINE_BREAK and token.name not in markup.splitting_tags:
         return Token(Role.LINE_BREAK, raw, " ")
     if _is_block(token.name, markup):

@@ -1,10 +1,10 @@
-"""Read plain text, and the marks of Markdown in it: code, emphasis, links, lists, pairs of tags."""
+"""Reads plain text with Markdown's marks, and keeps how everything is written."""
 
 import re
 from collections.abc import Iterator
 
-from serving.text.alignment import Span
 from serving.text.markup.tokens import Role, Token, text_tokens
+from serving.text.spans import Span
 
 # Headings, quotes, numbers and letters of lists, bullets, arrows and dashes, before a word.
 _LIST_MARK = (
@@ -87,7 +87,7 @@ class _MarkdownReader:
         start = 0
         for match in _CODE.finditer(text):
             yield from self._around_placeholders(text[start : match.start()])
-            yield Token(Role.KEPT, match.group(), match.group())
+            yield Token(Role.NON_TRANSLATABLE, match.group(), match.group())
             start = match.end()
         yield from self._around_placeholders(text[start:])
 

@@ -11,26 +11,13 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from itertools import pairwise
 
-from serving.text.alignment import Span
+from serving.text.spans import Span
 
 _SPACES = r" \t\n\r\f\v\x1c-\x1e\x85\u2028\u2029"  # not those that do not break
-
-
 _LINE_BREAK = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-
-
 _PLAIN_OR_SPACE = re.compile(rf"[{_SPACES}]+|[^{_SPACES}]+(?: [^{_SPACES}]+)*")
-
-
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][\w.]*);?")
-
-
-# What a model reads in the place of what is kept, "%1": of the forms that were tried models copy it
-# most often (loadtest/LOG.md). They may write it with a space.
-STAND_IN = "%{}"
-
-
-MADE_OF_STAND_IN = re.compile(r"%[ \u00a0\u202f.-]?\d{1,4}")
+LINE_BREAK_TAG = "br"
 
 
 class Role(Enum):
@@ -38,7 +25,7 @@ class Role(Enum):
 
     TEXT: is translated.
     NUMBER: is translated; should it come out as another one, it is written as its language has it.
-    KEPT: stands in the translation as it is, where its words would stand.
+    NON_TRANSLATABLE: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
     LINE_BREAK: ends a line within a sentence; a model reads a space.
@@ -47,7 +34,7 @@ class Role(Enum):
 
     TEXT = auto()
     NUMBER = auto()
-    KEPT = auto()
+    NON_TRANSLATABLE = auto()
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
@@ -79,7 +66,7 @@ class Token:
     @property
     def translation(self) -> str:
         """Return how a translation writes it, if no model does."""
-        return self.name if self.role is Role.KEPT and self.name else self.raw
+        return self.name if self.role is Role.NON_TRANSLATABLE and self.name else self.raw
 
 
 def range_name(kind: str, key: str) -> str:
@@ -133,7 +120,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
         yield token
 
 
-def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+def split_passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     """Yield what stands between breaks; each break alone."""
     passage: list[Token] = []
     for token in tokens:
@@ -146,7 +133,7 @@ def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     yield passage
 
 
-def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
+def with_spans(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
     """Yield each token with its place in what is read."""
     start = 0
     for token in tokens:
@@ -154,9 +141,9 @@ def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
         start += len(token.text)
 
 
-def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
+def split_at(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
     """Yield the tokens, text cut at borders in what is read, which are in order."""
-    for token, span in placed(tokens):
+    for token, span in with_spans(tokens):
         if not (token.is_divisible and token.text):
             yield token
             continue
@@ -167,19 +154,16 @@ def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
                 yield Token(Role.TEXT, part, part)
 
 
-def read(tokens: Iterable[Token]) -> str:
+def join_text(tokens: Iterable[Token]) -> str:
     return "".join(token.text for token in tokens)
 
 
-def written(tokens: Iterable[Token]) -> str:
+def join_raw(tokens: Iterable[Token]) -> str:
     return "".join(token.raw for token in tokens)
 
 
-def translations(tokens: Iterable[Token]) -> str:
+def join_translations(tokens: Iterable[Token]) -> str:
     return "".join(token.translation for token in tokens)
-
-
-LINE_BREAK_TAG = "br"
 
 
 class MarkupKind(StrEnum):
@@ -203,28 +187,3 @@ class Markup:
     non_splitting_tags: frozenset[str] = frozenset()
     ignore_tags: frozenset[str] = frozenset()
     outline_detection: bool = True
-
-
-QUOTES = frozenset('"“”„‟«»')
-
-
-# What a model reads in the place of typographic signs.
-DASH, ELLIPSIS, QUOTE = "-", "...", '"'
-
-
-def run_read_as(run: str) -> str:
-    """Return the mark that a model reads for a run of marks, as ??? or ?!."""
-    if "?" in run or "？" in run:
-        return "?"
-    return "!" if "!" in run or "！" in run else ELLIPSIS
-
-
-def is_run(token: Token) -> bool:
-    """Return whether a token is a run of marks; its name is how the target writes it at an end."""
-    return token.role is Role.TEXT and bool(token.name)
-
-
-def is_typographic(token: Token) -> bool:
-    """Return whether a token is a dash, an ellipsis or a quote that is read as another one."""
-    is_read_as_other = token.role is Role.TEXT and token.raw != token.text
-    return is_read_as_other and token.text.strip() in (DASH, QUOTE)

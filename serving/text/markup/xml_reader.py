@@ -136,7 +136,7 @@ class _Reader:
         if self._role(element[0].name) is Role.BREAK:
             return Token(Role.BREAK, raw)
         words = " ".join(_visible_text(self._document, element).split())
-        return Token(Role.KEPT, raw, words) if words else Token(Role.POINT, raw)
+        return Token(Role.NON_TRANSLATABLE, raw, words) if words else Token(Role.POINT, raw)
 
     def _markup_token(self, number: int, token: XmlToken) -> Token:
         raw = token.raw(self._document)

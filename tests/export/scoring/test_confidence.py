@@ -13,7 +13,7 @@ from export.scoring.commands import calibrate
 from export.scoring.confidence import SERVED, Example, boosted, features, fitted, ranks
 from serving.bundle.opening import open_bundle
 from serving.pipelines.translation.quality import Calibration
-from serving.requests.request import FinishReason, Hypothesis, TokenLogprob, Tokens
+from serving.requests.request import FinishReason, Hypothesis, OutputTokens, TokenLogprob
 from tests.served import int8_bundle
 
 
@@ -34,7 +34,7 @@ def test_boosted_probabilities_are_those_of_a_plain_loop(weights: list[float], t
 
 def test_features_of_two_sentences() -> None:
     top = (TokenLogprob(5, log(0.5)), TokenLogprob(6, log(0.25)))
-    tokens = Tokens([5, 6], [log(0.5), log(0.25)], [top, top], [np.array([1.0, 0.0])] * 2)
+    tokens = OutputTokens([5, 6], [log(0.5), log(0.25)], [top, top], [np.array([1.0, 0.0])] * 2)
     best = Hypothesis(tokens, 0.0, FinishReason.STOP)
 
     found = features([2, 2], [best, best])

@@ -8,8 +8,8 @@ from serving.requests.request import (
     Event,
     FinishedEvent,
     GenerationRequest,
+    OutputTokens,
     TokenEvent,
-    Tokens,
     is_final,
 )
 
@@ -29,14 +29,14 @@ class Story:
         assert is_final(event)
         self.final = event
         if isinstance(event, FinishedEvent) and self.streamed:
-            assert _told(Tokens.of(self.streamed)) == _told(event.best.tokens)
+            assert _told(OutputTokens.from_events(self.streamed)) == _told(event.best.tokens)
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> OutputTokens:
         """Return all tokens; of a request that has not finished, those that were streamed."""
         if isinstance(self.final, FinishedEvent):
             return self.final.best.tokens
-        return Tokens.of(self.streamed)
+        return OutputTokens.from_events(self.streamed)
 
     @property
     def token_ids(self) -> list[int]:
@@ -45,7 +45,7 @@ class Story:
     @property
     def said(self) -> list[tuple[int, float]]:
         """Bit for bit: a float32 survives the way to a Python float."""
-        return [(token_id, logprob) for token_id, logprob, _ in self.tokens.described()]
+        return [(token_id, logprob) for token_id, logprob, _ in self.tokens.iter_tokens()]
 
 
 def tell(stories: dict[str, Story], events: Iterable[Event]) -> None:
@@ -100,5 +100,5 @@ def told(story: Story) -> object:
     ]
 
 
-def _told(tokens: Tokens) -> object:
+def _told(tokens: OutputTokens) -> object:
     return tokens, [alignment.tobytes() for alignment in tokens.alignments]

@@ -199,7 +199,7 @@ def test_queries_for_too_many_weights_are_refused(
     fits: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attention_query, "MAX_NUMBERS", 8 * 8 * 8)
+    monkeypatch.setattr(attention_query, "MAX_ATTENTION_WEIGHTS", 8 * 8 * 8)
     bundle = bundle_of(architecture, tmp_path)
     source = tuple(range(5, 50)) if architecture == "transformer" else None
     request = GenerationRequest("a", source, prompt_ids=(5, 6), attention_queries=(query,))

@@ -184,7 +184,7 @@ async def test_an_engine_that_sleeps_is_woken_by_the_end_of_another_ones_large_j
     first, second, small = gates = [Gate(Script()) for _ in range(3)]
     # One slot: otherwise an engine may take both requests of the job.
     bundle, config = toy_bundle(has_encoder=False), EngineConfig(slots=1, threads=1)
-    shared = SharedParts.of(bundle.manifest, config, first.graphs())
+    shared = SharedParts.create(bundle.manifest, config, first.graphs())
     sizes = (JobSize.COMMON, JobSize.COMMON, JobSize.SMALL)
     bridge = AsyncEngine(
         [

@@ -27,7 +27,7 @@ from serving.requests.request import (
     FailedEvent,
     FinishedEvent,
     GenerationRequest,
-    Tokens,
+    OutputTokens,
 )
 from tests.served import eventually
 from tests.serving.engine.driving import run_all
@@ -45,7 +45,7 @@ class Noticing:
         bundle = toy_bundle(has_encoder)
         self.scripts = [Script(), Script()]
         self.may_step = [threading.Event(), threading.Event()]
-        shared = SharedParts.of(bundle.manifest, config, toy_graphs())
+        shared = SharedParts.create(bundle.manifest, config, toy_graphs())
         self.engines = [
             Engine(bundle, config, self._graphs(i, has_encoder), (), shared) for i in range(2)
         ]
@@ -180,7 +180,7 @@ async def test_many_requests_end_once_each_with_the_same_answers() -> None:
     assert all(script.step_shapes for script in crew.scripts)
 
 
-def said(event: Event | None) -> Tokens:
+def said(event: Event | None) -> OutputTokens:
     assert isinstance(event, FinishedEvent)
     return event.best.tokens
 

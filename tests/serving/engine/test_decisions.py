@@ -8,7 +8,7 @@ from serving.engine.decoding.beam_search import BeamGroup
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.rows import Batch, Decision, RowCopy
-from serving.engine.scheduling.validation import RequestRules
+from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import FinishReason, GenerationRequest
 from tests.serving.engine.toy import BOS, STOP, VOCAB_SIZE, WINDOW, toy_bundle
@@ -23,12 +23,12 @@ class Table:
         self.manifest = toy_bundle(has_encoder=False).manifest
         self.batch = Batch(SLOTS)
         self.search = Search(self.manifest, self.batch)
-        rules = RequestRules(self.manifest, SLOTS)
+        rules = RequestValidator(self.manifest, SLOTS)
         for request in requests:
             generation = rules.accept(request, 0.0)
             row = self.batch.add(generation, len(generation.prompt_ids) - 1)
-            for follower in self.search.followers:
-                follower.admit(row, generation)
+            for observer in self.search.row_observers:
+                observer.on_add(row, generation)
 
     def decide(self, *favourites: dict[int, float]) -> Decision:
         """Decide by these probabilities of tokens, a dictionary a row."""
@@ -40,10 +40,10 @@ class Table:
         for copy in decision.copies:
             if copy.target == self.batch.num_rows:
                 self.batch.fork(copy.source)
-            for follower in self.search.followers:
-                follower.copy(copy.source, copy.target)
-        for follower in self.search.followers:
-            follower.advance(decision)
+            for observer in self.search.row_observers:
+                observer.on_copy(copy.source, copy.target)
+        for observer in self.search.row_observers:
+            observer.on_step(decision)
         self.batch.advance(decision.token_ids, decision.is_next)
 
 
@@ -99,9 +99,9 @@ def test_a_search_waits_for_its_given_tokens_like_any_other_row() -> None:
     table = Table(beam(forced_ids=(4, 8)))
     for token_id in (4, 8):
         decision = table.decide({20: 0.9})
-        assert decision.is_given.tolist() == [True]
+        assert decision.is_forced.tolist() == [True]
         assert decision.token_ids.tolist() == [token_id]
-        assert [event.token_id for event in decision.told.values()] == [token_id]
+        assert [event.token_id for event in decision.token_outputs.values()] == [token_id]
         assert not decision.copies
         table.apply(decision)
     decision = table.decide({20: 0.5, 21: 0.4})
@@ -148,10 +148,10 @@ def told(decision: Decision) -> list[object]:
     groups = [each for each in decision.searches if isinstance(each, BeamGroup)]
     return [
         decision.token_ids.tolist(),
-        decision.is_given.tolist(),
+        decision.is_forced.tolist(),
         decision.copies,
         decision.reported_rows,
-        decision.told,
+        decision.token_outputs,
         decision.events,
         [(ending.generation.request_id, ending.reason) for ending in decision.endings],
         decision.finished_rows,

@@ -49,7 +49,7 @@ def naive(request: GenerationRequest) -> list[int]:
     room = CAPACITY - len(target)
     count = min(request.max_new_tokens or room, room)
     sampling, seed = Sampler(1, VOCAB_SIZE, CAPACITY), params.seed or 0
-    sampling.admit(0, Generation(request, target, count, frozenset(), False, seed, 0.0, None))
+    sampling.on_add(0, Generation(request, target, count, frozenset(), False, seed, 0.0, None))
     said: list[int] = []
     for position in range(count):
         logp = next_logp(request.source_ids or (), target + tuple(said))

@@ -33,12 +33,12 @@ from serving.requests.request import (
     FinishReason,
     GenerationRequest,
     Hypothesis,
+    OutputTokens,
     TokenEvent,
     TokenLogprob,
-    Tokens,
     is_final,
 )
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -132,7 +132,9 @@ class FakeEngine:
             ids = [*forced, *answer[: request.max_new_tokens]]
             is_cut = len(ids) - len(forced) == request.max_new_tokens
             reason = FinishReason.LENGTH if is_cut else self.end
-        tokens = Tokens.of(self._token(request, place, ids) for place in range(len(ids)))
+        tokens = OutputTokens.from_events(
+            self._token(request, place, ids) for place in range(len(ids))
+        )
         logprob = -0.5 if reason is FinishReason.STOP else None
         stop_id = EOS if reason is FinishReason.STOP else None
         return Hypothesis(tokens, -0.5 * (number + 1), reason, logprob, stop_id)

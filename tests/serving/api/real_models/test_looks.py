@@ -149,7 +149,7 @@ async def test_a_model_says_what_it_can_tell_of(
 
 
 async def test_an_answer_has_an_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "MAX_NUMBERS", 1000)
+    monkeypatch.setattr(attention, "MAX_ATTENTION_WEIGHTS", 1000)
     async with client("llama") as http:
         body = {"model": "llama", "prompt": PROMPT, "max_tokens": 2}
         assert await complete(http, ["decoder"])

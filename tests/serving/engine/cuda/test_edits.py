@@ -62,9 +62,9 @@ def test_the_likeliest_token_and_dead_rows_are_those_of_the_host(
     is_excluded[EXCLUDED] = has_exclusions
     processors = Processors(SLOTS, VOCAB_SIZE)
     for row, each in enumerate(params):
-        processors.admit(row, generation_of(each, prompt, of_model))
+        processors.on_add(row, generation_of(each, prompt, of_model))
     for token_ids in generated:
-        processors.advance(taking(*token_ids))
+        processors.on_step(taking(*token_ids))
     scores = random_scores(SLOTS, seed)
     found = chosen_by_device(processors, scores, is_excluded)
     if has_exclusions:

@@ -54,7 +54,7 @@ def random_scores(num_rows: int, seed: int = 0) -> Scores:
 def edited_by(params: ProcessorParams, generated: tuple[int, ...] = (), **generation: Any) -> Array:
     """Log-probabilities of the one row after an edit of random ones, as they were if not edited."""
     processors = Processors(SLOTS, VOCAB_SIZE)
-    processors.admit(0, generation_of(params, **generation))
+    processors.on_add(0, generation_of(params, **generation))
     advance(processors, *generated)
     scores = random_scores(1)
     processors.edit(scores)
@@ -68,13 +68,13 @@ def row_of(scores: Scores, row: int) -> Array:
 
 def advance(processors: Processors, *token_ids: int) -> None:
     for token_id in token_ids:
-        processors.advance(taking(*[token_id] * SLOTS))
+        processors.on_step(taking(*[token_id] * SLOTS))
 
 
-def taking(*token_ids: int, is_given: bool = False) -> Decision:
+def taking(*token_ids: int, is_forced: bool = False) -> Decision:
     """Every row takes its token."""
     count = len(token_ids)
-    return Decision(np.array(token_ids), np.full(count, is_given), np.ones(count, bool))
+    return Decision(np.array(token_ids), np.full(count, is_forced), np.ones(count, bool))
 
 
 def banned_of(logp: Array) -> set[int]:

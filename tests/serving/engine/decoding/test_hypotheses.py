@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from serving.engine.decoding.beam_hypotheses import LEAST_COVERAGE, Node, Pool
+from serving.engine.decoding.beam_hypotheses import LEAST_COVERAGE, BeamHypotheses, Node
 from serving.engine.decoding.beam_search import Beam, start_group
 from serving.engine.generation import Generation
 from serving.requests.parameters import BeamParams
@@ -21,7 +21,7 @@ def token(*attention: float) -> TokenEvent:
 
 
 def test_coverage_is_added_to_the_score() -> None:
-    pool = Pool(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
+    pool = BeamHypotheses(BeamParams(2, coverage_penalty=0.5, length_penalty=2.0), max_new_tokens=9)
     node = Node(token(0.25, 0.75, 0.0), Node(token(0.25, 0.75, 0.0), None))
 
     ended = pool.rated(-3.0, 3, node, FinishReason.STOP, end=token(0.25, 0.75, 0.0))
@@ -31,7 +31,7 @@ def test_coverage_is_added_to_the_score() -> None:
 
 
 def test_coverage_ranks() -> None:
-    pool = Pool(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
+    pool = BeamHypotheses(BeamParams(2, coverage_penalty=1.0), max_new_tokens=9)
     likely = pool.rated(-1.0, 1, Node(token(1.0, 0.1), None), FinishReason.STOP, token(0.9, 0.1))
     covering = pool.rated(-2.0, 1, Node(token(0.5, 0.5), None), FinishReason.STOP, token(0.5, 0.5))
 
@@ -50,7 +50,7 @@ def test_coverage_does_not_keep_a_search_going(
         length_penalty=0.0,
         coverage_penalty=coverage_penalty,
     )
-    pool = Pool(params, max_new_tokens=99)
+    pool = BeamHypotheses(params, max_new_tokens=99)
     half = token(1.0, 0.001)
     pool = pool.joined_by(
         [pool.rated(each, 1, Node(half, None), FinishReason.STOP, half) for each in (-1.0, -2.0)]

@@ -99,7 +99,7 @@ def test_what_hugging_face_has_too_comes_out_as_it_has_it(
         forced_ids=tuple(forced),
         beam=beam,
     )
-    processors.admit(0, generation)
+    processors.on_add(0, generation)
     advance(processors, *generated)
     scores = random_scores(1, seed)
     processors.edit(scores)

@@ -31,7 +31,7 @@ from tests.serving.engine.decoding.editing import (
 def test_a_batch_without_processors_pays_nothing() -> None:
     processors = Processors(SLOTS, VOCAB_SIZE)
     for row in range(SLOTS):
-        processors.admit(row, generation_of(ProcessorParams()))
+        processors.on_add(row, generation_of(ProcessorParams()))
     advance(processors, 3, 4)
     scores = random_scores(SLOTS)
     processors.edit(scores)
@@ -43,7 +43,7 @@ def test_a_step_at_which_nothing_is_edited_leaves_the_scores_alone() -> None:
     params = ProcessorParams(
         min_tokens=1, no_repeat_ngram_size=3, bad_words=((3, 4),), frequency_penalty=0.0
     )
-    processors.admit(0, generation_of(params))
+    processors.on_add(0, generation_of(params))
     advance(processors, 5)
     scores = random_scores(1)
     processors.edit(scores)
@@ -52,8 +52,8 @@ def test_a_step_at_which_nothing_is_edited_leaves_the_scores_alone() -> None:
 
 def test_only_rows_with_processors_are_edited_and_raw_scores_stay() -> None:
     processors = Processors(SLOTS, VOCAB_SIZE)
-    processors.admit(0, generation_of(ProcessorParams()))
-    processors.admit(1, generation_of(ProcessorParams(bad_words=((4,),))))
+    processors.on_add(0, generation_of(ProcessorParams()))
+    processors.on_add(1, generation_of(ProcessorParams(bad_words=((4,),))))
     scores = random_scores(2)
     before = scores.logp.copy()
     edited = edit(processors, scores)
@@ -78,7 +78,7 @@ def test_only_rows_with_processors_are_edited_and_raw_scores_stay() -> None:
 )
 def test_rows_in_which_a_token_rose_are_told(params: ProcessorParams, is_raised: bool) -> None:
     processors = Processors(SLOTS, VOCAB_SIZE)
-    processors.admit(0, generation_of(params))
+    processors.on_add(0, generation_of(params))
     advance(processors, 5)
     assert edit(processors, random_scores(1)).is_raised.tolist() == [is_raised]
 
@@ -99,7 +99,7 @@ def test_a_row_without_any_token_left_is_dead() -> None:
     ]
     processors = Processors(len(cases), VOCAB_SIZE)
     for row, (params, _) in enumerate(cases):
-        processors.admit(row, generation_of(params))
+        processors.on_add(row, generation_of(params))
     edited = edit(processors, random_scores(len(cases)))
     assert edited.is_dead.tolist() == [is_dead for _, is_dead in cases]
     assert np.isneginf(edited.logp.max(axis=1)).tolist() == [is_dead for _, is_dead in cases]
@@ -118,7 +118,7 @@ class Countdown:
     def start(self) -> Matcher:
         return Countdown(self.left)
 
-    def allowed(self, mask: Mask) -> None:
+    def fill_mask(self, mask: Mask) -> None:
         mask[:] = False
         mask[max(self.left, 1) if self.left >= 3 else 1] = True
 
@@ -136,29 +136,29 @@ def test_a_constraint_follows_generated_tokens_only() -> None:
     generation = generation_of(
         ProcessorParams(), prompt=(0, 9), forced_ids=(7, 7), constraint=constraint
     )
-    processors.admit(0, generation)
-    processors.advance(taking(7, is_given=True))
+    processors.on_add(0, generation)
+    processors.on_step(taking(7, is_forced=True))
     for token_id in (5, 4, 3, 1):
         edited = edit(processors, random_scores(1))
         assert set(range(VOCAB_SIZE)) - banned_of(edited.logp[0]) == {token_id}
         assert not edited.is_dead[0]
         if token_id >= 3:
-            processors.advance(taking(token_id))
+            processors.on_step(taking(token_id))
 
 
 def test_a_constraint_that_other_bans_leave_nothing_of_is_dead() -> None:
     processors = Processors(SLOTS, VOCAB_SIZE)
     params = ProcessorParams(bad_words=((5,),))
-    processors.admit(0, generation_of(params, constraint=Countdown(5)))
+    processors.on_add(0, generation_of(params, constraint=Countdown(5)))
     assert edit(processors, random_scores(1)).is_dead.tolist() == [True]
 
 
 def test_requests_that_share_a_constraint_do_not_share_their_place() -> None:
     constraint = Countdown(5)
     processors = Processors(SLOTS, VOCAB_SIZE)
-    processors.admit(0, generation_of(ProcessorParams(), constraint=constraint))
-    processors.advance(taking(5))
-    processors.admit(1, generation_of(ProcessorParams(), constraint=constraint))
+    processors.on_add(0, generation_of(ProcessorParams(), constraint=constraint))
+    processors.on_step(taking(5))
+    processors.on_add(1, generation_of(ProcessorParams(), constraint=constraint))
     edited = edit(processors, random_scores(2))
     assert [np.argmax(edited.logp[row]) for row in range(2)] == [4, 5]
 
@@ -185,9 +185,9 @@ class Twin:
 
     def alone(self, scores: Scores, row: int) -> Array:
         processors = Processors(1, VOCAB_SIZE)
-        processors.admit(0, self.generation)
+        processors.on_add(0, self.generation)
         for token_id in self.generated:
-            processors.advance(taking(token_id))
+            processors.on_step(taking(token_id))
         rows = slice(row, row + 1)
         own = Scores(
             scores.logp[rows],
@@ -210,26 +210,26 @@ class Rows:
         if len(self.twins) < 8:
             params = self._kinds[number % 8] or ProcessorParams()
             self.twins.append(Twin(generation_of(params, (0, 3, number))))
-            self.processors.admit(len(self.twins) - 1, self.twins[-1].generation)
+            self.processors.on_add(len(self.twins) - 1, self.twins[-1].generation)
 
     def fork(self, number: int) -> None:
         if 0 < len(self.twins) < 8:
             row = number % len(self.twins)
-            self.processors.copy(row, len(self.twins))
+            self.processors.on_copy(row, len(self.twins))
             self.twins.append(self.twins[row])
 
     def overwrite(self, number: int) -> None:
         if len(self.twins) > 1:
             row = 1 + number % (len(self.twins) - 1)
-            self.processors.copy(row, 0)
+            self.processors.on_copy(row, 0)
             self.twins[0] = self.twins[row]
 
     def remove(self, number: int) -> None:
         if self.twins:
             row, last = number % len(self.twins), len(self.twins) - 1
-            self.processors.forget(row)
+            self.processors.on_remove(row)
             if row != last:
-                self.processors.move(last, row)
+                self.processors.on_move(last, row)
             self.twins[row] = self.twins[last]
             self.twins.pop()
 
@@ -237,7 +237,7 @@ class Rows:
         self.step_by(self._random.integers(0, 6, len(self.twins)).tolist())
 
     def step_by(self, token_ids: list[int]) -> None:
-        self.processors.advance(taking(*token_ids))
+        self.processors.on_step(taking(*token_ids))
         self.twins = [
             Twin(twin.generation, (*twin.generated, token_id))
             for twin, token_id in zip(self.twins, token_ids, strict=True)
@@ -283,5 +283,5 @@ def test_a_row_gets_what_it_would_get_alone_whatever_happens_around_it(
         getattr(rows, event)(number)
         rows.check(random_scores(len(rows.twins), seed))
     for row in range(len(rows.twins)):
-        rows.processors.forget(row)
+        rows.processors.on_remove(row)
     assert not rows.processors.is_active

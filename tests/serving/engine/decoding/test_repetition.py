@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.engine.decoding.repetition import Repetition, loop_start
+from serving.engine.decoding.repetition import LoopDetector, loop_start
 
 SOURCE = [*range(100, 120)]
 
@@ -52,7 +52,7 @@ def test_given_tokens_are_before_any_loop() -> None:
 
 def test_certain_tokens_never_become_fewer_and_end_before_the_loop() -> None:
     ids = [7, *[1, 2, 3, 4, 5] * 2, 6, 8, 9, *[1, 2, 3] * 8]
-    repetition = Repetition(SOURCE)
+    repetition = LoopDetector(SOURCE)
     certain = []
     for token_id in ids:
         repetition.push(token_id)

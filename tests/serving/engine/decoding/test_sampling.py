@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving.engine.arrays import Array
 from serving.engine.decoding import sampling_filters as sampling_filters
 from serving.engine.decoding.sampler import Sampler, WholeRows, draw_from_window
-from serving.engine.decoding.sampling_filters import Draws, Uniforms, column_of
+from serving.engine.decoding.sampling_filters import SamplingInputs, Uniforms, column_of
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.errors import RequestError
@@ -65,7 +65,7 @@ def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sa
     sampling = Sampler(len(params), vocab_size, count)
     for row, each in enumerate(params):
         request = GenerationRequest("r", (3,), sampling=each)
-        sampling.admit(
+        sampling.on_add(
             row, Generation(request, (1,), count, frozenset(), False, each.seed or 0, 0.0, None)
         )
     return sampling
@@ -161,9 +161,9 @@ filter_values = st.fixed_dictionaries(
 )
 
 
-def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> Draws:
+def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> SamplingInputs:
     column = column_of(sampling_params(filters), vocab_size=10**6)
-    return Draws(np.tile(np.array(column)[:, None], len(numbers)), numbers, second_numbers)
+    return SamplingInputs(np.tile(np.array(column)[:, None], len(numbers)), numbers, second_numbers)
 
 
 @settings(max_examples=300)
@@ -195,7 +195,9 @@ def test_whole_rows_draw_what_the_naive_sampler_keeps(
     )
 
 
-def draw_whole(values: Array, proposals: Array, draws: Draws, num_candidates: int) -> Array:
+def draw_whole(
+    values: Array, proposals: Array, draws: SamplingInputs, num_candidates: int
+) -> Array:
     rows, no_window = np.arange(len(values)), np.empty((len(values), 0), np.int64)
     whole_rows = WholeRows(values.shape[1], (num_candidates,))
     return whole_rows.draw(values, rows, no_window, proposals, draws)
@@ -257,8 +259,8 @@ def test_rows_move_with_their_parameters_and_numbers() -> None:
     params = [SamplingParams(), SamplingParams(1.0, seed=1), SamplingParams(1.0, 5, seed=2)]
     sampling = sampling_of(params, 2000, 1)
     before = sampling.choose(scores_of(logp), np.zeros(3, int)).token_ids
-    sampling.forget(0)
-    sampling.move(2, 0)
+    sampling.on_remove(0)
+    sampling.on_move(2, 0)
     after = sampling.choose(scores_of(logp[:2]), np.zeros(2, int)).token_ids
     assert after.tolist() == [before[2], before[1]]
 
@@ -278,7 +280,7 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     columns = [
         column_of(sampling_params(each | {"top_k": int(each["top_k"])}), 2000) for each in chosen
     ]
-    draws = Draws(np.array(columns).T, rng.random(200), rng.random(200))
+    draws = SamplingInputs(np.array(columns).T, rng.random(200), rng.random(200))
     proposals = rng.random(200) * 30
     few, all_of_them = (draw_whole(logp, proposals, draws, count) for count in (512, 2000))
     assert (few == all_of_them).all()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.config import EngineConfig
-from serving.engine.decoding.shortlist import UNION_WIDTH_STEP, Union
+from serving.engine.decoding.shortlist import UNION_WIDTH_STEP, ShortlistUnion
 from serving.engine.engine import Engine
 from serving.errors import RequestError
 from serving.requests.parameters import ProcessorParams
@@ -127,7 +127,7 @@ def test_a_cancelled_row_leaves_the_others_theirs() -> None:
 @settings(max_examples=60, deadline=None)
 def test_every_token_that_is_used_has_a_place_of_its_own(changes: list[tuple[bool, int]]) -> None:
     size = 3 * UNION_WIDTH_STEP
-    union = Union(size)
+    union = ShortlistUnion(size)
     rows: list[np.ndarray[Any, Any]] = []
     places: list[np.ndarray[Any, Any]] = []
     for grows, seed in changes:
@@ -150,7 +150,7 @@ def test_every_token_that_is_used_has_a_place_of_its_own(changes: list[tuple[boo
 
 
 def test_places_are_used_again() -> None:
-    union = Union(100 * UNION_WIDTH_STEP)
+    union = ShortlistUnion(100 * UNION_WIDTH_STEP)
     for first in range(0, 50 * UNION_WIDTH_STEP, UNION_WIDTH_STEP):
         ids = np.arange(first, first + UNION_WIDTH_STEP)
         union.add(ids)

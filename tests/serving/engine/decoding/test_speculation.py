@@ -128,7 +128,7 @@ def test_rows_come_and_go_as_they_please(bundle: Bundle) -> None:
 def test_engines_side_by_side_say_the_same(bundle: Bundle) -> None:
     config = EngineConfig(6, 1, speculation=True)
     graphs = open_graphs(bundle, config)
-    shared = SharedParts.of(bundle.manifest, config, graphs)
+    shared = SharedParts.create(bundle.manifest, config, graphs)
     engines = [
         Engine(bundle, config, graphs, (), shared, job_size) for job_size in (JobSize.COMMON,) * 2
     ]

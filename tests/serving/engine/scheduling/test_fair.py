@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import Backlog, FairQueue, JobQueues, JobSize, Throughput
-from serving.engine.scheduling.validation import RequestRules
+from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 
-RULES = RequestRules(toy_bundle().manifest, slots=64)
+RULES = RequestValidator(toy_bundle().manifest, slots=64)
 
 
 def sentence(

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import Deadlines, KeyedQueue
-from serving.engine.scheduling.validation import RequestRules
+from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
 
-RULES = RequestRules(toy_bundle().manifest, EngineConfig().slots)
+RULES = RequestValidator(toy_bundle().manifest, EngineConfig().slots)
 
 
 def new_generation(timeout_seconds: float | None = None) -> Generation:

@@ -37,7 +37,7 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     assert not queues._open and not queues._rows and not queues._large_jobs
     assert queues.num_jobs_waiting == 0
     for engine in engines:
-        assert engine._batch.num_rows == 0 and not engine._admission.underway
+        assert engine._batch.num_rows == 0 and not engine._admission.prefilling
         assert engine._queue._deadlines.take_expired(float("inf")) == []
         assert not engine._queue.has_work
 

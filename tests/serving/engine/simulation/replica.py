@@ -141,7 +141,7 @@ class Replica:
             encoder_cache_bytes=pick((0, 900, 2**20)),
         )
         bundle = toy_bundle(has_encoder)
-        shared = SharedParts.of(bundle.manifest, config, toy_graphs(None, has_encoder))
+        shared = SharedParts.create(bundle.manifest, config, toy_graphs(None, has_encoder))
         common, small = JobSize
         sizes = pick(([common], [common, common], [common, small], [common, common, small]))
         engines = [

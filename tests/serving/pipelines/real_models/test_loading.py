@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.bundle.manifest import Precision, Task
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.machine import instruction_sets
@@ -46,14 +46,14 @@ async def translate(model: LoadedModel) -> tuple[str, ...]:
 
 
 class Notes:
-    """Keeps what a meter hears."""
+    """Keeps what a recorder hears."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.stats: list[EngineStats] = []
         self.num_steps = self.num_measured = 0
 
-    def meter_of(self, model: str) -> "Notes":
+    def recorder_for(self, model: str) -> "Notes":
         self.names.append(model)
         return self
 
@@ -63,7 +63,7 @@ class Notes:
     def on_step(self, step_stats: StepStats, stats: EngineStats, step_seconds: float) -> None:
         self.num_steps += 1
 
-    def measured(self, engine: EnginePort) -> EnginePort:
+    def record_requests(self, engine: EnginePort) -> EnginePort:
         self.num_measured += 1
         return engine
 
@@ -86,7 +86,9 @@ async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_st
     bundle: Path,
 ) -> None:
     notes, turns = Notes(), ProcessorTurns()
-    async with loaded(bundle, meter_of=notes.meter_of, turns_of=lambda *_: [turns]) as model:
+    async with loaded(
+        bundle, recorder_for=notes.recorder_for, turns_of=lambda *_: [turns]
+    ) as model:
         [stats] = notes.stats
         assert (stats.num_rows, stats.num_slots) == (0, 3)
         assert (notes.names, notes.num_measured, notes.num_steps) == (["transformer"], 1, 0)
@@ -113,7 +115,7 @@ async def test_its_engine_runs_until_it_is_shut_down(bundle: Path) -> None:
 
 def test_defaults_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     path = tiny_bundle("transformer", tmp_path, Precision.FP32)
-    seal(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
+    write_manifest(path, replace(open_bundle(path).manifest, generation={"num_beams": 1000}))
     with pytest.raises(BundleError, match="num_beams"):
         load_model(path, CONFIG)
 

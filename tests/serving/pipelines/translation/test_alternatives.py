@@ -10,7 +10,13 @@ from serving.pipelines.translation.alternatives import (
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens
-from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, TokenLogprob, Tokens
+from serving.requests.request import (
+    FinishedEvent,
+    FinishReason,
+    Hypothesis,
+    OutputTokens,
+    TokenLogprob,
+)
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import byte_tokenizer
@@ -21,22 +27,22 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return byte_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
-def ended(tokens: Tokens, stop_logprob: float | None = -0.25) -> FinishedEvent:
+def ended(tokens: OutputTokens, stop_logprob: float | None = -0.25) -> FinishedEvent:
     reason = FinishReason.LENGTH if stop_logprob is None else FinishReason.STOP
     return FinishedEvent("x", (Hypothesis(tokens, 0.0, reason, stop_logprob),), 1, 1, 1)
 
 
 def test_the_likeliest_come_first_after_the_models_own() -> None:
     own, likely, unlikely, likelier = (
-        ended(Tokens([1, 2], [-1.0, logprob])) for logprob in (-0.5, -4.0, -8.0, -0.1)
+        ended(OutputTokens([1, 2], [-1.0, logprob])) for logprob in (-0.5, -4.0, -8.0, -0.1)
     )
     assert likeliest([own, likely, unlikely, likelier]) == [own, likelier, likely]
 
 
 def test_the_end_of_the_text_counts() -> None:
     """A thousandth is e to the -6.9."""
-    own = ended(Tokens([1], [-1.0]))
-    ends = [ended(Tokens([1], [-1.0]), logprob) for logprob in (-7.0, -7.3, None)]
+    own = ended(OutputTokens([1], [-1.0]))
+    ends = [ended(OutputTokens([1], [-1.0]), logprob) for logprob in (-7.0, -7.3, None)]
     assert likeliest([own, *ends]) == [own, ends[2], ends[0]]
 
 
@@ -55,7 +61,7 @@ def test_ways_begin_within_the_word_that_the_model_would_write(tokenizer: Tokeni
 
     tops = [top(h=-0.1, t=-3.0), top(e=-0.2, o=-2.0), (TokenLogprob(tokenizer.encode(" ")[0], 0),)]
     ids = tokenizer.encode("xhe ")
-    probe = ended(Tokens(ids, [-0.5, -0.1, -0.2, 0.0], [(), *tops]), None)
+    probe = ended(OutputTokens(ids, [-0.5, -0.1, -0.2, 0.0], [(), *tops]), None)
     frame = LanguageTokens((), (), (), 0)
     prefix = tuple(tokenizer.encode("x"))
     plan = TranslationPlan(

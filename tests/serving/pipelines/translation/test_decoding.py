@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.tokenizers import from_words
+from export.readers.common.tokenizers import tokenizer_from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
@@ -44,7 +44,7 @@ async def test_what_the_vocabulary_cannot_write_is_refused(
 ) -> None:
     words = ["<pad>", "<s>", "</s>", "<unk>", "two", "deux"]
     path = tmp_path / "tokenizer.json"
-    path.write_bytes(from_words(words, unknown="<unk>", special=words[:4]))
+    path.write_bytes(tokenizer_from_words(words, unknown="<unk>", special=words[:4]))
     pipeline, engine = shouting_translator(Tokenizer(path))
     with pytest.raises(RequestError, match="cannot be written with the model's vocabulary") as told:
         await pipeline.run(job("two", **options))
@@ -75,11 +75,11 @@ async def test_a_prefix_is_what_the_vocabulary_makes_of_it(
     assert request.constraint is not None
     matcher, ids = request.constraint.start(), list(request.forced_ids)
     mask = np.zeros(tokenizer.vocab_size, bool)
-    matcher.allowed(mask)
+    matcher.fill_mask(mask)
     while not mask.all():
         ids.append(int(np.flatnonzero(mask)[0]))
         matcher.accept(ids[-1])
-        matcher.allowed(mask)
+        matcher.fill_mask(mask)
     assert tokenizer.decode(ids).startswith(written)
 
 
@@ -159,7 +159,7 @@ async def test_the_last_word_of_a_prefix_may_be_typed_half(tokenizer: Tokenizer)
     assert (second.forced_ids, second.constraint) == ((), None)
     assert first.constraint is not None
     mask = np.ones(tokenizer.vocab_size, bool)
-    first.constraint.start().allowed(mask)
+    first.constraint.start().fill_mask(mask)
     assert all(" c".startswith(tokenizer.decode([i])) for i in np.flatnonzero(mask).tolist())
 
 
