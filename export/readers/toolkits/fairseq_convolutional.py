@@ -20,7 +20,7 @@ from export.readers.common.weights import (
     WeightSource,
     read_weights,
 )
-from export.readers.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
+from export.readers.toolkits.fairseq_models import FIRST_POSITION, SOURCE, TARGET, FairseqReader
 from models.architectures.fconv.config import FConvConfig
 from models.safetensors import Array
 

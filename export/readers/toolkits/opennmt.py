@@ -14,9 +14,10 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.toolkits import TorchModel, language_options, limit_split_tokens
+from export.readers.common.options import limit_split_tokens
 from export.readers.common.unpickling import Record
-from export.readers.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
+from export.readers.toolkits.opennmt_models import Embeddings, OpenNMTRecurrent, OpenNMTTransformer
+from export.readers.toolkits.toolkit import TorchModel, language_options
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions
 from models.safetensors import in_safetensors

@@ -15,7 +15,6 @@ import numpy as np
 
 from export.readers.common.options import Options, read_yaml
 from export.readers.common.shapes import STACKS, transformer_shapes
-from export.readers.common.toolkits import TorchModel, language_options
 from export.readers.common.torch_files import is_torch_file, read_torch
 from export.readers.common.weights import (
     ZEROS,
@@ -25,6 +24,7 @@ from export.readers.common.weights import (
     WeightSource,
     read_weights,
 )
+from export.readers.toolkits.toolkit import TorchModel, language_options
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
 from models.files import read_json

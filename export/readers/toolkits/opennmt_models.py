@@ -10,7 +10,6 @@ from export.readers.common.shapes import (
     sinusoids,
     transformer_shapes,
 )
-from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
     Computed,
@@ -20,6 +19,7 @@ from export.readers.common.weights import (
     WeightReader,
     read_weights,
 )
+from export.readers.toolkits.toolkit import LONGEST, TorchModel
 
 SOURCE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
 TARGET = "decoder.embeddings.make_embedding.emb_luts.0.weight"

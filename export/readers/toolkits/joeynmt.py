@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.options import Options, read_yaml
-from export.readers.common.toolkits import TorchModel, language_options, limit_split_tokens
+from export.readers.common.options import Options, limit_split_tokens, read_yaml
 from export.readers.common.torch_files import is_torch_file, read_torch
-from export.readers.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
+from export.readers.toolkits.joeynmt_models import Embeddings, JoeyNMTRecurrent, JoeyNMTTransformer
+from export.readers.toolkits.toolkit import TorchModel, language_options
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint, CheckpointError
 from models.conventions import Conventions
 from models.files import read_text

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from export.readers.common.toolkits import TorchModel, language_options
 from export.readers.common.unpickling import Record
-from export.readers.fairseq_convolutional import FairseqConvolutional
-from export.readers.fairseq_models import FairseqRecurrent, FairseqTransformer
+from export.readers.toolkits.fairseq_convolutional import FairseqConvolutional
+from export.readers.toolkits.fairseq_models import FairseqRecurrent, FairseqTransformer
+from export.readers.toolkits.toolkit import TorchModel, language_options
 from models.checkpoint import Checkpoint
 from models.conventions import Conventions
 from models.files import read_text

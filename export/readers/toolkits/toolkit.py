@@ -1,93 +1,26 @@
-"""What readers of several formats share: a checkpoint's files, a cursor over binary files, and the
-base of readers of toolkits that train with torch (fairseq, JoeyNMT, OpenNMT-py and Sockeye).
-"""
+"""The base of readers of toolkits that train with torch: fairseq, JoeyNMT, OpenNMT-py, Sockeye."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
+from export.readers.common.checkpoint_files import checkpoint_files, write_card
 from export.readers.common.options import Options
 from export.readers.common.tokenizers import tokenizer_from_vocabulary
 from export.readers.common.torch_files import LazyArray
 from export.readers.common.weights import Tensors, WeightReader
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import (
-    CARD_FILE,
-    TARGET_TOKENIZER_FILE,
-    TOKENIZER_FILE,
     Checkpoint,
     CheckpointError,
 )
 from models.conventions import Conventions
-from models.safetensors import Array, Arrays, Stored
-from serving.bundle.manifest import SPLIT_TOKENS
+from models.safetensors import Arrays, Stored
 
 LARGEST_LAYER = 1000  # number of a layer
 LONGEST = 1024  # tokens, for models without a limit: the engine's buffers need one
 
 Read = TypeVar("Read")
-
-
-def checkpoint_files(card: bytes, source: bytes, target: bytes | None = None) -> dict[str, bytes]:
-    """Return the files of a checkpoint by name.
-
-    target: the tokenizer of the target; None if it is the source's.
-    """
-    files = {TOKENIZER_FILE: source, CARD_FILE: card}
-    return files if target is None or target == source else files | {TARGET_TOKENIZER_FILE: target}
-
-
-def write_card(title: str, origin: str, *facts: str) -> bytes:
-    """Return the beginning of a model card in Markdown."""
-    lines = [f"# {title}", "", origin, "", *(f"- {fact}" for fact in facts)]
-    return ("\n".join(lines) + "\n").encode()
-
-
-class MalformedFile(Exception):
-    """The rest of a file cannot be parsed."""
-
-
-class Cursor:
-    """A position in a file. Raises MalformedFile at its end."""
-
-    def __init__(self, memory: Array) -> None:
-        """memory: uint8."""
-        self.memory, self.offset = memory, 0
-
-    @property
-    def num_left(self) -> int:
-        return len(self.memory) - self.offset
-
-    def array(self, dtype: Any, count: int, what: str = "the next value") -> Array:
-        """Return a view of the next `count` values. what: their name, for errors."""
-        size = count * np.dtype(dtype).itemsize
-        if size > self.num_left:
-            raise MalformedFile(
-                f"is cut short or damaged: {what} would need {size} bytes from byte"
-                f" {self.offset} on, and {self.num_left} are left"
-            )
-        start, self.offset = self.offset, self.offset + size
-        return self.memory[start : self.offset].view(dtype)
-
-    def number(self, dtype: str, what: str = "the next value") -> int:
-        """Return the next integer."""
-        return int(self.array(dtype, 1, what)[0])
-
-    def bytes(self, count: int) -> bytes:
-        """Return a copy of the next `count` bytes."""
-        return self.array("u1", count).tobytes()
-
-
-def add_notes(checkpoint: Checkpoint, notes: Collection[str]) -> Checkpoint:
-    """Return the checkpoint with the notes added to it and to its model card."""
-    if not notes:
-        return checkpoint
-    lines = "".join(f"\nNote: {note}.\n" for note in notes)
-    files = {**checkpoint.files, CARD_FILE: checkpoint.files.get(CARD_FILE, b"") + lines.encode()}
-    return replace(checkpoint, notes=(*checkpoint.notes, *notes), files=files)
 
 
 class TorchModel:
@@ -216,14 +149,6 @@ class TorchModel:
         origin = f"Imported from the {self.toolkit} checkpoint `{path.name}`, which says nothing"
         facts = f"Architecture: {config.architecture}", f"Vocabulary: {config.vocab_size:,} words"
         return write_card(path.stem, f"{origin} about its licence.", *facts)
-
-
-def limit_split_tokens(longest: Any) -> int | None:
-    """Return the length of the longest sentence that a model was trained on as `split_tokens`;
-    None where it says little, because few sentences come near it.
-    """
-    is_length = type(longest) is int and 2 <= longest < SPLIT_TOKENS
-    return longest if is_length else None
 
 
 def language_options(languages: Sequence[str], pad: int, bos: int, eos: int) -> dict[str, Any]:

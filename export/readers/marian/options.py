@@ -1,23 +1,25 @@
-"""The options of Marian and Nematus models as configurations of ours.
+"""The options of Marian models as configurations of ours.
 
 The options are those in the model itself (`special:model.yml`); what they do stands in marian-dev's
-src/models/transformer.h and s2s.h. Options of training are ignored. Nematus (Sennrich et al. 2017)
-on Theano keeps its options in `model.npz.json`, and names its weights in its own way, as Marian's
-types "amun" and "nematus" do (src/models/amun.h, nematus.h).
+src/models/transformer.h and s2s.h. Options of training are ignored.
 """
 
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
-from export.readers.common.options import MOST_LAYERS, WIDEST, Options, merge_options, read_options
-from export.readers.marian_files import OPTIONS, Item, num_elements
+from export.readers.common.options import (
+    MOST_LAYERS,
+    MOST_YAML_BYTES,
+    WIDEST,
+    Options,
+    merge_options,
+)
+from export.readers.marian.model_files import OPTIONS, Item, num_elements
+from export.readers.marian.nematus import read_nematus_options, settings_path
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 
-MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
 EPSILON = 1e-6  # of layer normalisation, in every Marian model
 MAX_SOURCE_TOKENS = 512  # Marian has no limit of its own; it was trained on fewer
 MAX_TARGET_TOKENS = 1024
@@ -56,13 +58,13 @@ NORMS = {("", "an"): "post", ("n", "a"): "pre"}
 TRAINED_POSITIONS = ("transformer-train-position-embeddings", "transformer-train-positions")
 
 
-def read_marian_options(items: dict[str, Item], model: Path | None, problems: list[str]) -> Options:
+def read_model_options(items: dict[str, Item], model: Path | None, problems: list[str]) -> Options:
     """Read the YAML among the items, or what Nematus keeps beside the model; empty where there is
     neither or where it is wrong.
     """
     values: Any = {}
     if OPTIONS not in items and model is not None and settings_path(model).is_file():
-        return read_nematus(model, problems)
+        return read_nematus_options(model, problems)
     if OPTIONS not in items:
         problems.append(f"{OPTIONS} is missing: the model does not say what it is")
     else:
@@ -83,9 +85,11 @@ def _text(item: Item) -> str:
     return item.read().tobytes().partition(b"\0")[0].decode()
 
 
-def config_of(options: Options, vocab_sizes: tuple[int, int], common: dict[str, Any]) -> Any:
-    """vocab_sizes: of source and target, without the vector that targets begin with.
-    common: options of ours that the model does not tell. None where something does not fit.
+def make_config(options: Options, vocab_sizes: tuple[int, int], common: dict[str, Any]) -> Any:
+    """Return our configuration; None, and problems, where something does not fit.
+
+    vocab_sizes: of source and target, without the vector that targets begin with.
+    common: options of ours that the model does not say.
     """
     for name, supported in SUPPORTED.items():
         options.only(name, *supported)
@@ -206,97 +210,3 @@ def _parse(values: dict[str, Any], options: Options) -> AnyConfig | None:
     except ModelConfigError as error:
         options.problems += [f"{options.file}: {problem}" for problem in error.problems]
     return None
-
-
-NAMES = {
-    "dim_word": "dim-emb",
-    "dim": "dim-rnn",
-    "enc_recurrence_transition_depth": "enc-cell-depth",
-    "dec_base_recurrence_transition_depth": "dec-cell-base-depth",
-    "layer_normalisation": "layer-normalization",
-}
-SUPPORTED_IN_NEMATUS: dict[str, tuple[Any, ...]] = {
-    "encoder": ("gru",),
-    "decoder": ("gru_cond",),
-    "enc_depth": (1,),
-    "dec_depth": (1,),
-    "factors": (1,),
-    "weight_normalisation": (False,),
-    "concatenate_lm_decoder": (False,),
-    "deep_fusion_lm": ("",),
-}
-SCALED = 0.1  # version of a model since which dropout leaves nothing to do but in training
-
-
-def settings_path(model: Path) -> Path:
-    """Return the path of the settings beside a model."""
-    return model.with_name(f"{model.name}.json")
-
-
-def read_nematus(model: Path, problems: list[str]) -> Options:
-    """Read the options under Marian's names; what this project does not compute is a problem."""
-    found = read_options(settings_path(model), problems, is_required=True)
-    for name, supported in SUPPORTED_IN_NEMATUS.items():
-        found.only(name, *supported)
-    if found.flag("use_dropout", False) and found.number("model_version", 0.0) < SCALED:
-        found.refuse("use_dropout", f"is not supported where model_version is below {SCALED}")
-    values = {theirs: found.values[name] for name, theirs in NAMES.items() if name in found}
-    is_tied = found.flag("tie_decoder_embeddings", False)
-    is_shared = found.flag("tie_encoder_decoder_embeddings", False)
-    ties = {"tied-embeddings-all": is_tied and is_shared}
-    ties |= {"tied-embeddings": is_tied, "tied-embeddings-src": is_shared}
-    cells = {"enc-cell": "gru-nematus", "dec-cell": "gru-nematus"}
-    return Options(found.file, {"type": "nematus", **cells, **values, **ties}, problems)
-
-
-MARK = "decoder_c_tt"  # Marian adds it for Nematus, which wants it
-IGNORED = (MARK, "uidx", "history_errs", "zipped_params")
-PARTS = {"prev": "0", "lstm": "1", "ctx": "2"}  # of what the readout sums up
-NORM = r"((?:_ln[sb])?)"
-
-T = TypeVar("T")
-
-
-def _next(number: str, by: int) -> str:
-    return str(int(number) + by)
-
-
-RULES = [
-    (
-        rf"encoder_(r_)?(Ux?|bx?)_drt_(\d+){NORM}",
-        lambda m: f"encoder_bi_{m[1] or ''}cell{_next(m[3], 1)}_{m[2]}{m[4]}",
-    ),
-    (
-        rf"encoder_(r_)?(Ux?|Wx?|bx?|gamma[12]){NORM}",
-        lambda m: f"encoder_bi_{m[1] or ''}{m[2]}{m[3]}",
-    ),
-    (
-        rf"decoder_(Ux?|bx?)_nl_drt_(\d+){NORM}",
-        lambda m: f"decoder_cell{_next(m[2], 2)}_{m[1]}{m[3]}",
-    ),
-    (rf"decoder_(Ux?|bx?)_nl{NORM}", lambda m: f"decoder_cell2_{m[1]}{m[2]}"),
-    (rf"decoder_Wc(x?){NORM}", lambda m: f"decoder_cell2_W{m[1]}{m[2]}"),
-    (rf"decoder_(Ux?|Wx?|bx?){NORM}", lambda m: f"decoder_cell1_{m[1]}{m[2]}"),
-    (r"ff_logit_(prev|lstm|ctx)_(\w+)", lambda m: f"decoder_ff_logit_l1_{m[2]}{PARTS[m[1]]}"),
-    (r"ff_logit_l1_gamma(\d)", lambda m: f"decoder_ff_logit_l1_gamma{m[1]}"),
-    (r"ff_logit_([Wb])", lambda m: f"decoder_ff_logit_l2_{m[1]}"),
-    (r"ff_state_(\w+)", lambda m: f"decoder_ff_state_{m[1]}"),
-    (r"Wemb_dec", lambda _: "decoder_Wemb"),
-]
-
-
-def marian_names(items: Mapping[str, T], *, has_one_embedding: bool) -> dict[str, T]:
-    """Rename the weights of Nematus to those of Marian's s2s; others keep their names."""
-    if MARK not in items:
-        return dict(items)
-    named = {_renamed(name): item for name, item in items.items() if name not in IGNORED}
-    if "Wemb" in named and not has_one_embedding:
-        named["encoder_Wemb"] = named.pop("Wemb")
-    return named
-
-
-def _renamed(name: str) -> str:
-    for pattern, rename in RULES:
-        if match := re.fullmatch(pattern, name):
-            return rename(match)
-    return name

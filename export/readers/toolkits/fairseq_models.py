@@ -15,7 +15,6 @@ from export.readers.common.shapes import (
     stack_names,
     transformer_shapes,
 )
-from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
     Computed,
@@ -28,6 +27,7 @@ from export.readers.common.weights import (
     WeightSource,
     read_weights,
 )
+from export.readers.toolkits.toolkit import LONGEST, TorchModel
 from models.architectures.luong.config import LuongConfig
 from models.safetensors import Array
 

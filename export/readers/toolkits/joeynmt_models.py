@@ -12,7 +12,6 @@ from export.readers.common.shapes import (
     recurrent_encoder_names,
     transformer_shapes,
 )
-from export.readers.common.toolkits import LONGEST, TorchModel
 from export.readers.common.weights import (
     ZEROS,
     Names,
@@ -22,6 +21,7 @@ from export.readers.common.weights import (
     WeightSource,
     read_weights,
 )
+from export.readers.toolkits.toolkit import LONGEST, TorchModel
 from models.safetensors import Array
 
 SOURCE, TARGET = "src_embed.lut.weight", "trg_embed.lut.weight"

@@ -14,8 +14,8 @@ from export.readers.common.shapes import (
     vocabulary_shapes,
 )
 from export.readers.common.weights import ZEROS, Merged, Shape, Table, TensorReference, WeightSource
-from export.readers.marian_files import OPTIONS
-from export.readers.marian_weights import ALPHA, MarianWeights
+from export.readers.marian.model_files import OPTIONS
+from export.readers.marian.weights import ALPHA, MarianWeights
 from models.architectures.nematus.config import NematusConfig
 from models.layers.equations import CELLS
 from models.safetensors import Array
@@ -44,7 +44,7 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
 
     def _table(self) -> Table:
         names = {**self._vocabulary(), **self._outer()}
-        for cell in cells_of(self._config):
+        for cell in list_cells(self._config):
             names |= _CellNames(self._config, *cell).names()
         return Table(names, {}, (f".*{ALPHA}", OPTIONS), vectors_are_rows=True)
 
@@ -55,9 +55,12 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
         layers = [self._dense("initial", "decoder_ff_state_{}", "")]
         for number, name in enumerate(READOUTS):
             layers.append(self._dense(f"readout.{name}", "decoder_ff_logit_l1_{}", str(number)))
-        names: Entries = {"score.weight": _turned("decoder_U_att")}
-        names |= {"key.linear.weight": _turned("decoder_Wc_att")}
-        names |= {"query.linear.weight": _turned("decoder_W_comb_att"), "query.linear.bias": ZEROS}
+        names: Entries = {"score.weight": _transposed("decoder_U_att")}
+        names |= {"key.linear.weight": _transposed("decoder_Wc_att")}
+        names |= {
+            "query.linear.weight": _transposed("decoder_W_comb_att"),
+            "query.linear.bias": ZEROS,
+        }
         for layer in layers:
             names |= layer
         return names | self._attention_norms()
@@ -65,7 +68,7 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
     def _dense(self, ours: str, theirs: str, number: str) -> Entries:
         bias = f"{theirs.format('b')}{number}"
         names: Entries = {
-            f"{ours}.linear.weight": _turned(f"{theirs.format('W')}{number}"),
+            f"{ours}.linear.weight": _transposed(f"{theirs.format('W')}{number}"),
             f"{ours}.linear.bias": ZEROS if self._config.layer_norm == "cell" else bias,
         }
         if self._config.layer_norm == "cell":
@@ -95,7 +98,7 @@ class RecurrentWeights(MarianWeights[NematusConfig]):
 
 
 class _CellNames:
-    """Names the weights of one cell, which has an input of `input_dim` numbers if of any."""
+    """The names of the weights of one cell. input_dim: 0 for a cell without an input."""
 
     def __init__(
         self, config: NematusConfig, ours: str, theirs: str, input_dim: int, is_final: bool
@@ -145,11 +148,11 @@ class _CellNames:
         is_vector = name.startswith(f"{self._theirs}_b") or "gamma" in name
 
         def join(*arrays: Array) -> Array:
-            joined = np.concatenate(arrays, 1)
+            stacked = np.concatenate(arrays, 1)
             if self._config.cell == "lstm":
-                blocks = np.split(joined, num, 1)
-                joined = np.concatenate([blocks[i] for i in LSTM_ORDER], 1)
-            return joined[0] if is_vector else joined.T
+                blocks = np.split(stacked, num, 1)
+                stacked = np.concatenate([blocks[i] for i in LSTM_ORDER], 1)
+            return stacked[0] if is_vector else stacked.T
 
         return Merged(parts, join)
 
@@ -157,7 +160,7 @@ class _CellNames:
 Cell = tuple[str, str, int, bool]  # our name, theirs, size of its input, whether it is "final"
 
 
-def cells_of(config: NematusConfig) -> Iterator[Cell]:
+def list_cells(config: NematusConfig) -> Iterator[Cell]:
     """List all cells of a network."""
     dim, has_above = config.hidden_dim, config.layers_above > 0
     for stack, theirs in (("forwards", "encoder_bi"), ("backwards", "encoder_bi_r")):
@@ -191,26 +194,28 @@ def nematus_shapes(config: NematusConfig) -> Shapes:
     """Return the shapes of all weights."""
     dim, memory, kind = config.hidden_dim, config.memory_dim, CELLS[config.cell]
     sizes = config.gate_sizes(kind.num_gates)
-    found = vocabulary_shapes(config, config.embedding_dim, config.readout_dim)
-    found |= {"output_bias": (config.vocab_size,), "score.weight": (1, memory)}
-    found |= _normed(config, "initial", memory, [dim]) | _normed(config, "key", memory, [memory])
-    found |= _normed(config, "query", dim, [memory])
+    shapes = vocabulary_shapes(config, config.embedding_dim, config.readout_dim)
+    shapes |= {"output_bias": (config.vocab_size,), "score.weight": (1, memory)}
+    shapes |= _normalised_shapes(config, "initial", memory, [dim]) | _normalised_shapes(
+        config, "key", memory, [memory]
+    )
+    shapes |= _normalised_shapes(config, "query", dim, [memory])
     for name, into in zip(READOUTS, (config.embedding_dim, dim, memory), strict=True):
-        found |= _normed(config, f"readout.{name}", into, [config.readout_dim])
-    for name, _, into, _ in cells_of(config):
-        found |= _normed(config, f"{name}.hidden", dim, sizes)
+        shapes |= _normalised_shapes(config, f"readout.{name}", into, [config.readout_dim])
+    for name, _, into, _ in list_cells(config):
+        shapes |= _normalised_shapes(config, f"{name}.hidden", dim, sizes)
         has_bias: Shapes = {f"{name}.bias": (sum(sizes),)}
-        found |= _normed(config, f"{name}.input", into, sizes) if into else has_bias
-    return found
+        shapes |= _normalised_shapes(config, f"{name}.input", into, sizes) if into else has_bias
+    return shapes
 
 
-def _normed(config: NematusConfig, name: str, in_dim: int, sizes: list[int]) -> Shapes:
-    found = linear_shapes({f"{name}.linear": (sum(sizes), in_dim)}, bias=True)
+def _normalised_shapes(config: NematusConfig, name: str, in_dim: int, sizes: list[int]) -> Shapes:
+    shapes = linear_shapes({f"{name}.linear": (sum(sizes), in_dim)}, bias=True)
     if config.epsilon is not None:
         for number, size in enumerate(sizes):
-            found |= norm_shapes([f"{name}.norms.{number}"], size, bias=True)
-    return found
+            shapes |= norm_shapes([f"{name}.norms.{number}"], size, bias=True)
+    return shapes
 
 
-def _turned(name: str) -> TensorReference:
+def _transposed(name: str) -> TensorReference:
     return TensorReference(name, is_transposed=True)
