@@ -145,7 +145,7 @@ def export(
       attendant export ~/models/all-MiniLM-L6-v2 -o build/bundles/minilm
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
-    from export.readers.chat_translators import translating
+    from export.readers.chat_translators import make_translator
     from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
@@ -155,7 +155,7 @@ def export(
             checkpoint = checkpoint.with_split_tokens(split_tokens)
         if translation_prompt is not None or languages is not None:
             codes = (languages or "").replace(",", " ").split()
-            checkpoint = translating(checkpoint, translation_prompt or "", codes)
+            checkpoint = make_translator(checkpoint, translation_prompt or "", codes)
         if corpus is None:
             return checkpoint
         return _shortlisting(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)

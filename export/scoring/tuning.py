@@ -251,7 +251,7 @@ class Encoding:
 
 def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) -> tuple[str, str]:
     """Return the model's own codes of a pair of languages. Raises InputError."""
-    from serving.text.languages import matching
+    from serving.text.languages import match_codes
 
     config: Any = checkpoint.config
     if config.task != "translate":
@@ -259,7 +259,7 @@ def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) 
     found = []
     for side, code in zip(("source", "target"), wanted, strict=True):
         known = tuple(getattr(config, f"{side}_languages"))
-        own = known if code is None else matching(code, known) or (code,) * (known == ("und",))
+        own = known if code is None else match_codes(code, known) or (code,) * (known == ("und",))
         if len(own) != 1:
             choice = ", ".join(known[:20])
             raise InputError(f"give --{side}-language, one of: {choice}")
@@ -285,9 +285,9 @@ def _read(path: Path, languages: tuple[str, str]) -> list["Pair"]:
 
 def _meant(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the codes of a file that a model's may mean; any, if the model says none."""
-    from serving.text.languages import matching
+    from serving.text.languages import match_codes
 
-    return known if code == "und" else matching(code, known)
+    return known if code == "und" else match_codes(code, known)
 
 
 def _export(checkpoint: "Checkpoint", folder: Path, precision: str, name: str) -> None:

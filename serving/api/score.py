@@ -23,7 +23,7 @@ from serving.errors import RequestError
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import PairScore, ScoreJob, SentenceAttention
-from serving.text.plain_text import check_texts
+from serving.text.checks import check_texts
 
 # The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from serving.pipelines.catalog import Model
     from serving.pipelines.decoding import Decoding, Structure
     from serving.pipelines.jobs import CompletionDelta, CompletionJob
-    from serving.text.chat import Chat
+    from serving.text.chat_template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
@@ -80,7 +80,7 @@ def generate(
       attendant generate --model smollm2-135m-instruct --chat --prompt 'What is 2 and 2?'
       attendant generate --model smollm2-135m-instruct --chat --system 'Answer in verse.' asked.txt
     """
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
     _check(options)
@@ -92,7 +92,7 @@ def generate(
 
 
 def _check(options: dict[str, Any]) -> None:
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     if options["system"] is not None:
         if not options["chat"]:
@@ -114,7 +114,7 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat import Chat
+    from serving.text.chat_template import Chat
 
     before = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*before, {"role": "user", "content": text}))

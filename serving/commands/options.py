@@ -69,10 +69,10 @@ def _found_bundle(
 
 def _has(manifest: "Manifest", source: str | None, target: str | None) -> bool:
     """Return whether a bundle has these languages; None stands for any."""
-    from serving.text.languages import matching
+    from serving.text.languages import match_codes
 
     wanted = (source, manifest.source_languages), (target, manifest.target_languages)
-    return all(code is None or matching(code, known) for code, known in wanted)
+    return all(code is None or match_codes(code, known) for code, known in wanted)
 
 
 source_option = click.option(
@@ -135,7 +135,7 @@ def translation_decoding(
 
 def lines_of(file: BinaryIO) -> Iterator[str]:
     """Lines with their ends. Raises RequestError naming the line that is not plain text."""
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     for number, line in enumerate(file, start=1):
         try:

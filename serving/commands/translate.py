@@ -110,7 +110,7 @@ def translate(
     """
     from serving.documents.formats.registry import is_packed
     from serving.pipelines.loading import FILE_SLOTS
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"])

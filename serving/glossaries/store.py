@@ -17,7 +17,7 @@ from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLar
 from serving.glossaries.entries import MAX_BYTES, Entries, Pair
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.storage.sqlite import DatabaseThread, transaction
-from serving.text.terms import Words, first_word
+from serving.text.terms import TextWords, first_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class GlossaryStore:
         """
         if not identities:
             return ()
-        words = await asyncio.to_thread(Words, "\n".join(texts))
+        words = await asyncio.to_thread(TextWords, "\n".join(texts))
         found = await self._database.run(candidates, owner, identities, pair, words.first_words())
         return await asyncio.to_thread(_occurring, found, words)
 
 
-def _occurring(entries: Entries, words: Words) -> tuple[GlossaryEntry, ...]:
+def _occurring(entries: Entries, words: TextWords) -> tuple[GlossaryEntry, ...]:
     return tuple(
         GlossaryEntry(term, (translation,))
         for term, translation in entries.items()

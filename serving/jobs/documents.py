@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
-from serving.access.keys import hash_of
+from serving.access.key_file import hash_key
 from serving.documents.formats.registry import (
     check_review,
     extension_of,
@@ -167,7 +167,7 @@ class Documents:
             *(document.name, sources.source, target, model, glossary),
             memory=memory.id if memory else None,
             memory_threshold=memory.threshold if memory else 0,
-            key_hash=hash_of(handle.key),
+            key_hash=hash_key(handle.key),
             num_characters=sources.num_billed,
             num_fragments=len(document.texts),
             quality_threshold=quality_threshold,
@@ -188,7 +188,7 @@ class Documents:
         job = await self._database.run(table.find, DocumentData, handle.id)
         if job is None or job.kept_until < time.time() or owner not in (None, job.owner):
             raise DocumentNotFound(handle.id)
-        if not hmac.compare_digest(job.data.key_hash, hash_of(handle.key)):
+        if not hmac.compare_digest(job.data.key_hash, hash_key(handle.key)):
             raise DocumentNotFound(handle.id)
         return job
 

@@ -18,7 +18,7 @@ from serving.pipelines.jobs import (
 from serving.pipelines.pivoting import PivotTranslator, route_between
 from serving.pipelines.same_language import SameLanguageTranslator
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
-from serving.text.languages import is_same_language, matching
+from serving.text.languages import is_same_language, match_codes
 
 
 class Translator(Protocol):
@@ -187,7 +187,7 @@ def code_of_language(cards: Iterable[ModelCard], code: str) -> str | None:
         for card in cards
         for candidate in (*card.source_languages, *card.target_languages)
     )
-    matches = matching(code, tuple(codes)) or [
+    matches = match_codes(code, tuple(codes)) or [
         candidate for candidate in codes if is_same_language(candidate, code)
     ]
     return next(iter(matches), None)
@@ -205,14 +205,14 @@ def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> Reques
     pairs = {
         (own, language)
         for card in cards
-        for own in matching(source, card.source_languages)
+        for own in match_codes(source, card.source_languages)
         for language in card.targets_of(own)
     }
     if not pairs:
         sources = {language for card in cards for language in card.source_languages}
         known = ", ".join(sorted(sources)) or "none"
         return RequestError("source", source, f"no such source language here; there are: {known}")
-    if meant := sorted(pair for pair in pairs if matching(target, pair[1:])):
+    if meant := sorted(pair for pair in pairs if match_codes(target, pair[1:])):
         known = ", ".join(" to ".join(pair) for pair in meant)
         return RequestError("source", source, f"cannot tell which of these is meant: {known}")
     known = ", ".join(sorted({language for _, language in pairs}))

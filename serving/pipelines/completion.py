@@ -49,10 +49,15 @@ from serving.requests.request import (
     TokenEvent,
     TokenLogprob,
 )
-from serving.text.chat import Channels, Chat
-from serving.text.grammars import Grammars
-from serving.text.plain_text import token_text
-from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
+from serving.text.chat_template import Chat
+from serving.text.constraints.grammars import Grammars
+from serving.text.reasoning_channels import HarmonyChannels
+from serving.text.stop_strings import StopStrings
+from serving.text.token_text import token_text
+from serving.text.tokenizer import (
+    Detokenizer,
+    Tokenizer,
+)
 
 
 class IncrementalCompletion:
@@ -69,7 +74,7 @@ class IncrementalCompletion:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, run.begins_text)
         is_chat = any(isinstance(prompt, Chat) for prompt in job.prompts)
-        self._channels = Channels(tokenizer.special_tokens if is_chat else {})
+        self._channels = HarmonyChannels(tokenizer.special_tokens if is_chat else {})
         self._reasoning = ""  # not yet emitted
         self._stops = StopStrings(job.stop, job.includes_stop)
         self._includes_stop = job.includes_stop

@@ -14,9 +14,16 @@ from serving.pipelines.images import picture_of
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Constraint, GenerationRequest, Picture
-from serving.text.chat import BEGIN, Chat, ChatTemplate, has_tools
-from serving.text.plain_text import tokenizing
+from serving.text.chat_template import (
+    Chat,
+    ChatTemplate,
+)
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    TOOL_CALL_BEGIN,
+    has_tools,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,7 @@ class PromptReader:
         self._tokenizer = tokenizer
         self._chat = chat_template_of(manifest, tokenizer)
         # What a special token writes is no text, so nothing could be read of it.
-        is_text = BEGIN not in tokenizer.special_tokens.values()
+        is_text = TOOL_CALL_BEGIN not in tokenizer.special_tokens.values()
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
 
     def read(self, prompt: str | TokenIds | Chat, at_once: bool = False) -> Prompt:

@@ -37,7 +37,7 @@ from serving.requests.request import (
     FinishedEvent,
     GenerationRequest,
 )
-from serving.text.plain_text import tokenizing
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 

@@ -37,8 +37,9 @@ from serving.pipelines.jobs import (
 )
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
-from serving.text.chat import Chat
-from serving.text.plain_text import token_text, tokenizing
+from serving.text.chat_template import Chat
+from serving.text.checks import tokenizing
+from serving.text.token_text import token_text
 from serving.text.tokenizer import Tokenizer
 
 _CHARACTERS_A_TOKEN = 4  # about

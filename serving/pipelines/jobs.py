@@ -16,8 +16,11 @@ from serving.pipelines.attention_maps import AttentionMap
 from serving.pipelines.decoding import PLAIN, Decoding
 from serving.requests.parameters import TokenIds
 from serving.requests.request import AttentionQuery, FinishReason
-from serving.text.chat import Chat
-from serving.text.plain_text import BytesOrId, token_text
+from serving.text.chat_template import Chat
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
 from serving.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")

@@ -39,7 +39,7 @@ from serving.pipelines.encoding import EncodingPipeline
 from serving.pipelines.translation.memory import Memories
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import Decoding, resolve
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
-from serving.text.languages import matching, primary_language
+from serving.text.languages import match_codes, primary_language
 
 if TYPE_CHECKING:
     from serving.pipelines.catalog import Translator
@@ -79,7 +79,7 @@ def _with_further(
 ) -> set[str]:
     found = set(own)
     for each in others:
-        is_known = matching(each, (source, *found))
+        is_known = match_codes(each, (source, *found))
         if not is_known and is_reached(cards, source, each):
             found.add(each)
     return found
@@ -87,9 +87,9 @@ def _with_further(
 
 def _has_pair(cards: Sequence[ModelCard], source: str, target: str) -> bool:
     return any(
-        matching(target, card.targets_of(own))
+        match_codes(target, card.targets_of(own))
         for card in cards
-        for own in matching(source, card.source_languages)
+        for own in match_codes(source, card.source_languages)
     )
 
 
@@ -98,7 +98,7 @@ def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Ro
     if len(ends) < 2:
         return
     for first in cards:
-        own = matching(source, first.source_languages)
+        own = match_codes(source, first.source_languages)
         pivots = first.targets_of(own[0]) if len(own) == 1 else ()
         for pivot in pivots:
             if primary_language(pivot) not in ends:

@@ -11,7 +11,6 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL
 from serving.api.deepl.translate import MAX_GLOSSARIES, STYLE_REFUSALS, Names
 from serving.api.http.bodies import (
@@ -40,6 +39,7 @@ from serving.errors import RequestError
 from serving.glossaries.entries import Pair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
 from serving.jobs.table import State
+from serving.observability.request_stats import current_key
 
 _READER = reads_json_or_form()
 _MAX_KEY_BYTES = 4096

@@ -12,7 +12,6 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
     GlossaryDictionary,
@@ -37,7 +36,8 @@ from serving.glossaries.entries import (
     parse_entries,
 )
 from serving.glossaries.store import Dictionary, Glossary
-from serving.text.plain_text import check_text
+from serving.observability.request_stats import current_key
+from serving.text.checks import check_text
 
 _MAX_NAME_BYTES = 1024
 _MAX_DICTIONARIES = 1000

@@ -15,7 +15,6 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, OF_ANY_KEY
 from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limited_to, parse
 from serving.api.http.endpoint import Routes
@@ -25,7 +24,8 @@ from serving.api.http.uploads import base_url
 from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
 from serving.jobs.table import State as JobState
-from serving.text.plain_text import check_text
+from serving.observability.request_stats import current_key
+from serving.text.checks import check_text
 from serving.translation_memory.store import (
     PAGE_UNITS,
     UPLOAD_HOURS,

@@ -15,7 +15,7 @@ from serving.glossaries.entries import Pair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.pivoting import targets_by_source
 from serving.requests.request import FinishReason
-from serving.text.languages import UNDETERMINED, language_name, matching, primary_language
+from serving.text.languages import UNDETERMINED, language_name, match_codes, primary_language
 
 # The fields of the engine and the pipelines, and their names in this protocol.
 FIELD_NAMES = {
@@ -146,7 +146,7 @@ def _variants(codes: Iterable[str]) -> Iterator[tuple[str, str]]:
     known = tuple(codes)
     for name, code in _named(known).items():
         variants = _VARIANTS.get(primary_language(code), {})
-        meant = {each: text for each, text in variants.items() if matching(each, known)}
+        meant = {each: text for each, text in variants.items() if match_codes(each, known)}
         yield from meant.items() if meant else [(name, language_name(code))]
 
 

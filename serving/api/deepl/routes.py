@@ -7,7 +7,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from serving.access.usage import current_key
 from serving.api.deepl.documents import BODIES, add_documents
 from serving.api.deepl.glossaries import (
     ChangesBody,
@@ -38,6 +37,7 @@ from serving.api.http.bodies import limited_to, reads_json_or_form
 from serving.api.http.endpoint import Routes, query_parameters, usage_body
 from serving.api.http.services import Services
 from serving.errors import RequestError
+from serving.observability.request_stats import current_key
 
 ENDPOINTS = (TRANSLATE,)
 OTHER_BODIES = (

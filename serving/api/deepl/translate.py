@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.access.usage import current_key
 from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
@@ -19,6 +18,7 @@ from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.glossaries.entries import Pair
+from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
 from serving.pipelines.language_identification import Chosen, chosen_translator
@@ -30,8 +30,12 @@ from serving.pipelines.translation.job import (
 )
 from serving.requests.parameters import NUM_BEAMS
 from serving.requests.request import FinishReason
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
+from serving.text.formatting import format_like_source
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts, formatted_as
 from serving.text.sentences import Splitting
 
 MAX_TEXTS = 50
@@ -261,7 +265,7 @@ def _described(
             of_all["segments"] = described_segments(best.origins)
         yield {
             "detected_source_language": source_name(source.language),
-            "text": formatted_as(text, best.text) if body.preserve_formatting else best.text,
+            "text": format_like_source(text, best.text) if body.preserve_formatting else best.text,
             "billed_characters": billed,
             **of_all,
             **({"quality": quality_of(best)} if body.quality else {}),

@@ -33,7 +33,7 @@ from serving.requests.parameters import (
     select_options,
 )
 from serving.server_config import TextLimits
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
 Refusals = Mapping[str, str]

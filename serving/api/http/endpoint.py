@@ -19,14 +19,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.keys import Key, KeyRing
-from serving.access.usage import Usage, current_account, current_key
+from serving.access.key_ring import Key, KeyRing
+from serving.access.quota import Usage
 from serving.api.http.bodies import AnyBody, Body, FieldReader, limited, parse
 from serving.api.http.openapi import OF_A_BODY, OF_A_LIST, described_body
 from serving.api.http.protocol import ENDS, Protocol, current_request, error_response
 from serving.api.http.services import Services
 from serving.errors import KeyRefused, Overloaded
 from serving.observability.metrics import Tracked
+from serving.observability.request_stats import current_key, current_request_stats
 from serving.pipelines import catalog
 
 # When HAProxy passed a request on: milliseconds since 1970.
@@ -55,14 +56,14 @@ class Gate:
         if self._ring is None:
             yield
             return
-        account = current_account()
+        stats = current_request_stats()
         key = self._key_in(protocol, headers, fields)
-        account.key = key.name
+        stats.key = key.name
         key.admit()
         try:
             yield
         finally:
-            key.charge(account.num_tokens)
+            key.charge(stats.num_tokens)
 
     def dependency(self, protocol: Protocol) -> Callable[[Request], Awaitable[None]]:
         """Return a FastAPI dependency that checks the key of a route without a body."""
@@ -70,7 +71,7 @@ class Gate:
         async def check_key(request: Request) -> None:
             if self._ring:
                 key = self._key_in(protocol, request.headers, request.query_params)
-                current_account().key = key.name
+                current_request_stats().key = key.name
 
         return check_key
 
@@ -219,7 +220,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
         job = _accounted(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-        async with services.quota.held(current_account().key, self.billed(body, model)):
+        async with services.quota.held(current_request_stats().key, self.billed(body, model)):
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 
@@ -337,10 +338,10 @@ def _check_waiting(headers: Headers, services: Services) -> None:
 
 def _accounted(job: Any) -> Any:
     """Add the API key to a job, because keys get equal shares, and the trace of its request."""
-    account = current_account()
-    if not (account.key or account.traceparent):
+    stats = current_request_stats()
+    if not (stats.key or stats.traceparent):
         return job
-    decoding = replace(job.decoding, share=account.key, traceparent=account.traceparent)
+    decoding = replace(job.decoding, share=stats.key, traceparent=stats.traceparent)
     return replace(job, decoding=decoding)
 
 

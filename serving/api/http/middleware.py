@@ -17,7 +17,6 @@ from uuid import uuid4
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.access.usage import Account, accounted
 from serving.api.http.protocol import (
     ENDS,
     Report,
@@ -28,6 +27,7 @@ from serving.api.http.protocol import (
     path_of,
 )
 from serving.errors import EngineStopped
+from serving.observability.request_stats import RequestStats, collect_request_stats
 from serving.observability.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
@@ -36,42 +36,42 @@ _CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began
 
 
 class AccessLog:
-    """Keeps the account of each request, and writes a line of it unless `write` is None."""
+    """Collects the stats of each request, and writes a line of them unless `write` is None."""
 
     def __init__(self, write: Callable[[str], None] | None) -> None:
         self._write = write
 
     @contextmanager
     def line(self, request: RequestInfo, scope: Scope, answer: "_Answer") -> Iterator[None]:
-        """Keep the account of a request until the block ends, then write its line."""
+        """Collect the stats of a request until the block ends, then write its line."""
         started = time.perf_counter()
-        with accounted() as account:
+        with collect_request_stats() as stats:
             try:
                 yield
             finally:
                 if self._write:
                     seconds = time.perf_counter() - started
-                    self._write(_line(request, scope, answer.status, account, seconds))
+                    self._write(_line(request, scope, answer.status, stats, seconds))
 
 
 def _line(
-    request: RequestInfo, scope: Scope, status: int | None, account: Account, seconds: float
+    request: RequestInfo, scope: Scope, status: int | None, stats: RequestStats, seconds: float
 ) -> str:
     fields: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "request_id": request.request_id,
         "client": (scope.get("client") or ("",))[0],
-        "key": account.key,
+        "key": stats.key,
         "method": request.method,
         "path": request.path[:_MAX_PATH_CHARACTERS],
-        "protocol": account.protocol,
-        "model": account.model,
+        "protocol": stats.protocol,
+        "model": stats.model,
         "status": status or _CLOSED_BY_CLIENT,
-        "outcome": account.outcome,
+        "outcome": stats.outcome,
         "duration_ms": _milliseconds(seconds),
-        "queue_ms": _milliseconds(account.queue_seconds),
-        "tokens_in": account.num_given_tokens,
-        "tokens_out": account.num_generated_tokens,
+        "queue_ms": _milliseconds(stats.queue_seconds),
+        "tokens_in": stats.num_input_tokens,
+        "tokens_out": stats.num_generated_tokens,
     }
     if trace := Headers(scope=scope).get("traceparent"):
         fields["traceparent"] = trace[:_MAX_TRACE_CHARACTERS]

@@ -6,8 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from serving.access.keys import KeyRing
-from serving.access.usage import Quota
+from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
 from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.documents import Documents

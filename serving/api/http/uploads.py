@@ -18,7 +18,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from serving.access.usage import current_key
 from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
 from serving.api.http.endpoint import Gate
 from serving.api.http.openapi import MULTIPART
@@ -27,6 +26,7 @@ from serving.api.http.services import Services
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
+from serving.observability.request_stats import current_key
 from serving.pipelines.language_identification import document_sources, is_explicit
 from serving.pipelines.translation.job import MemoryUse
 

@@ -13,7 +13,6 @@ from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import current_key
 from serving.api.http.bodies import FieldsBody, reads_all
 from serving.api.http.endpoint import Routes, SimpleEndpoint, add_usage
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, described_body
@@ -38,11 +37,12 @@ from serving.api.libretranslate.translate import TRANSLATE
 from serving.documents.formats.registry import FORMATS, extension_of, result_name
 from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
+from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.language_identification import AUTO, detectable
 from serving.pipelines.pivoting import targets_by_source
+from serving.text.checks import check_text
 from serving.text.languages import language_name
-from serving.text.plain_text import check_text
 
 _FILES = "/download_file"
 _MAX_GUESSES = 5

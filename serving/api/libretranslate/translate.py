@@ -43,8 +43,11 @@ from serving.pipelines.translation.job import (
 )
 from serving.requests.parameters import MAX_BEAMS, OPTIONS, TEMPERATURE, SamplingParams
 from serving.requests.request import FinishReason
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
 from serving.text.markup.tokens import Markup, MarkupKind
-from serving.text.plain_text import check_text, check_texts
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
 MAX_TERMS = 256

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
-from serving.access.usage import accounted, current_key
 from serving.api.http.bodies import READS_JSON, FieldsBody
 from serving.api.http.endpoint import Endpoint, Routes, SimpleEndpoint
 from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
@@ -35,6 +34,7 @@ from serving.errors import (
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
 from serving.jobs.table import FileRecord, State
+from serving.observability.request_stats import collect_request_stats, current_key
 
 _MOST_LISTED = 100
 _ORDERS = ("asc", "desc")
@@ -258,8 +258,8 @@ class BatchLines:
             raise KeyRefused(endpoint.protocol.key_place)
         if line.body.get("stream"):
             raise RequestError("stream", True, "batches are not streamed")
-        with accounted() as account:
-            account.key = line.owner
+        with collect_request_stats() as stats:
+            stats.key = line.owner
             async with AsyncExitStack() as resources:
                 tracked = resources.enter_context(services.metrics.track(endpoint.protocol.name))
                 said = {name: each for name, each in line.body.items() if each is not None}

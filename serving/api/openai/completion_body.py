@@ -26,7 +26,10 @@ from serving.pipelines.decoding import (
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.parameters import ProcessorParams
 from serving.requests.request import MAX_LOGPROBS
-from serving.text.plain_text import check_text, check_texts
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
 
 MAX_CHOICES = 128  # of one request, as in OpenAI
 _DEFAULT_MAX_TOKENS = 16

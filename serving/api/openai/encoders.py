@@ -33,7 +33,7 @@ from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, Pair
 from serving.requests.parameters import TokenIds
-from serving.text.plain_text import check_texts
+from serving.text.checks import check_texts
 
 
 class Document(BaseModel):

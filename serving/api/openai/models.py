@@ -33,8 +33,8 @@ from serving.pipelines.catalog import Catalog, Generator, Model
 from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
 from serving.pipelines.language_identification import sources_of
 from serving.pipelines.translation.completions import TranslatingGenerator
-from serving.text.languages import matching
-from serving.text.plain_text import check_texts
+from serving.text.checks import check_texts
+from serving.text.languages import match_codes
 
 
 def add_models(routes: Routes, services: Services) -> None:
@@ -98,7 +98,7 @@ async def card_of(catalog: Catalog, name: str) -> ModelCard:
     Raises ModelNotFound.
     """
     card, target = await named(catalog, name)
-    if target is not None and not matching(target, card.target_languages):
+    if target is not None and not match_codes(target, card.target_languages):
         raise ModelNotFound(name)
     return card
 

@@ -17,7 +17,7 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.text.chat import Chat
+from serving.text.chat_template import Chat
 
 if TYPE_CHECKING:
     from serving.pipelines.catalog import Translator

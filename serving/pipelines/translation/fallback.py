@@ -41,8 +41,8 @@ from serving.requests.request import (
     TokenEvent,
 )
 from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.markup.tokens import Role, written
+from serving.text.markup.marked_translation import MarkedTranslation
+from serving.text.markup.tokens import Role, join_raw
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
@@ -237,7 +237,7 @@ class Fallback:
         source_ids = request.source_ids or request.prompt_ids
         repetition = LoopDetector(source_ids, len(request.forced_ids))
         words = None
-        if segment.marks is None or segment.marks.is_one_text:
+        if segment.marks is None or segment.marks.is_plain_text:
             words = self._words(segment)
             if not (words.are_checked and _is_whole(segment)):
                 words = None
@@ -289,7 +289,7 @@ def _text_to_translate(segment: Segment) -> str:
 
 
 def _as_written(segment: Segment) -> str:
-    return segment.text if segment.marks is None else written(segment.marks.tokens)
+    return segment.text if segment.marks is None else join_raw(segment.marks.tokens)
 
 
 def _is_whole(segment: Segment) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from serving.errors import RequestError
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.requests.parameters import MAX_WORD_TOKENS
-from serving.text.alignment import Span
-from serving.text.terms import Words, first_word, term_pattern, terms_pattern
+from serving.text.spans import Span
+from serving.text.terms import TextWords, any_term_pattern, first_word, term_pattern
 from serving.text.tokenizer import Tokenizer
 
 MAX_TERMS = 64  # in one segment
@@ -56,7 +56,7 @@ class Glossary:
         return sorted(_longest_matches(self._matches(text)), key=lambda each: each.span)
 
     def _matches(self, segment: str) -> Iterator["_Match"]:
-        words = Words(segment)
+        words = TextWords(segment)
         for word in words.first_words():
             for number in self._numbers_of.get(word, ()):
                 term = self._entries[number].term
@@ -109,7 +109,7 @@ class WantedTerms:
             for text in each.translations
             for spelling in (text, capitalised(text))
         }
-        self._pattern = terms_pattern(self._owner)
+        self._pattern = any_term_pattern(self._owner)
 
     def written(self, text: str) -> list[tuple[Span, tuple[str, ...]]]:
         """Return the spans of the translations of terms in a text, each with its term."""

@@ -46,9 +46,9 @@ from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
-from serving.text.chat import Chat
-from serving.text.markup.protection import KnownWords
-from serving.text.plain_text import tokenizing
+from serving.text.chat_template import Chat
+from serving.text.checks import tokenizing
+from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 # Longer texts are cut up and put together on another thread, so that other requests go on.

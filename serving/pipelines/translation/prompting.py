@@ -11,7 +11,7 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.pipelines.completion_requests import chat_template_of
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens
-from serving.text.chat import Chat
+from serving.text.chat_template import Chat
 from serving.text.languages import full_language_name
 from serving.text.tokenizer import Tokenizer
 

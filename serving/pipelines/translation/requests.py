@@ -21,8 +21,8 @@ from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.requests.parameters import ProcessorParams, TokenIds
 from serving.requests.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
+from serving.text.checks import tokenizing
 from serving.text.markup.segments import MarkedSegment
-from serving.text.plain_text import tokenizing
 from serving.text.sentences import TextLayout
 from serving.text.shortlist import Shortlist
 
@@ -62,7 +62,7 @@ class Segment:
     @property
     def needs_attention(self) -> bool:
         """Return whether the words of its translation must be aligned with its own."""
-        return bool(self.terms) or (self.marks is not None and self.marks.needs_origins)
+        return bool(self.terms) or (self.marks is not None and self.marks.needs_word_alignment)
 
 
 @dataclass(frozen=True, slots=True)

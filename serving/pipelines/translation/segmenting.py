@@ -13,12 +13,14 @@ from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
 from serving.requests.request import Constraint
+from serving.text.constraints.prefix import PrefixConstraints
+from serving.text.formatting import is_unfinished_sentence
 from serving.text.languages import primary_language
-from serving.text.markup.protection import KnownWords, Protection
-from serving.text.markup.segments import MarkedReader, MarkedSegment
-from serving.text.plain_text import is_cut_sentence
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
+from serving.text.markup.segmenter import MarkupSegmenter
+from serving.text.markup.segments import MarkedSegment
 from serving.text.sentences import TextLayout, split_text
-from serving.text.terms import Beginnings
 from serving.text.wrapped_lines import has_wrapped_lines
 
 # A translation may need this many times the tokens of its source, and must still fit the target.
@@ -50,7 +52,7 @@ class TextSegmenter:
         self._tokenizers = tokenizers
         self._source, self._target = tokenizers.source, tokenizers.target
         self._is_lossless = tokenizers.source.is_lossless
-        self._beginnings = Beginnings(tokenizers.target)
+        self._beginnings = PrefixConstraints(tokenizers.target)
         self._max_segments = max_segments
         self._known_words = known_words
 
@@ -101,15 +103,15 @@ class TextSegmenter:
             self._known_words,
             glossary.spans,
         )
-        reader = MarkedReader(job.markup, protection, job.splitting, fits, self._num_tokens)
+        reader = MarkupSegmenter(job.markup, protection, job.splitting, fits, self._num_tokens)
         layouts: list[TextLayout] = []
         marks: list[MarkedSegment | None] = []
         for text in job.texts:
-            layout = None if job.needs_attention else reader.plain_layout(text)
+            layout = None if job.needs_attention else reader.segment_plain_text(text)
             if layout is not None:
                 marks += [None] * len(layout.segments)
             else:
-                marked = reader.layout(text)
+                marked = reader.segment(text)
                 marks += marked.segments
                 layout = marked.plain
             layouts.append(layout)
@@ -195,7 +197,7 @@ def _cuts(layout: TextLayout) -> list[bool]:
     if len(layout.segments) < 2:
         return [False] * len(layout.segments)
     inner = zip(layout.segments, layout.gaps[1:-1], strict=False)
-    return [*(is_cut_sentence(segment, gap) for segment, gap in inner), False]
+    return [*(is_unfinished_sentence(segment, gap) for segment, gap in inner), False]
 
 
 def _last_word_apart(job: TranslationJob) -> tuple[str, str]:

@@ -166,7 +166,7 @@ def _references(request: GenerationRequest, segment: Segment) -> References | No
         return None
     if segment.marks is None:
         return {}
-    return segment.marks.references if segment.marks.is_one_text else None
+    return segment.marks.references if segment.marks.is_plain_text else None
 
 
 def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:

@@ -12,8 +12,22 @@ from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, capit
 from serving.pipelines.translation.rendering import attention_matrix
 from serving.requests.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
 from serving.requests.request import FinishReason, GenerationRequest, Hypothesis, Ids
-from serving.text.alignment import Array, Span, TokenizedText, shares_of, word_attention, words_of
-from serving.text.terms import HYPHENATED_WORD, Insertion, WordBorders, term_pattern
+from serving.text.alignment import (
+    Array,
+    TokenizedText,
+    find_words,
+    overlap_shares,
+    word_attention,
+)
+from serving.text.constraints.term_insertion import (
+    TermInsertion,
+    WordBorders,
+)
+from serving.text.spans import Span
+from serving.text.terms import (
+    HYPHENATED_WORD,
+    term_pattern,
+)
 from serving.text.tokenizer import Tokenizer
 
 NUM_BEAMS = 4
@@ -61,7 +75,7 @@ class AlignedTranslation:
 
     @cached_property
     def words(self) -> list[Span]:
-        return words_of(self.text, HYPHENATED_WORD)
+        return find_words(self.text, HYPHENATED_WORD)
 
     def next_places(
         self, wanted: WantedTerms, given_up: Sequence[FoundTerm]
@@ -187,7 +201,7 @@ class AlignedTranslation:
             if not own:
                 continue
             numbers = [n for n, token in enumerate(self.target.spans) if overlap(token, span)]
-            shares = shares_of([each.span for each in own], self._source.spans)
+            shares = overlap_shares([each.span for each in own], self._source.spans)
             best = int((shares @ self._attention[numbers].sum(axis=0)).argmax())
             left.remove(own[best])
             attention = (shares[best] / max(shares[best].sum(), 1e-9)).astype(np.float32)
@@ -211,7 +225,7 @@ class AlignedTranslation:
 
     @cached_property
     def _source_words(self) -> list[Span]:
-        return words_of(self._source.text, HYPHENATED_WORD)
+        return find_words(self._source.text, HYPHENATED_WORD)
 
     @cached_property
     def _attention(self) -> Array | None:
@@ -304,14 +318,16 @@ class CandidateRequests:
 
     def _insertion(
         self, replacement: Replacement, prefix: TokenIds, num_free: int, rest: TokenIds
-    ) -> Insertion:
+    ) -> TermInsertion:
         spaced, bare = self._spellings(replacement.text)
         if not num_free:
             spaced = self._term(replacement, prefix)
         beginnings = [ids[0] for ids in self._spellings(replacement.replaced)]
         unwanted_ids = np.array([*self._tokens.stop, *beginnings], np.int64)
         opening_ids = self._borders.opening_ids
-        return Insertion(num_free, spaced, bare, rest, opening_ids, self._inner_ids, unwanted_ids)
+        return TermInsertion(
+            num_free, spaced, bare, rest, opening_ids, self._inner_ids, unwanted_ids
+        )
 
     def _search(
         self,
@@ -319,7 +335,7 @@ class CandidateRequests:
         replacement: Replacement,
         prefix: TokenIds,
         num_new: int,
-        insertion: Insertion,
+        insertion: TermInsertion,
     ) -> GenerationRequest:
         processors = request.processors
         bad_words = (*processors.bad_words, *self._unwanted(replacement))

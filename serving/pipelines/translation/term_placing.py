@@ -37,7 +37,7 @@ from serving.requests.request import (
     Hypothesis,
     is_final,
 )
-from serving.text.alignment import TokenizedText, over_text
+from serving.text.alignment import TokenizedText, map_tokens_to_text
 from serving.text.terms import HYPHENATED_WORD
 from serving.text.tokenizer import Tokenizer
 
@@ -122,7 +122,7 @@ class TermPlacing:
             return event
         end = successful(event)
         pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
-        source = over_text(TokenizedText.from_pieces(pieces), segment.text)
+        source = map_tokens_to_text(TokenizedText.from_pieces(pieces), segment.text)
         if request.job_accepted_at is None:
             request = replace(request, job_accepted_at=started)
         sentence = _Sentence(source, WantedTerms(segment.terms), request)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from serving.bundle.manifest import Tokens
 from serving.bundle.opening import Bundle
 from serving.requests.parameters import TokenIds
-from serving.text.plain_text import tokenizing
+from serving.text.checks import tokenizing
 from serving.text.tokenizer import Tokenizer
 
 

@@ -14,16 +14,18 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
+from serving.text.markup.elements import (
+    ElementToken,
+    NonTranslatable,
+    with_whole_elements,
+)
 from serving.text.markup.tokens import (
     LINE_BREAK_TAG,
-    Keeping,
     Markup,
-    Part,
     Role,
     Token,
     range_name,
     text_tokens,
-    with_whole_elements,
 )
 
 _DECLARATION = r"\ufeff?\s*+(?:<\?xml\s[^>]*\?>\s*+)?"
@@ -177,7 +179,7 @@ class _Reader:
         self._within_text: list[bool] = []  # of each element that is open
         self._roles: list[Role] = []
 
-    def parts(self, events: Sequence[_Event]) -> Iterator[Part]:
+    def parts(self, events: Sequence[_Event]) -> Iterator[ElementToken]:
         """Yield the parts of what stands in the first element, our own."""
         self._within_text.append(events[0].holds_text)
         text = ""
@@ -193,34 +195,38 @@ class _Reader:
                 yield from self._mark(event, raw)
         yield from self._text(text)
 
-    def _text(self, raw: str) -> Iterator[Part]:
-        return map(Part, text_tokens(raw, has_entities=True, breaks_lines=self._breaks_lines))
+    def _text(self, raw: str) -> Iterator[ElementToken]:
+        return map(
+            ElementToken, text_tokens(raw, has_entities=True, breaks_lines=self._breaks_lines)
+        )
 
-    def _mark(self, event: _Event, raw: str) -> Iterator[Part]:
+    def _mark(self, event: _Event, raw: str) -> Iterator[ElementToken]:
         if event.kind is _Kind.OTHER:
-            yield Part(Token(Role.POINT, raw))
+            yield ElementToken(Token(Role.POINT, raw))
         elif event.kind is _Kind.END:
             self._within_text.pop()
             is_break = self._roles.pop() is Role.BREAK
             if raw:  # else the element is empty and was given whole
                 role = Role.BREAK if is_break else Role.CLOSE
-                yield Part(Token(role, raw, name=event.name), -1)
+                yield ElementToken(Token(role, raw, name=event.name), -1)
         else:
             yield self._start(event, raw)
 
-    def _start(self, event: _Event, raw: str) -> Part:
+    def _start(self, event: _Event, raw: str) -> ElementToken:
         role = self._role(event.name)
         self._within_text.append(role is not Role.BREAK or event.holds_text)
         self._roles.append(role)
         if role is Role.OPEN and event.name == LINE_BREAK_TAG and raw.endswith("/>"):
-            return Part(Token(Role.LINE_BREAK, raw, " "))
+            return ElementToken(Token(Role.LINE_BREAK, raw, " "))
         if raw.endswith("/>"):
             name = event.range or event.name
-            return Part(Token(Role.POINT if role is Role.OPEN else role, raw, name=name))
-        keeping = Keeping.NO
+            return ElementToken(Token(Role.POINT if role is Role.OPEN else role, raw, name=name))
+        non_translatable = None
         if event.name in self._markup.ignore_tags:
-            keeping = Keeping.BREAK if role is Role.BREAK else Keeping.WORDS
-        return Part(Token(role, raw, name=event.name), 1, keeping)
+            non_translatable = (
+                NonTranslatable.AS_BREAK if role is Role.BREAK else NonTranslatable.AS_WORDS
+            )
+        return ElementToken(Token(role, raw, name=event.name), 1, non_translatable)
 
     def _role(self, name: str) -> Role:
         markup = self._markup

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import serving.storage.sqlite
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
-from serving.access.usage import Quota
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
 from serving.glossaries.entries import Pair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
@@ -117,7 +118,7 @@ async def tmx() -> AsyncIterator[bytes]:
 
 
 def _quota(folder: Path) -> Quota:
-    ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=1_000)
+    ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
     return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
 

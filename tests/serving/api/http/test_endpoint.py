@@ -24,7 +24,7 @@ from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.server_config import TextLimits
-from serving.text.plain_text import check_texts
+from serving.text.checks import check_texts
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import shouting_translator
 

@@ -27,7 +27,7 @@ from serving.pipelines.loading import FILE_SLOTS, opened
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import Rendering, TranslationJob
 from serving.requests.request import FinishReason
-from serving.text.abbreviations import words
+from serving.text.abbreviations import word_set
 
 SHORTEST, LONGEST = 80, 400  # words
 _JOINS = {
@@ -35,7 +35,7 @@ _JOINS = {
     "pt": {", ": ", ", "; ": "; ", " and ": " e "},
 }
 _INNER_END = re.compile(r"[.!?:;…]")
-_BEGINNINGS = words(
+_BEGINNINGS = word_set(
     "a an the this that these those there it its he she they we you people someone some two three"
     " four many several in on at his her their our your my"
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving.errors import RequestError
-from serving.text.markup.readers import read_html
+from serving.text.markup.html_reader import read_html
 from serving.text.markup.tokens import Markup, MarkupKind
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
 
