@@ -354,7 +354,7 @@ def test_package_files_are_empty() -> None:
         ("serving/api/http/endpoint.py", "from serving.api.openai.protocol import PROTOCOL"),
         ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
-        ("serving/engine/runtime/runner.py", "from onnxruntime import InferenceSession"),
+        ("serving/engine/runtime/model_runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.bundling.writer import export"),
         ("export/graph/writer.py", "from serving.api import openai"),
         ("export/layers/recurrent.py", "from export.bundling.writer import export"),
