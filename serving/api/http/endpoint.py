@@ -220,7 +220,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
         job = _accounted(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-        async with services.quota.held(current_request_stats().key, self.billed(body, model)):
+        async with services.quota.reserve(current_request_stats().key, self.billed(body, model)):
             return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
 
 

@@ -119,7 +119,7 @@ async def queued(
     async with services.documents.received(file.file, name, *languages) as document:
         sources = await document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
-        async with services.quota.held(owner, sources.num_billed):
+        async with services.quota.reserve(owner, sources.num_billed):
             return await services.documents.queue(
                 *(document, owner, sources, target, model, glossary),
                 memory,

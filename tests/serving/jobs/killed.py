@@ -86,14 +86,14 @@ def _kill_at_write(number: int) -> None:
 
         return wrapper
 
-    opened = serving.storage.sqlite._opened
+    opened = serving.storage.sqlite._open
 
     def traced(path: Path, schema: str) -> sqlite3.Connection:
         database = opened(path, schema)
         database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
         return database
 
-    serving.storage.sqlite._opened = traced
+    serving.storage.sqlite._open = traced
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
@@ -144,7 +144,7 @@ async def _work(folder: Path, num_documents: int) -> None:
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
-        async with _quota(folder).held("ann", 1):
+        async with _quota(folder).reserve("ann", 1):
             pass
         journal.write("billed")
     memories, imports = _imports(folder, documents)
