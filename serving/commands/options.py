@@ -116,10 +116,10 @@ def translation_decoding(
     """Take what the options say, and the bundle's defaults for the rest."""
     from dataclasses import replace
 
-    from serving.pipelines.decoding import resolve
+    from serving.pipelines.decoding import resolve_decoding
 
     decoding_options = given_options(options)
-    decoding = resolve(decoding_options, card.generation)
+    decoding = resolve_decoding(decoding_options, card.generation)
     beam = decoding.beam
     width = beam.num_beams if beam else 1
     if n_best > width:

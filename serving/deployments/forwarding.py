@@ -78,7 +78,7 @@ class ServerCatalog(Catalog):
     async def applications_of(self, name: str) -> list[str]:
         """Return the applications that serve models of a name, as a group and its canary do."""
         applications = (
-            [self._own_application] if any(card.name == name for card in self.own_cards) else []
+            [self._own_application] if any(card.name == name for card in self.local_cards) else []
         )
         others = await self.remote_models()
         return applications + [other.application for other in others if other.card.name == name]
