@@ -27,6 +27,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.worker import SteppedEngine
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.requests.parameters import BeamParams
 from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest, TokenEvent
@@ -162,7 +163,7 @@ class TextsWorker:
 
     def prepare(self, order: dict[str, Any]) -> Run:
         catalog = self._catalog((order["engines"], order["threads"]))
-        [card] = catalog.own_cards
+        [card] = catalog.local_cards
         source = card.source_languages[0]
         texts = tuple(self._texts[slice(*order["inputs"])])
         job = TranslationJob("", texts, source, card.targets_of(source)[0])
@@ -180,7 +181,7 @@ class TextsWorker:
 
 
 async def _translated(catalog: Catalog, name: str, job: TranslationJob) -> tuple[str, ...]:
-    translator = await catalog.translator(name, job.source, job.target)
+    translator = await find_translator(catalog, name, job.source, job.target)
     translation = await translator.run(job)
     return tuple(translation.texts)
 

@@ -22,6 +22,7 @@ from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.routing import find_translation_model
 from serving.pipelines.translation.job import PairScore, ScoreJob, SentenceAttention
 from serving.text.checks import check_texts
 
@@ -122,7 +123,7 @@ PROTOCOL = Protocol("score", "/score", plain_error, PlainError, FIELD_NAMES)
 
 
 async def _scorer(services: Services, body: ScoreBody) -> Model:
-    return await services.catalog.translation_model(body.model, body.source, body.target)
+    return await find_translation_model(services.catalog, body.model, body.source, body.target)
 
 
 async def _answer(call: Call[ScoreBody, Model]) -> JSONResponse:

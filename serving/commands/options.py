@@ -116,10 +116,10 @@ def translation_decoding(
     """Take what the options say, and the bundle's defaults for the rest."""
     from dataclasses import replace
 
-    from serving.pipelines.decoding import resolve
+    from serving.pipelines.decoding import resolve_decoding
 
     given = given_options(options)
-    decoding = resolve(given, card.generation)
+    decoding = resolve_decoding(given, card.generation)
     beam = decoding.beam
     width = beam.num_beams if beam else 1
     if n_best > width:

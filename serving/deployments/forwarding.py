@@ -77,7 +77,7 @@ class ServerCatalog(Catalog):
 
     async def applications_of(self, name: str) -> list[str]:
         """Return the applications that serve models of a name, as a group and its canary do."""
-        own = [self._own_application] if any(card.name == name for card in self.own_cards) else []
+        own = [self._own_application] if any(card.name == name for card in self.local_cards) else []
         others = await self.remote_models()
         return own + [each.application for each in others if each.card.name == name]
 

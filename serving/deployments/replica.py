@@ -152,7 +152,7 @@ class Replica:
         self._in_progress.end()
 
     async def cards(self) -> list[ModelCard]:
-        return self._catalog.own_cards
+        return self._catalog.local_cards
 
     async def run(self, model: str, job: Job[Any]) -> Any:
         with serializable_errors():

@@ -44,9 +44,9 @@ from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.decoding import resolve
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.decoding import resolve_decoding
 from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.routing import DocumentSources, find_translator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
 from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
@@ -302,8 +302,8 @@ class Documents:
 
         Raises RequestError where no model translates it, and ModelNotFound.
         """
-        translator = await self._catalog.translator(data.model, source, data.target)
-        decoding = resolve(
+        translator = await find_translator(self._catalog, data.model, source, data.target)
+        decoding = resolve_decoding(
             {},
             translator.card.generation,
             priority=_PRIORITY,

@@ -241,7 +241,7 @@ def code_checksum(package: Path) -> str:
 
 
 @asynccontextmanager
-async def opened(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
+async def open_model(path: Path, config: EngineConfig) -> AsyncIterator[Catalog]:
     """Load one bundle as a catalog, and shut its engines down at the end. Raises BundleError
     or DeviceError.
 

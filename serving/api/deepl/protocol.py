@@ -13,7 +13,7 @@ from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossaries.entries import Pair
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.pivoting import targets_by_source
+from serving.pipelines.routing import targets_by_source
 from serving.requests.request import FinishReason
 from serving.text.languages import UNDETERMINED, language_name, match_codes, primary_language
 

@@ -20,8 +20,8 @@ from serving.errors import RequestError
 from serving.glossaries.entries import Pair
 from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
-from serving.pipelines.language_identification import Chosen, chosen_translator
+from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve_decoding
+from serving.pipelines.routing import RoutedTranslator, route_texts
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     Translation,
@@ -173,11 +173,11 @@ class TextsBody(RequestBody):
         """Return a beam search where quality is asked for."""
         recommended = dict(self._generation)
         if self.model_type is None:
-            return resolve({}, recommended)
+            return resolve_decoding({}, recommended)
         num_beams = recommended.pop(NUM_BEAMS, 1)
         if self.model_type_used == "latency_optimized":
-            return resolve({}, recommended)
-        return resolve({NUM_BEAMS: max(DEFAULT_BEAMS, num_beams)}, recommended)
+            return resolve_decoding({}, recommended)
+        return resolve_decoding({NUM_BEAMS: max(DEFAULT_BEAMS, num_beams)}, recommended)
 
     def _markup(self) -> Markup | None:
         if self.tag_handling is None:
@@ -213,7 +213,7 @@ _TAG_HANDLING_VERSION = "v2"
 class Prepared:
     """A translator with the glossary entries that occur in the texts."""
 
-    chosen: Chosen
+    chosen: RoutedTranslator
     entries: tuple[GlossaryEntry, ...]
 
     @property
@@ -228,7 +228,7 @@ class Prepared:
 
 
 async def _prepared(services: Services, body: TextsBody) -> Prepared:
-    chosen = await chosen_translator(services, body.text, body.source_lang, body.target_lang)
+    chosen = await route_texts(services, body.text, body.source_lang, body.target_lang)
     pair = Pair.of(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)

@@ -17,9 +17,9 @@ from serving.observability.metrics import Metrics, Reading
 from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
-from serving.pipelines.language_identification import Identifier
 from serving.server_config import DocumentLimits, TextLimits
 from serving.storage.sqlite import default_state_dir
+from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
 
 
@@ -76,7 +76,7 @@ class Services:
     operators: Operators | None = None
     tracing: Tracing | None = None
     state_dir: Path = field(default_factory=default_state_dir)
-    identifier: Identifier = field(default_factory=Identifier)
+    identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings

@@ -27,8 +27,9 @@ from serving.documents.formats.registry import FORMATS, extension_of, result_nam
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.observability.request_stats import current_key
-from serving.pipelines.language_identification import document_sources, is_explicit
+from serving.pipelines.routing import identify_document_sources
 from serving.pipelines.translation.job import MemoryUse
+from serving.text.language_identification import is_explicit
 
 _OTHER_BYTES = 65_536
 _MAX_FIELDS = 100
@@ -117,7 +118,7 @@ async def queued(
     name = Path(file.filename or "").name
     languages = source if is_explicit(source) else None, target
     async with services.documents.received(file.file, name, *languages) as document:
-        sources = await document_sources(services, document.texts, source, target, model)
+        sources = await identify_document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.held(owner, sources.num_billed):
             return await services.documents.queue(

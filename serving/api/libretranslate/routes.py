@@ -39,9 +39,9 @@ from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
 from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.language_identification import AUTO, detectable
-from serving.pipelines.pivoting import targets_by_source
+from serving.pipelines.routing import detectable_languages, targets_by_source
 from serving.text.checks import check_text
+from serving.text.language_identification import AUTO
 from serving.text.languages import language_name
 
 _FILES = "/download_file"
@@ -83,7 +83,7 @@ class TranslatedFile(TypedDict):
 
 async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:
     check_text("q", body.q, services.limits.max_characters)
-    languages = await detectable(services.catalog)
+    languages = await detectable_languages(services.catalog)
     guesses = await asyncio.to_thread(services.identifier.identify, body.q, languages)
     first, *others = map(detected, guesses)
     others = [each for each in others if each["confidence"] >= _MIN_CONFIDENCE]

@@ -31,7 +31,7 @@ from serving.errors import ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Generator, Model
 from serving.pipelines.jobs import DetokenizeJob, TokenizeJob
-from serving.pipelines.language_identification import sources_of
+from serving.pipelines.routing import find_translator, identify_sources
 from serving.pipelines.translation.completions import TranslatingGenerator
 from serving.text.checks import check_texts
 from serving.text.languages import match_codes
@@ -66,8 +66,8 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
     sources = [each for each in card.source_languages if card.translates(each, target)]
     source = body.source_language or _only(sources)
     texts = body.source_texts
-    [guess] = await sources_of(services, ["\n".join(texts)], source, target, card.name)
-    translator = await services.catalog.translator(card.name, guess.language, target)
+    [guess] = await identify_sources(services, ["\n".join(texts)], source, target, card.name)
+    translator = await find_translator(services.catalog, card.name, guess.language, target)
     return TranslatingGenerator(translator, texts, guess.language, target)
 
 

@@ -9,7 +9,7 @@ from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document
 from serving.documents.spans import edited
-from serving.documents.xml import XmlElement, blank_before, read_xml
+from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError
 from serving.text.languages import match_codes
 
@@ -47,7 +47,7 @@ class TmxDocument:
         self._file.write(edited(self._file.text, edits), target)
 
 
-def read(path: Path, source: str | None = None, target: str | None = None) -> Document:
+def read_tmx(path: Path, source: str | None = None, target: str | None = None) -> Document:
     """Read a translation memory. Raises RequestError.
 
     source, target: languages. Without a source it is what the file says; without a target only

@@ -24,7 +24,7 @@ from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, State
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import Segment, Unit, written

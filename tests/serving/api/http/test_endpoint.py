@@ -22,6 +22,7 @@ from serving.api.http.protocol import (
 from serving.api.http.services import Services
 from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.server_config import TextLimits
 from serving.text.checks import check_texts
@@ -54,7 +55,7 @@ class Body(RequestBody):
 
 async def translator(services: Services, body: Body) -> Translator:
     source, target = body.source_lang.lower(), body.target_lang.lower()
-    return await services.catalog.translator(None, source, target)
+    return await find_translator(services.catalog, None, source, target)
 
 
 async def answer(call: Call[Body, Translator]) -> JSONResponse:
