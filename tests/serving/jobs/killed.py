@@ -17,7 +17,7 @@ import serving.storage.sqlite
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
@@ -140,7 +140,7 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
     glossary = await GlossaryStore(folder / "state").create(
-        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+        "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
