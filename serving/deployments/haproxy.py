@@ -155,12 +155,12 @@ class HAProxy:
 @contextmanager
 def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
     """Run HAProxy while the block runs."""
-    own = HAProxy(front, folder)
+    proxy = HAProxy(front, folder)
     try:
-        own.start()
-        yield own
+        proxy.start()
+        yield proxy
     finally:
-        own.stop()
+        proxy.stop()
 
 
 def _start_session() -> None:

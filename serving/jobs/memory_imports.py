@@ -63,7 +63,7 @@ class MemoryImports:
             raise RequestError("file", memory.name, "was received already")
         path = self.folder.path(identity)
         try:
-            num_bytes = await self._stored(path, chunks)
+            num_bytes = await self._store_chunks(path, chunks)
         except BaseException:
             await asyncio.to_thread(self.folder.remove, identity)
             raise
@@ -120,7 +120,7 @@ class MemoryImports:
         await self._memories.complete_import(identity, file.source_language)
         return file.num_skipped + num_known
 
-    async def _stored(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    async def _store_chunks(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
         """Write a file as it comes, and return its size."""
         num_bytes = 0
         with self.folder.replacing(path) as begun, begun.open("wb") as file:

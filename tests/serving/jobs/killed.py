@@ -17,7 +17,7 @@ import serving.storage.sqlite
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
@@ -86,14 +86,14 @@ def _kill_at_write(number: int) -> None:
 
         return wrapper
 
-    opened = serving.storage.sqlite._opened
+    opened = serving.storage.sqlite._open
 
     def traced(path: Path, schema: str) -> sqlite3.Connection:
         database = opened(path, schema)
         database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
         return database
 
-    serving.storage.sqlite._opened = traced
+    serving.storage.sqlite._open = traced
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
@@ -140,11 +140,11 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
     glossary = await GlossaryStore(folder / "state").create(
-        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+        "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
-        async with _quota(folder).held("ann", 1):
+        async with _quota(folder).reserve("ann", 1):
             pass
         journal.write("billed")
     memories, imports = _imports(folder, documents)
