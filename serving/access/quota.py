@@ -18,7 +18,7 @@ from serving.errors import QuotaExceeded, RateExceeded
 from serving.storage.sqlite import DatabaseThread, transaction
 
 _SECONDS_A_MINUTE = 60.0
-_ROUNDING_SECONDS = 1e-3
+_ROUNDING_SECONDS = 1e-3  # sums of times as floats of 1e9 seconds are that exact
 _RESERVED_SECONDS = 3600.0  # if a replica was killed before it could release them
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS used (

@@ -26,8 +26,8 @@ from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
 from serving.pipelines.translation.job import PairScore, Translation
 
-_KEPT_SECONDS = 5.0
-_WAIT_SECONDS = 0.5
+_KEPT_SECONDS = 5.0  # how old the answer of Serve's controller may be
+_WAIT_SECONDS = 0.5  # how long a request waits for a newer one before it takes the old answer
 _FIRST_WAIT_SECONDS = 5.0  # before the first answer no group is known
 _ANSWERING = ("RUNNING", "UPDATING")
 _RETRY_SECONDS = 0.02  # a new handle does not know the replicas yet

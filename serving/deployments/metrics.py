@@ -23,13 +23,13 @@ from serving.observability.metrics import Reading, chart_samples
 
 METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
 PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
-_WRITE_SECONDS = 5.0
-_KEPT_SECONDS = 120.0
+_WRITE_SECONDS = 5.0  # what a killed replica counted since the last write is lost
+_KEPT_SECONDS = 120.0  # what the charts of the page show
 _MAX_ENDED = 32  # replicas that end again and again must fill neither the disk nor `/metrics`
 _RUNNING, _LOST = b"attendant_requests_running", b"attendant_requests_lost"
 _START_OF_BLOCK = re.compile(rb"(?m)^(?=# HELP )")
 _LASTS = re.compile(rb"(?m)^# TYPE \S+ (counter|histogram)$")
-_TIMEOUT_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0  # a scrape must not wait for a HAProxy that hangs
 _PROXY_METRICS = (
     "haproxy_frontend_current_sessions",
     "haproxy_frontend_limit_sessions",

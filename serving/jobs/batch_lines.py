@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MAX_LINES = 50_000
-_MOST_PROBLEMS = 100
+MAX_LINES = 50_000  # as OpenAI allows in a batch
+_MOST_PROBLEMS = 100  # of one file, so that an answer stays readable
 _FIELDS = {"custom_id", "method", "url", "body"}
 
 

@@ -24,9 +24,9 @@ WINDOW = "24h"
 INPUT_PURPOSE = "batch"
 MAX_FILE_MIB = 100
 MAX_ALL_MIB = 4_096
-LINES_AT_ONCE = 16
-_WINDOW_SECONDS = 86_400
-_KEPT_SECONDS = 30 * 86_400
+LINES_AT_ONCE = 16  # a part of the slots: clients who wait come first
+_WINDOW_SECONDS = 86_400  # of WINDOW, the only one that OpenAI has
+_KEPT_SECONDS = 30 * 86_400  # as long as OpenAI keeps outputs of batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from serving.storage.sqlite import DatabaseThread
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 15.0
-_RENEWAL_SECONDS = 1.0
-_POLL_SECONDS = 5.0
+LEASE_SECONDS = 15.0  # until another replica goes on with the job of a killed one
+_RENEWAL_SECONDS = 1.0  # far below the lease: a busy disk or processor must not lose the job
+_POLL_SECONDS = 5.0  # jobs of this replica start at once; this finds those of other replicas
 _SWEEP_SECONDS = 60.0
 
 

@@ -67,7 +67,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-_BUSY_TIMEOUT_SECONDS = 10.0
+_BUSY_TIMEOUT_SECONDS = 10.0  # replicas of a machine write in turns
 
 
 def default_state_dir() -> Path:
