@@ -39,7 +39,7 @@ class Search:
         self._batch = batch
         self._exclusions = Exclusions(manifest, excluded_ids)
         self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
-        self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self._sampler = Sampler(batch.slots, manifest.vocab_size)
         self._groups = BeamGroups()
         self._outcomes = Outcomes(manifest, batch)
         self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
