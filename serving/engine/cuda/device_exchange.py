@@ -155,7 +155,7 @@ class DeviceExchange(RowObserver):
         scores.attention = flight.attention
         if flight.is_selected:
             is_chosen = self._selector.is_served[:num_rows].copy()
-            scores.chosen = DeviceTokens(is_chosen, *(found[name][rows] for name in CHOICES))
+            scores.device_tokens = DeviceTokens(is_chosen, *(found[name][rows] for name in CHOICES))
         return scores
 
     def abandon(self) -> None:

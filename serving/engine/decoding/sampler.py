@@ -21,7 +21,7 @@ from serving.engine.decoding.sampling_filters import (
     need_ranking,
     sampling_column,
 )
-from serving.engine.decoding.scores import DeviceTokens, Edited, SampledTokens, Scores
+from serving.engine.decoding.scores import Edited, SampledTokens, Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import RowObserver
 
@@ -74,22 +74,25 @@ class Sampler(RowObserver):
         """Return a token for each row. num_generated: i64 [rows], the number of tokens that each
         row has generated.
         """
-        choices = SampledTokens(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
+        tokens = SampledTokens(scores.top_ids[:, 0].copy(), scores.top_logp[:, 0].copy())
         is_drawn = self.is_sampled[: scores.num_rows]
-        if scores.chosen is not None:
-            _take(choices, scores.chosen)
-            is_drawn = is_drawn & ~scores.chosen.is_chosen
+        if scores.device_tokens is not None:
+            chosen = scores.device_tokens
+            rows = np.flatnonzero(chosen.is_chosen)
+            tokens.token_ids[rows] = chosen.token_ids[rows]
+            tokens.logprobs[rows] = chosen.logprobs[rows]
+            is_drawn = is_drawn & ~chosen.is_chosen
         changed = drawn = np.flatnonzero(is_drawn)
         if scores.edited is not None:
             is_edited = scores.edited.is_edited
-            self._choose_edited(scores.edited, num_generated, choices.token_ids)
+            self._choose_edited(scores.edited, num_generated, tokens.token_ids)
             changed, drawn = np.flatnonzero(is_drawn | is_edited), drawn[~is_edited[drawn]]
         if len(drawn):
             draws = self.draws(drawn, num_generated[drawn])
-            choices.token_ids[drawn] = self._draw(scores, drawn, draws)
+            tokens.token_ids[drawn] = self._draw(scores, drawn, draws)
         if len(changed):
-            choices.logprobs[changed] = scores.of_tokens(changed, choices.token_ids[changed])
-        return choices
+            tokens.logprobs[changed] = scores.of_tokens(changed, tokens.token_ids[changed])
+        return tokens
 
     def _choose_edited(self, edited: Edited, num_generated: Array, token_ids: Array) -> None:
         """Choose tokens for rows whose scores were edited; rows without an allowed token keep their
@@ -138,13 +141,6 @@ class Sampler(RowObserver):
         seed, first = int(self._seeds[row]), block * RANDOM_BLOCK
         self._numbers[row] = self._random_numbers.draw(seed, first, RANDOM_BLOCK)
         self._blocks[row] = block
-
-
-def _take(choices: SampledTokens, chosen: DeviceTokens) -> None:
-    """Copy the tokens that a device has chosen."""
-    rows = np.flatnonzero(chosen.is_chosen)
-    choices.token_ids[rows] = chosen.token_ids[rows]
-    choices.logprobs[rows] = chosen.logprobs[rows]
 
 
 ROUNDING = 1e-5  # larger than the rounding error of the sum of one row's float32 probabilities
