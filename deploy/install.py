@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from serving.kernels import build
-from serving.kernels.library import LIBRARY, checksum_path, problem_path
+from serving.kernels.library import LIBRARY, key_path, problem_path
 
 VENV = Path(".venv")
 PYTHON = ".venv/bin/python"
@@ -370,7 +370,7 @@ class Kernels:
 
     @property
     def are_needed(self) -> bool:
-        return build.may_be_built() and not _is_newer(checksum_path(LIBRARY), _kernel_sources())
+        return build.may_be_built() and not _is_newer(key_path(LIBRARY), _kernel_sources())
 
     @property
     def title(self) -> str:
@@ -382,7 +382,7 @@ class Kernels:
         """Compile them with a compiler of this machine, if one works."""
         command = [sys.executable, "-m", "serving.kernels.build"]
         if self._tools.run(new_log("kernels"), *command):
-            checksum_path(LIBRARY).touch()
+            key_path(LIBRARY).touch()
 
     def install(self, is_installed: bool) -> str:
         """Install the source tree in place, whose build compiles them with ziglang where no

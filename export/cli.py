@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from models.command_errors import fail
+from models.command_errors import BUG, fail
+from models.errors import InputError
 
 if TYPE_CHECKING:
     from export.bundling.parity import AnyParity
@@ -144,7 +145,7 @@ def export(
       attendant export ~/models/all-MiniLM-L6-v2 -o build/bundles/minilm
       attendant export SmolLM2-135M-Instruct.Q4_1.gguf -o build/bundles/smollm2-q4
     """
-    from export.readers.chat_translators import translating
+    from export.readers.chat_translators import make_translator
     from export.readers.reading import read_model
 
     def read() -> "Checkpoint":
@@ -154,7 +155,7 @@ def export(
             checkpoint = checkpoint.with_split_tokens(split_tokens)
         if translation_prompt is not None or languages is not None:
             codes = (languages or "").replace(",", " ").split()
-            checkpoint = translating(checkpoint, translation_prompt or "", codes)
+            checkpoint = make_translator(checkpoint, translation_prompt or "", codes)
         if corpus is None:
             return checkpoint
         return _shortlisting(checkpoint, corpus, precision, shortlist_best, shortlist_frequent)
@@ -195,8 +196,11 @@ def export_model(
             parity = export_checkpoint(checkpoint, output, Precision(precision), name, comparison)
     except (CheckpointError, BundleError) as error:
         fail(f"{source} cannot be exported:", *_shown(error.problems))
-    except (OSError, ValueError) as error:
+    except (OSError, InputError) as error:
         fail(str(error))
+    except Exception as error:
+        error.add_note(BUG)
+        raise
     if parity is not None:
         click.echo(parity.as_markdown(), err=True)
     elif precision == Precision.BF16:
@@ -221,7 +225,7 @@ def _shortlisting(
     from export.bundling.shortlists import ShortlistOptions, with_shortlist
 
     if precision != "int8" and not (precision is None and checkpoint.bits == 8):
-        raise ValueError("--shortlist needs --precision int8: others score every token anyway")
+        raise InputError("--shortlist needs --precision int8: others score every token anyway")
     click.echo(f"learning shortlists from {corpus}", err=True)
     return with_shortlist(checkpoint, ShortlistOptions(corpus, num_best, num_frequent))
 

@@ -67,7 +67,7 @@ def _rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-LOAD_METRICS = ("attendant_waiting", "attendant_rows", "vllm:num_requests_running")
+LOAD_METRICS = ("vllm:num_requests_waiting", "vllm:num_requests_running")
 PAUSE_WITHOUT_METRICS_SECONDS = 2.0
 MOST_WAIT_SECONDS = 60.0
 PAUSE_SECONDS = 0.5

@@ -112,7 +112,7 @@ class Checkpoint:
         return self.files.get(TARGET_TOKENIZER_FILE, self.files[TOKENIZER_FILE]).decode()
 
 
-def looks_like(folder: Path) -> bool:
+def is_checkpoint(folder: Path) -> bool:
     """Return whether a folder holds a checkpoint in this project's format, valid or not: it is told
     from others by the key `architecture`.
     """

@@ -27,6 +27,7 @@ from models.contract import AnyModel
 from models.data.batching import ParallelData
 from models.data.corpus import read_pairs, read_text
 from models.data.tokenizer import encode_all, read_tokenizer
+from models.errors import InputError
 from models.loading import load_module
 
 TABLES = ("embedding", "source_embedding", "target_embedding")
@@ -62,7 +63,7 @@ class Reach:
 
 def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
     """Average over the texts of a file: prose for a language model, pairs for a translator. Raises
-    ValueError if the file has too little text, CheckpointError for a model that predicts no tokens.
+    InputError if the file has too little text, CheckpointError for a model that predicts no tokens.
     """
     module = load_module(checkpoint)
     found = list(gradient_norms(module, _batch(checkpoint, text, amount)))
@@ -118,12 +119,12 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
 
 
 def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
-    """Select texts evenly over a file. Raises ValueError for other models."""
+    """Select texts evenly over a file. Raises InputError for other models."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):
         return _prose(checkpoint, text, amount.texts, min(amount.tokens, config.context_length))
     if not isinstance(config, TranslationModelConfig) or config.task != "translate":
-        raise ValueError(f"{checkpoint.folder} does not predict tokens from texts")
+        raise InputError(f"{checkpoint.folder} does not predict tokens from texts")
     return _pairs(checkpoint, config, text, amount.texts)
 
 
@@ -154,7 +155,7 @@ def _pairs(
 def _spread(size: int, number: int, text: Path) -> list[int]:
     """Return up to so many of the numbers 0..size-1, evenly spread."""
     if size < 1:
-        raise ValueError(f"{text} holds too little text")
+        raise InputError(f"{text} holds too little text")
     return sorted({int(each) for each in np.linspace(0, size - 1, number)})
 
 

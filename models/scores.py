@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from models.conventions import AddedTokens
-from models.data.corpus import Pair, read_pairs
+from models.data.corpus import Pair, read_pairs, read_text
+from models.errors import InputError
 
 Translate = Callable[[list[str]], list[str]]
 
@@ -160,13 +161,13 @@ class Everyday:
 
 
 def read_everyday(path: Path) -> list[Everyday]:
-    """Read sentences and facts. Raises OSError, and ValueError if the lines of the two files do not
+    """Read sentences and facts. Raises OSError, and InputError if the lines of the two files do not
     match.
     """
     pairs = read_pairs(path)
-    lines = path.with_name(f"{path.stem}-facts.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_text(path.with_name(f"{path.stem}-facts.txt")).splitlines()
     if len(pairs) != len(lines):
-        raise ValueError(f"{path} has {len(pairs)} sentences, and facts of {len(lines)}")
+        raise InputError(f"{path} has {len(pairs)} sentences, and facts of {len(lines)}")
     facts = [tuple(tuple(fact.split(",")) for fact in line.split(";")) for line in lines]
     return [Everyday(pair, each) for pair, each in zip(pairs, facts, strict=True)]
 
@@ -191,10 +192,10 @@ def framed(
 
 
 def label_numbers(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
-    """Return the number of each pair's label. Raises ValueError if an origin is not a label."""
+    """Return the number of each pair's label. Raises InputError if an origin is not a label."""
     numbers = {label: number for number, label in enumerate(labels)}
     if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):
-        raise ValueError(f"texts are from {', '.join(unknown)}, of which the model has no label")
+        raise InputError(f"texts are from {', '.join(unknown)}, of which the model has no label")
     return [numbers[pair.origin] for pair in pairs]
 
 

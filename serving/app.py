@@ -43,7 +43,7 @@ _CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 
 def build(group: WorkerGroup) -> "Application":
     """Return the application of a group, for `serve deploy` and KubeRay."""
-    from serving.deployments.group import application_of
+    from serving.deployments.application import application_of
 
     return application_of(group)
 
@@ -116,7 +116,8 @@ def _serve(
 
 def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy, progress: Progress) -> None:
     """Return once HAProxy has found a ready replica of each group. Raises AttendantError."""
-    from serving.deployments.local_ray import deploy, start_serve
+    from serving.deployments.application import deploy
+    from serving.deployments.local_ray import start_serve
 
     state_dir = Path.cwd() / (config.state_dir or default_state_dir())
     of_server = {

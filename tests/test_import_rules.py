@@ -56,7 +56,10 @@ ONLY_IN = {
     "mcp": ("serving.commands.mcp_server",),
     "PIL": ("serving.pipelines.images", "serving.commands"),
     "pdfminer": ("serving.documents.formats.pdf_reader",),
-    "llguidance": ("serving.text.grammar_compiler", "serving.text.grammars"),
+    "llguidance": (
+        "serving.text.constraints.grammar_compiler",
+        "serving.text.constraints.grammars",
+    ),
     "opentelemetry": ("serving.observability.tracing",),
     "onnxruntime": ("serving.engine.runtime.session",),
     "torch": ("models", "export.bundling.verify"),
@@ -110,7 +113,8 @@ EXPORT = {
     "zoo": 5,
 }
 MODELS = {
-    "command_errors": 0,
+    "errors": 0,
+    "command_errors": 1,
     "batch": 0,
     "configs": 0,
     "files": 0,
@@ -247,7 +251,7 @@ def format_of(module: str) -> str | None:
     """The format that a module of `export.readers` reads, or "common"."""
     if not module.startswith("export.readers."):
         return None
-    name = module.removeprefix("export.readers.")
+    name = module.removeprefix("export.readers.").removeprefix("toolkits.")
     return next((each for each in FORMATS if name.startswith(each)), None)
 
 
@@ -350,7 +354,7 @@ def test_package_files_are_empty() -> None:
         ("serving/api/http/endpoint.py", "from serving.api.openai.protocol import PROTOCOL"),
         ("serving/api/operations.py", "from serving.api.application import create_app"),
         ("serving/pipelines/cards.py", "from fastapi import FastAPI"),
-        ("serving/engine/runtime/runner.py", "from onnxruntime import InferenceSession"),
+        ("serving/engine/runtime/model_runner.py", "from onnxruntime import InferenceSession"),
         ("serving/app.py", "from export.bundling.writer import export"),
         ("export/graph/writer.py", "from serving.api import openai"),
         ("export/layers/recurrent.py", "from export.bundling.writer import export"),
@@ -369,8 +373,8 @@ def test_package_files_are_empty() -> None:
         ("loadtest/clients.py", "from serving.engine.engine import Engine"),
         ("loadtest/bench/command.py", "from serving.api import openai"),
         ("serving/commands/serve.py", "from loadtest.bench.command import bench"),
-        ("export/readers/marian.py", "def read():\n    import torch"),
-        ("export/readers/gguf/metadata.py", "from export.readers.marian_options import EPSILON"),
+        ("export/readers/marian/reader.py", "def read_checkpoint():\n    import torch"),
+        ("export/readers/gguf/metadata.py", "from export.readers.marian.options import EPSILON"),
         ("export/readers/common/weights.py", "from export.readers.gguf.metadata import NAMES"),
     ],
 )

@@ -21,6 +21,7 @@ from export.graph.writer import Array
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
 from models.data.corpus import Pair, read_pairs
+from models.errors import InputError
 from serving.bundle.manifest import SHORTLIST_FILE
 from serving.text.tokenizer import Tokenizer
 
@@ -75,7 +76,7 @@ def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpo
     """The same model, with shortlists and what its card and its figures say of them. One that it
     had is replaced.
 
-    Raises CheckpointError where the model cannot have any; OSError, ValueError of the corpus.
+    Raises CheckpointError where the model cannot have any; OSError, InputError of the corpus.
     """
     config = checkpoint.config
     if not isinstance(config, TranslationModelConfig) or config.task != "translate":
@@ -102,7 +103,7 @@ def _some(pairs: Sequence[Pair], path: Path) -> list[Pair]:
     pairs = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     if len(pairs) < FEWEST_PAIRS:
         message = f"{path}: has {len(pairs)} sentence pairs, a shortlist needs {FEWEST_PAIRS}"
-        raise ValueError(message)
+        raise InputError(message)
     step = max(1.0, len(pairs) / MOST_PAIRS)
     return [pairs[int(i * step)] for i in range(min(len(pairs), MOST_PAIRS))]
 

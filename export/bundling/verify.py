@@ -18,6 +18,7 @@ from export.graph.writer import Array
 from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
 from models.decoding import continue_batch, teacher_forced_log_probabilities, translate_all
+from models.errors import InputError
 from models.loading import load_module
 from serving.bundle.manifest import TOP_IDS, TOP_LOGP, Manifest, Task, Tokens
 from serving.bundle.opening import Bundle
@@ -98,13 +99,13 @@ class Verifier:
 
     def compare(self, test_file: Path | None, num_texts: int) -> Parity:
         """Compare on random ids, and on texts evenly spread over ``test_file`` if there is one:
-        sentence pairs, or prose for a language model. Raises ValueError if the file holds none.
+        sentence pairs, or prose for a language model. Raises InputError if the file holds none.
         """
         random_ids = self._on_random_ids()
         if test_file is None:
             return Parity(random_ids)
         if self._bundle.manifest.picture is not None:
-            raise ValueError(f"{test_file}: a model that reads pictures is not compared on texts")
+            raise InputError(f"{test_file}: a model that reads pictures is not compared on texts")
         if self._bundle.manifest.task is Task.TRANSLATE:
             return self._on_pairs(test_file, num_texts, random_ids)
         return self._on_prose(test_file, num_texts, random_ids)
@@ -231,7 +232,9 @@ def _around(manifest: Manifest) -> Tokens:
     """Take those between the first language that it reads and the first that it writes."""
     if manifest.task is not Task.TRANSLATE:
         return manifest.tokens
-    return manifest.tokens.between(manifest.source_languages[0], manifest.target_languages[0])
+    return manifest.tokens.with_languages(
+        manifest.source_languages[0], manifest.target_languages[0]
+    )
 
 
 def _shortlisting(
@@ -264,7 +267,7 @@ def _agreement(before: Ids, after: Ids) -> Agreement:
 def _spread(items: Sequence[Any], num_items: int, path: Path) -> list[Any]:
     """At most ``num_items`` of them, evenly spread."""
     if not items:
-        raise ValueError(f"{path}: holds no text to compare on")
+        raise InputError(f"{path}: holds no text to compare on")
     step = max(1.0, len(items) / num_items)
     return [items[math.floor(i * step)] for i in range(min(num_items, len(items)))]
 
@@ -291,7 +294,7 @@ class TextVerifier:
             return VectorParity(name, random_ids)
         lines = [line for line in read_text(test_file).splitlines() if line.strip()][:num_texts]
         if not lines:
-            raise ValueError(f"{test_file}: holds no text to compare on")
+            raise InputError(f"{test_file}: holds no text to compare on")
         tokens, longest = self._bundle.manifest.tokens, self._config.max_source_tokens
         rows = framed(encode_all(self._tokenizer, lines), tokens, longest)
         return VectorParity(name, random_ids, self._compare(rows, [[0] * len(r) for r in rows]))

@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from tqdm import tqdm
 
+from export.bundling.atomic_folder import atomic_folder
 from export.bundling.parity import AnyParity, RecordedParity
 from export.graph.blocks import NO_OUTLIERS
 from export.graph.choice import with_select
@@ -36,7 +36,6 @@ from models.configs.transformer import DecoderOnlyConfig
 from models.conventions import Conventions
 from serving.bundle.manifest import (
     FORMAT_VERSION,
-    MANIFEST_FILE,
     Activation,
     EncoderSpec,
     LanguageIds,
@@ -47,7 +46,7 @@ from serving.bundle.manifest import (
     Task,
     Tokens,
 )
-from serving.bundle.opening import Bundle, open_bundle, read_dataclass, seal
+from serving.bundle.opening import Bundle, open_bundle, read_dataclass, write_manifest
 
 PRECISIONS = {
     Precision.FP32: "32-bit floating point",
@@ -238,7 +237,7 @@ class BundleWriter:
             encoder=encoder_of(config, conventions),
             picture=picture_of(config),
         )
-        seal(folder, manifest)
+        write_manifest(folder, manifest)
         return open_bundle(folder)
 
 
@@ -262,35 +261,6 @@ def training_quality(checkpoint: Checkpoint) -> dict[str, Any]:
     if not isinstance(quality, dict):
         raise CheckpointError(checkpoint.folder, [f"{QUALITY_FILE} is not an object"])
     return quality
-
-
-@contextlib.contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Open a temporary folder beside ``folder`` that takes its place when the block succeeds.
-
-    Only an earlier bundle is replaced. Raises FileExistsError where anything else is in the way.
-    """
-    if folder.exists() and not (folder / MANIFEST_FILE).is_file():
-        raise FileExistsError(f"{folder} exists and is no bundle; it is left alone")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        _replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _replace(new: Path, old: Path) -> None:
-    """Rename ``new`` to ``old``; an earlier bundle of that name makes way first."""
-    if old.exists():
-        retired = Path(tempfile.mkdtemp(prefix=f".{old.name}.", dir=old.parent))
-        old.rename(retired / old.name)
-        new.rename(old)
-        shutil.rmtree(retired)
-    else:
-        new.rename(old)
 
 
 Verify = Callable[[Checkpoint, Bundle], AnyParity]

@@ -52,7 +52,7 @@ class BlockQuantiser:
             return self.score(x, name, weight, bias)
         levels, scale, rest = four_bits(weight)
         small, of_large = self._parted(x, name, weight)
-        y = self._multiply(small, name, weight.shape, 4, packed(levels), scale, bias)
+        y = self._multiply(small, name, weight.shape, 4, pack_blocks(levels), scale, bias)
         if rest.any():
             y = y + self._times_rest(small, name, rest, weight.shape[1])
         return y if of_large is None else y + of_large
@@ -246,7 +246,7 @@ def _steps(blocks: Array, low: Array) -> tuple[Array, Array]:
     return found.astype(np.float32), is_grid
 
 
-def packed(levels: Array) -> Array:
+def pack_blocks(levels: Array) -> Array:
     """Pack two levels into a byte, the first in the lower half: [out, blocks, 8]."""
     return levels[:, :, ::2] | levels[:, :, 1::2] << 4
 

@@ -21,6 +21,7 @@ from export.graph.functions import (
 from export.graph.model import Target
 from export.graph.writer import Value
 from export.layers.basic import ALIGNED, HeadLayout, Layers
+from models.errors import InputError
 from serving.bundle.manifest import LENGTH, SOURCE, StateKind, StateSpec
 
 LOWEST = -1e30  # score of positions beyond a row's end
@@ -236,7 +237,7 @@ def self_attention(
         mixed, keys, values = graph.call(function, *inputs, *options, **attributes)
         return mixed, keys, values
     if heads.sinks is not None:
-        raise ValueError("attention sinks run on CPUs: export them in fp32, int8 or int4")
+        raise InputError("attention sinks run on CPUs: export them in fp32, int8 or int4")
     inputs = (qkv, None, None, *past, total_lengths - 1, longest, *rotary)
     mixed, keys, values = graph.ms.GroupQueryAttention(*inputs, **attributes, _outputs=3)
     if bias is not None:  # CUDA's operator takes none

@@ -14,16 +14,17 @@ from export.graph.writer import Value
 from export.layers.attention import LOWEST
 from export.layers.basic import Layers, feed_forward
 from models.configs.transformer import ExpertGroups, Experts
+from models.errors import InputError
 
 
 def mixture_of_experts(
     layers: Layers, x: Value, name: str, d_model: int, config: Experts, activation: str
 ) -> Value:
     """Return the weighted sum of experts for every token of x [batch, tokens, d_model]. Raises
-    ValueError for CUDA, where the graph would wait for the host at each expert.
+    InputError for CUDA, where the graph would wait for the host at each expert.
     """
     if layers.target.is_cuda:
-        raise ValueError("mixtures of experts run on CPUs: export them in fp32, int8 or int4")
+        raise InputError("mixtures of experts run on CPUs: export them in fp32, int8 or int4")
     graph, op = layers.graph, layers.op
     tokens = x.reshape(-1, d_model)
     scores, shared_score = _scores(layers, tokens, name, d_model, config)

@@ -9,17 +9,17 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from export.readers.common.toolkits import noted
+from export.readers.common.checkpoint_files import add_notes
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.configs.base import LanguageModelConfig
-from serving.text.chat import TemplateProcess
+from serving.text.chat_template import TemplateProcess
 
 ANSWER = "ANSWER THAT ENDS HERE"
 OF_HARMONY = ("<|end|>", "<|return|>")  # the first ends a channel, the second an answer
 NO_TOKEN = "the chat template ends an answer with {end!r}, which is no token, and ends no text"
 
 
-def with_end_of_answer(checkpoint: Checkpoint) -> Checkpoint:
+def add_end_of_answer(checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with the end of its template's answers among its stop tokens, or with a
     note if that is no token.
     """
@@ -39,7 +39,7 @@ def with_end_of_answer(checkpoint: Checkpoint) -> Checkpoint:
         found = last
     token_id = tokenizer.token_to_id(end.split()[0]) if found is None else added[found]
     if token_id is None or token_id >= config.vocab_size:
-        return noted(checkpoint, [NO_TOKEN.format(end=end.split()[0])])
+        return add_notes(checkpoint, [NO_TOKEN.format(end=end.split()[0])])
     stop = tuple(dict.fromkeys((*conventions.stop, token_id)))
     return replace(checkpoint, conventions=replace(conventions, stop=stop))
 

@@ -35,17 +35,17 @@ NOTE = (
 )
 
 
-def with_translation(checkpoint: Checkpoint) -> Checkpoint:
+def recognise_translator(checkpoint: Checkpoint) -> Checkpoint:
     """Return a chat model that is known to translate as a translator, any other as it is."""
     template = checkpoint.conventions.chat_template or ""
     if "target_lang_code" in template and (codes := _ENTRY.findall(template)):
-        return translating(checkpoint, [TRANSLATE_GEMMA], codes)
+        return make_translator(checkpoint, [TRANSLATE_GEMMA], codes)
     if template and _HY_MT_NAME.search(checkpoint.name):
-        return translating(checkpoint, HY_MT, HY_MT_LANGUAGES.split())
+        return make_translator(checkpoint, HY_MT, HY_MT_LANGUAGES.split())
     return checkpoint
 
 
-def translating(checkpoint: Checkpoint, content: Any, languages: Iterable[str]) -> Checkpoint:
+def make_translator(checkpoint: Checkpoint, content: Any, languages: Iterable[str]) -> Checkpoint:
     """Return a chat model as one that translates between all of these languages.
 
     content: of the message that asks for it; see `Manifest.translation_message`. Raises

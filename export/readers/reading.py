@@ -6,25 +6,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
-from export.readers.chat_ends import with_end_of_answer
-from export.readers.chat_translators import with_translation
+from export.readers.chat_ends import add_end_of_answer
+from export.readers.chat_translators import recognise_translator
 from export.readers.common.options import read_options
-from export.readers.common.torch_files import looks_like_torch, read_torch
+from export.readers.common.torch_files import is_torch_file, read_torch
 from export.readers.gguf import reader as gguf
 from export.readers.hugging_face import families
+from export.readers.marian import folder as marian_folder
+from export.readers.marian import reader as marian
+from export.readers.toolkits import fairseq, joeynmt, opennmt, sockeye
 from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
 
-class Format(NamedTuple):
-    """looks_like: cheap, and never raises. read: raises CheckpointError with every problem.
-    takes: the names of what `read` also takes: a shorter context length, adapters to be merged.
+class CheckpointFormat(NamedTuple):
+    """A format of checkpoints and how it is read.
+
+    can_read: whether a source is of this format; cheap, and never raises.
+    read_checkpoint: raises CheckpointError with every problem.
+    takes: the names of the options that `read_checkpoint` takes beside the source.
     """
 
     name: str
-    looks_like: Callable[[Path], bool]
-    read: Callable[..., Checkpoint]
+    can_read: Callable[[Path], bool]
+    read_checkpoint: Callable[..., Checkpoint]
     takes: frozenset[str] = frozenset()
 
 
@@ -34,7 +39,7 @@ TORCH_ENDINGS = (".pt", ".pth")
 def is_torch_checkpoint(source: Path) -> bool:
     """Return whether the source is a file of torch.save, or a folder with one."""
     path = _torch_file(source)
-    return path is not None and looks_like_torch(path)
+    return path is not None and is_torch_file(path)
 
 
 def read_torch_checkpoint(source: Path) -> Checkpoint:
@@ -53,9 +58,9 @@ def read_torch_checkpoint(source: Path) -> Checkpoint:
     tree = read_torch(path, opennmt.NAMES | fairseq.NAMES)
     keys = set(map(str, tree)) if isinstance(tree, dict) else set()
     if {"model", "generator", "opt"} <= keys or ({"vocab", "opt"} <= keys and opennmt.shards(path)):
-        return replace(opennmt.read(path, tree), folder=source)
+        return replace(opennmt.read_checkpoint(path, tree), folder=source)
     if "model" in keys and keys & {"args", "cfg"}:
-        return replace(fairseq.read(path, tree), folder=source)
+        return replace(fairseq.read_checkpoint(path, tree), folder=source)
     found = f"found {', '.join(sorted(keys)[:10])}" if keys else "found no names"
     raise CheckpointError(path, [f"it is no checkpoint of OpenNMT-py or fairseq: {found}"])
 
@@ -74,13 +79,21 @@ REFUSALS = {  # of what a format does not take
     "adapters": "adapters are merged into Hugging Face folders only, not into {}",
 }
 FORMATS = (
-    Format("a checkpoint folder of our own", checkpoint.looks_like, checkpoint.load_checkpoint),
-    Format("a Hugging Face folder", families.looks_like, families.read, frozenset(REFUSALS)),
-    Format("a GGUF file", gguf.looks_like, gguf.read, frozenset({"context_length"})),
-    Format("a folder of Marian or Bergamot", marian.looks_like, marian.read),
-    Format("a folder of JoeyNMT", joeynmt.looks_like, joeynmt.read),
-    Format("a folder of Sockeye", sockeye.looks_like, sockeye.read),
-    Format(
+    CheckpointFormat(
+        "a checkpoint folder of our own", checkpoint.is_checkpoint, checkpoint.load_checkpoint
+    ),
+    CheckpointFormat(
+        "a Hugging Face folder", families.can_read, families.read_checkpoint, frozenset(REFUSALS)
+    ),
+    CheckpointFormat(
+        "a GGUF file", gguf.can_read, gguf.read_checkpoint, frozenset({"context_length"})
+    ),
+    CheckpointFormat(
+        "a folder of Marian or Bergamot", marian_folder.can_read, marian.read_checkpoint
+    ),
+    CheckpointFormat("a folder of JoeyNMT", joeynmt.can_read, joeynmt.read_checkpoint),
+    CheckpointFormat("a folder of Sockeye", sockeye.can_read, sockeye.read_checkpoint),
+    CheckpointFormat(
         "a checkpoint of OpenNMT-py or fairseq",
         is_torch_checkpoint,
         read_torch_checkpoint,
@@ -99,11 +112,11 @@ def read_model(
     wishes: dict[str, Any] = {"context_length": context_length, "adapters": adapters}
     wishes = {name: value for name, value in wishes.items() if value}
     for known in FORMATS:
-        if known.looks_like(source):
+        if known.can_read(source):
             if refused := [name for name in wishes if name not in known.takes]:
                 problems = [REFUSALS[name].format(known.name) for name in refused]
                 raise CheckpointError(source, problems)
-            return with_translation(with_end_of_answer(known.read(source, **wishes)))
+            return recognise_translator(add_end_of_answer(known.read_checkpoint(source, **wishes)))
     raise CheckpointError(source, _problems(source))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from models.command_errors import reported_errors
+from models.errors import InputError
 from serving.requests.parameters import MAX_BEAMS
 
 MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -195,7 +196,7 @@ def evaluate_marks(
         try:
             if test is not None:
                 scores[marks] = score_marks(bundle, test, marks)
-        except (BundleError, OSError, ValueError) as error:
+        except (BundleError, OSError, InputError) as error:
             click.echo(f"{bundle} cannot be scored on {test}: {error}", err=True)
             sys.exit(2)
     if wants_json:

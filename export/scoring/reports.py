@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from export.scoring.scorers import prose_scorer, score_labels, translator
 from models.checkpoint import load_checkpoint
-from models.data.corpus import Pair, ProseScore, read_documents, read_pairs, table
+from models.data.corpus import Pair, ProseScore, read_documents, read_pairs, read_text, table
+from models.errors import InputError
 from models.scores import LabelResult
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.tokens import Markup, MarkupKind
 
@@ -50,11 +52,11 @@ class Report(Protocol):
 def score_models(models: Sequence[Path], question: Test) -> Report:
     """Return a report about the first model, compared with the others.
 
-    Raises CheckpointError, BundleError, OSError, and ValueError for what does not go together.
+    Raises CheckpointError, BundleError, OSError, and InputError for what does not go together.
     """
     tasks = {task_of(model) for model in models}
     if len(tasks) > 1:
-        raise ValueError(
+        raise InputError(
             "one of the models translates, writes, labels or embeds, and another does not"
         )
     return REPORTS[tasks.pop()](models, question)
@@ -120,7 +122,7 @@ def _score_translations(models: Sequence[Path], question: Test) -> TranslationRe
     from models.scores import evaluate
 
     if question.recipe or not question.tests:
-        raise ValueError("a model that translates is scored on --test, sentences and references")
+        raise InputError("a model that translates is scored on --test, sentences and references")
     pairs = _pairs(question.tests)
     how = question.num_beams, question.protects
     return TranslationReport({_name(m): evaluate(pairs, translator(m, *how)) for m in models})
@@ -128,13 +130,13 @@ def _score_translations(models: Sequence[Path], question: Test) -> TranslationRe
 
 def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
     if question.num_beams or question.protects:
-        raise ValueError(
+        raise InputError(
             "a language model is asked how likely a text is: there is no --beam, no --protect"
         )
     documents = [each for path in question.tests for each in read_documents(path)]
     documents += held_out(question.recipe, question.data) if question.recipe else []
     if not documents:
-        raise ValueError(
+        raise InputError(
             "there is no prose to score: --test or --held-out names it, in documents"
             " of 500 characters or more"
         )
@@ -142,20 +144,20 @@ def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
 
 
 def held_out(recipe: Path, data: Path) -> list[str]:
-    """Return the documents that a recipe holds out of training. Raises ValueError, OSError."""
+    """Return the documents that a recipe holds out of training. Raises InputError, OSError."""
     from models.training.config import ConfigError, read_config
     from models.training.prepare import split_documents
 
     try:
         return split_documents(read_config(recipe), data)[1]
     except ConfigError as error:
-        raise ValueError(str(error)) from None
+        raise InputError(str(error)) from None
 
 
 def _pairs(paths: Sequence[Path]) -> list[Pair]:
     pairs = [pair for path in paths for pair in read_pairs(path)]
     if not pairs:
-        raise ValueError(f"--test {', '.join(map(str, paths))}: there is no line to score")
+        raise InputError(f"--test {', '.join(map(str, paths))}: there is no line to score")
     return pairs
 
 
@@ -165,13 +167,13 @@ def _name(model: Path) -> str:
 
 def _score_labels(models: Sequence[Path], question: Test) -> LabelReport:
     if question.recipe or question.num_beams or question.protects or not question.tests:
-        raise ValueError("a model that labels texts is scored on --test, origins and sentences")
+        raise InputError("a model that labels texts is scored on --test, origins and sentences")
     pairs = _pairs(question.tests)
     return LabelReport({_name(model): score_labels(model, pairs) for model in models})
 
 
 def _score_nothing(models: Sequence[Path], question: Test) -> Report:
-    raise ValueError("models that embed texts, label tokens or fill masks have no score here")
+    raise InputError("models that embed texts, label tokens or fill masks have no score here")
 
 
 REPORTS: dict[str, Callable[[Sequence[Path], Test], Report]] = {
@@ -210,10 +212,10 @@ class MarkedScore:
 
 
 def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
-    """Return how many marks of a test a bundle puts right. Raises BundleError, ValueError for a
+    """Return how many marks of a test a bundle puts right. Raises BundleError, InputError for a
     line that is no pair, OSError.
     """
-    pairs = [_pair(line) for line in test.read_text("utf-8").splitlines()]
+    pairs = [_pair(line) for line in read_text(test).splitlines()]
     job = TranslationJob("", tuple(source for source, _ in pairs), "", "")
     if marks is Marks.MARKUP:
         job, judge = replace(job, markup=Markup(MarkupKind.HTML)), _tags_that_hold
@@ -230,18 +232,18 @@ def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
 
 
 async def _translations(folder: Path, job: TranslationJob) -> tuple[str, ...]:
-    async with opened(folder, EngineConfig(max_waiting=None)) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(folder, EngineConfig(max_waiting=None)) as catalog:
+        [card] = catalog.local_cards
         source = card.source_languages[0]
         target = card.targets_of(source)[0]
-        model = await catalog.translator(card.name, source, target)
+        model = await find_translator(catalog, card.name, source, target)
         return (await model.run(replace(job, source=source, target=target))).texts
 
 
 def _pair(line: str) -> tuple[str, str]:
     source, tab, expected = line.partition("\t")
     if not tab:
-        raise ValueError(f"a line without a tab: {line!r}")
+        raise InputError(f"a line without a tab: {line!r}")
     return source, expected
 
 

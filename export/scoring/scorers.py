@@ -20,14 +20,16 @@ from models.checkpoint import Checkpoint, load_checkpoint
 from models.configs.base import EncoderConfig
 from models.data.corpus import Nats, Pair, ProseScore, Reader, Window, read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
+from models.errors import InputError
 from models.scores import LabelResult, framed, label_numbers, tally
 from serving.bundle.manifest import LOGITS, TOKENIZER_FILE, Limits
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.machine import available_cpus
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import resolve
-from serving.pipelines.loading import FILE_SLOTS, opened
+from serving.pipelines.decoding import resolve_decoding
+from serving.pipelines.loading import FILE_SLOTS, open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.segmenting import TextSegmenter
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
-    """Label sources, whose own labels are their origins. Raises ValueError for one that is no label
+    """Label sources, whose own labels are their origins. Raises InputError for one that is no label
     of the model, CheckpointError and BundleError.
     """
     if (model / "bundle.json").exists():
@@ -102,13 +104,13 @@ def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
 def bundle_nats(bundle: Bundle) -> Nats:
     """Return the negative log-likelihoods of windows, computed by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
-    opened: dict[int, Rows] = {}
+    open_model: dict[int, Rows] = {}
 
     def rows_of(size: int) -> Rows:
-        if size not in opened:
-            opened[size] = Rows(bundle, [[]] * size, threads=available_cpus())
-        opened[size].begin_anew()
-        return opened[size]
+        if size not in open_model:
+            open_model[size] = Rows(bundle, [[]] * size, threads=available_cpus())
+        open_model[size].begin_anew()
+        return open_model[size]
 
     def nats(windows: Sequence[Window]) -> NDArray[np.float64]:
         starts = range(0, len(windows), WINDOWS_AT_ONCE)
@@ -161,13 +163,13 @@ def translator(
         letters, as services do by default.
     languages: a bundle's codes; by default its first ones.
 
-    Raises CheckpointError or BundleError, ValueError for a language model, or for a checkpoint that
+    Raises CheckpointError or BundleError, InputError for a language model, or for a checkpoint that
     is to protect: only what serves a bundle does.
     """
     if (folder / "bundle.json").exists():
         return _bundle_translator(folder, num_beams, protects, languages)
     if protects:
-        raise ValueError(f"{folder} is a checkpoint; only bundles are served, and protect")
+        raise InputError(f"{folder} is a checkpoint; only bundles are served, and protect")
     return _checkpoint_translator(folder, num_beams)
 
 
@@ -178,14 +180,16 @@ def job_of(
     languages: tuple[str, str] | None = None,
 ) -> TranslationJob:
     """Make a job of no texts for the bundle in `folder`, decoded as `translator` says. Raises
-    BundleError, ValueError for what does not translate.
+    BundleError, InputError for what does not translate.
     """
     card = ModelCard.from_manifest(open_bundle(folder).manifest)
     _must_translate(card.task)
     given = {} if num_beams is None else {"num_beams": num_beams}
     first = card.source_languages[0]
     source, target = languages or (first, card.targets_of(first)[0])
-    return TranslationJob("", (), source, target, resolve(given, card.generation, num_hypotheses))
+    return TranslationJob(
+        "", (), source, target, resolve_decoding(given, card.generation, num_hypotheses)
+    )
 
 
 def _bundle_translator(
@@ -198,9 +202,9 @@ def _bundle_translator(
 async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
     """Translate each text as a job of its own, as `attendant translate` does with a line."""
     config = EngineConfig(max_waiting=None)
-    async with opened(folder, config) as catalog:
-        [card] = catalog.own_cards
-        model = await catalog.translator(card.name, job.source, job.target)
+    async with open_model(folder, config) as catalog:
+        [card] = catalog.local_cards
+        model = await find_translator(catalog, card.name, job.source, job.target)
 
         async def work(numbered: tuple[int, str]) -> str:
             number, text = numbered
@@ -250,7 +254,7 @@ def _layouts(checkpoint: Checkpoint, texts: list[str]) -> tuple[TextLayout, ...]
 
 def _must_translate(task: str) -> None:
     if task != "translate":
-        raise ValueError(f"a model of task '{task}' does not translate")
+        raise InputError(f"a model of task '{task}' does not translate")
 
 
 async def distil_corpus(bundle: Path, path: Path, output: Path, num_beams: int) -> None:
@@ -273,13 +277,13 @@ async def beams(
 ) -> AsyncIterator[tuple[Pair, list[str]]]:
     """Yield each pair with the translations of its source, the likeliest first.
 
-    Raises BundleError, and ValueError for a model that does not translate.
+    Raises BundleError, and InputError for a model that does not translate.
     """
     config = EngineConfig(slots=FILE_SLOTS, max_waiting=None)
     job = replace(job_of(bundle, num_beams, num_beams), num_alternatives=num_beams - 1)
-    async with opened(bundle, config) as catalog:
-        [card] = catalog.own_cards
-        model = await catalog.translator(card.name, job.source, job.target)
+    async with open_model(bundle, config) as catalog:
+        [card] = catalog.local_cards
+        model = await find_translator(catalog, card.name, job.source, job.target)
 
         async def work(numbered: tuple[int, Pair]) -> tuple[Pair, list[str]]:
             number, pair = numbered
@@ -295,7 +299,7 @@ async def beams(
 
 def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
     """Return the number of complete lines of `output`, and cut off what follows them. Raises
-    ValueError if they are not of these pairs.
+    InputError if they are not of these pairs.
     """
     if not output.exists():
         return 0
@@ -303,7 +307,7 @@ def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
         *whole, _ = file.read().split(b"\n")
         known = zip(whole, map(_beginning, pairs), strict=False)
         if len(whole) > len(pairs) or not all(o.startswith(k.encode()) for o, k in known):
-            raise ValueError(f"{output} has lines of other pairs; name another file with -o")
+            raise InputError(f"{output} has lines of other pairs; name another file with -o")
         file.truncate(sum(len(line) + 1 for line in whole))
     return len(whole)
 

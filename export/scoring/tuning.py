@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from models.command_errors import reported_errors
+from models.errors import InputError
 
 if TYPE_CHECKING:
     from models.checkpoint import Checkpoint
@@ -136,7 +137,7 @@ class Tuning:
         general: Path | None,
         languages: tuple[str | None, str | None],
     ) -> "Tuning":
-        """Read the model and the texts. Raises ValueError, CheckpointError and RequestError."""
+        """Read the model and the texts. Raises InputError, CheckpointError and RequestError."""
         from export.readers.reading import read_model
         from models.training.tuning import TuningData
 
@@ -208,14 +209,14 @@ class Split:
     def of(cls, pairs: Iterable["Pair"], path: Path) -> "Split":
         """Split pairs by the hashes of their sources, so that every run holds out the same.
 
-        Raises ValueError for too few pairs.
+        Raises InputError for too few pairs.
         """
         distinct = {pair.source: pair for pair in pairs if pair.source and pair.target}
         if len(distinct) < _FEWEST_PAIRS:
             message = (
                 f"{len(distinct)} pairs of these languages; at least {_FEWEST_PAIRS} are needed"
             )
-            raise ValueError(f"{path} has {message}")
+            raise InputError(f"{path} has {message}")
         ordered = sorted(distinct.values(), key=_hash)
         num_test = min(int(_HELD_OUT_SHARE * len(ordered)), _MOST_TESTED)
         num_dev = min(int(_HELD_OUT_SHARE * len(ordered)), _MOST_DEV)
@@ -238,7 +239,7 @@ class Encoding:
         self._config: Any = checkpoint.config
         self._source, self._target = tokenizers_of(checkpoint)
         tokens = tokens_of(checkpoint.config, checkpoint.conventions)
-        self.added: Tokens = tokens.between(*languages)
+        self.added: Tokens = tokens.with_languages(*languages)
 
     def texts(self, pairs: Sequence["Pair"]) -> "Texts":
         from models.training.tuning import Texts
@@ -249,19 +250,19 @@ class Encoding:
 
 
 def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) -> tuple[str, str]:
-    """Return the model's own codes of a pair of languages. Raises ValueError."""
-    from serving.text.languages import matching
+    """Return the model's own codes of a pair of languages. Raises InputError."""
+    from serving.text.languages import match_codes
 
     config: Any = checkpoint.config
     if config.task != "translate":
-        raise ValueError(f"{checkpoint.folder} does not translate: it cannot be tuned so")
+        raise InputError(f"{checkpoint.folder} does not translate: it cannot be tuned so")
     found = []
     for side, code in zip(("source", "target"), wanted, strict=True):
         known = tuple(getattr(config, f"{side}_languages"))
-        own = known if code is None else matching(code, known) or (code,) * (known == ("und",))
+        own = known if code is None else match_codes(code, known) or (code,) * (known == ("und",))
         if len(own) != 1:
             choice = ", ".join(known[:20])
-            raise ValueError(f"give --{side}-language, one of: {choice}")
+            raise InputError(f"give --{side}-language, one of: {choice}")
         found.append(own[0])
     return found[0], found[1]
 
@@ -284,9 +285,9 @@ def _read(path: Path, languages: tuple[str, str]) -> list["Pair"]:
 
 def _meant(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the codes of a file that a model's may mean; any, if the model says none."""
-    from serving.text.languages import matching
+    from serving.text.languages import match_codes
 
-    return known if code == "und" else matching(code, known)
+    return known if code == "und" else match_codes(code, known)
 
 
 def _export(checkpoint: "Checkpoint", folder: Path, precision: str, name: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from export.zoo.family import Family
     from export.zoo.stages import Stage
 from models.command_errors import reported_errors
+from models.errors import InputError
 from models.safetensors import Storage
 
 STAGE_NAMES = ("train", "evaluate", "measure")
@@ -146,7 +147,7 @@ def _work_through(families: Sequence["Family"], stages: Sequence["Stage"]) -> li
             except OutOfTime:
                 click.echo("the time is over; the same command goes on from here", err=True)
                 break
-            except (ZooError, CheckpointError, AttendantError, OSError, ValueError) as error:
+            except (ZooError, CheckpointError, AttendantError, OSError, InputError) as error:
                 each = getattr(error, "problems", None) or [str(error)]
                 problems += [f"{family.name}: {problem}" for problem in each]
             bar.n = number * len(stages)

@@ -23,6 +23,7 @@ from models.architectures.registry import AnyConfig
 from models.checkpoint import WEIGHTS_FILE, load_checkpoint
 from models.configs.base import EncoderConfig, LanguageModelConfig
 from models.data.corpus import Pair, read_documents, read_pairs
+from models.errors import InputError
 from models.training.config import ConfigError, TrainingConfig, read_config
 from serving.bundle.manifest import MANIFEST_FILE, Precision
 from serving.bundle.opening import open_bundle
@@ -141,7 +142,7 @@ def _unreadable(path: Path, read: Callable[[Path], object]) -> Iterator[str]:
         read(path)
     except FileNotFoundError as error:
         yield f"{error.filename}: there is no such file"
-    except (OSError, ValueError) as error:
+    except (OSError, InputError) as error:
         yield str(error)
 
 

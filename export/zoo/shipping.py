@@ -34,6 +34,7 @@ from models.checkpoint import (
 )
 from models.data import corpus
 from models.data.corpus import Pair, read_pairs
+from models.errors import InputError
 from models.safetensors import Storage
 from models.scores import Everyday, read_everyday
 from models.scores import table as everyday_table
@@ -86,7 +87,7 @@ class Found:
 
 
 def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
-    """Raises ConfigError, OSError and ValueError."""
+    """Raises ConfigError, OSError and InputError."""
     from models.scores import score
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
@@ -129,7 +130,7 @@ def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:
 
     test = read_config(recipe).data.test
     if not test:
-        raise ValueError(f"{recipe} names no test set")
+        raise InputError(f"{recipe} names no test set")
     made = sorted((sets / "made").glob("*.tsv"))
     return [pair for path in (data / test, *made) for pair in read_pairs(path)]
 
@@ -175,13 +176,13 @@ SCORERS: dict[str, Callable[[Bundles, Sources], Found]] = {
 def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sources) -> str:
     """Write the folder `output` and return the scores in Markdown.
 
-    Raises CheckpointError, ConfigError, AttendantError, OSError and ValueError.
+    Raises CheckpointError, ConfigError, AttendantError, OSError and InputError.
     """
     if source.resolve() == output.resolve():
-        raise ValueError(f"{output} is what is to be shipped: name another folder")
+        raise InputError(f"{output} is what is to be shipped: name another folder")
     trained = load_checkpoint(source)
     if trained.config.task not in SCORERS:
-        raise ValueError(f"{source} only encodes: shipped are models that translate or write")
+        raise InputError(f"{source} only encodes: shipped are models that translate or write")
     save_checkpoint(output, trained.config, trained.weights, trained.tokenizer, storage)
     if WORDS_FILE in trained.files:
         write_words(output, trained.files[WORDS_FILE])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from export.zoo.effects import effects, grid, without_replicas
 from export.zoo.results import Quality, Results, Speed, Translation
+from models.errors import InputError
 
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
 
@@ -35,11 +36,11 @@ def render(found: Sequence[Results], pictures: Mapping[str, str]) -> str:
 
 
 def block(readme: str) -> str:
-    """Write what stands between the marks. Raises ValueError where they are not there once each."""
+    """Write what stands between the marks. Raises InputError where they are not there once each."""
     _, begun, rest = readme.partition(BEGIN)
     text, ended, after = rest.partition(END)
     if not begun or not ended or BEGIN in rest or END in after:
-        raise ValueError(f"needs {BEGIN} and then {END}, once each: the table goes between them")
+        raise InputError(f"needs {BEGIN} and then {END}, once each: the table goes between them")
     return text.strip()
 
 
@@ -49,7 +50,7 @@ def readme_problems(path: Path) -> list[str]:
         block(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return [f"{path}: there is no such file; --readme says where the tables go"]
-    except (OSError, ValueError) as error:
+    except (OSError, UnicodeDecodeError, InputError) as error:
         return [f"{path}: {error}"]
     return []
 

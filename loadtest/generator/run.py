@@ -233,7 +233,7 @@ async def generated_tokens(session: aiohttp.ClientSession) -> float | None:
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name == "attendant_tokens_total" and sample.labels["kind"] == "generated"
+            if sample.name == "vllm:generation_tokens_total"
         ]
     except (aiohttp.ClientError, OSError, ValueError):
         return None

@@ -21,6 +21,7 @@ from models.configs.base import (
     Section,
     TranslationModelConfig,
 )
+from models.errors import InputError
 
 _LONGEST_NAME = 60
 
@@ -179,7 +180,7 @@ _MOST_OPTIONS = 1000  # each that is unknown is compared with all that are known
 AnyConfig = TranslationModelConfig | LanguageModelConfig | EncoderConfig
 
 
-class ModelConfigError(ValueError):
+class ModelConfigError(InputError):
     """A configuration cannot be used; `problems` lists everything that is wrong with it."""
 
     def __init__(self, problems: list[str]) -> None:

@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 
 from models.conventions import AddedTokens
 from models.data.tokenizer import encode_all
+from models.errors import InputError
 
 CHAPTER = re.compile(r"^(?=(?:CHAPTER|Chapter) )", re.MULTILINE)
 PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
@@ -41,7 +42,7 @@ class Pair:
 
 def read_text(path: str | Path) -> str:
     """Return the text of a file, decompressed if its name ends in `.gz`. Raises OSError, and
-    ValueError naming the file if its bytes are not UTF-8.
+    InputError naming the file if its bytes are not UTF-8.
     """
     path = Path(path)
     try:
@@ -50,13 +51,13 @@ def read_text(path: str | Path) -> str:
                 return file.read()
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
     except EOFError:
-        raise ValueError(f"{path} ends too early: its last part is missing") from None
+        raise InputError(f"{path} ends too early: its last part is missing") from None
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read the pairs of a parallel corpus. Raises ValueError naming the first bad line.
+    """Read the pairs of a parallel corpus. Raises InputError naming the first bad line.
 
     A file has lines of `origin<TAB>source<TAB>target`, or of `source<TAB>target`; then the origin
     is the file's name. `folder/name.{en,fr}.gz` stands for two files with one sentence a line; then
@@ -72,7 +73,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
 def _parallel(paths: list[Path]) -> list[Pair]:
     source, target = (read_text(path).removesuffix("\n").split("\n") for path in paths)
     if len(source) != len(target):
-        raise ValueError(
+        raise InputError(
             f"{paths[0]} has {len(source)} lines and {paths[1]} has {len(target)}: "
             f"they are not translations of each other line by line"
         )
@@ -89,7 +90,7 @@ def _tabbed(path: str | Path) -> Iterator[Pair]:
         num_fields = num_fields or (2 if len(fields) == 2 else 3)
         if len(fields) != num_fields:
             expected = ("source and target", "origin, source and target")[num_fields - 2]
-            raise ValueError(
+            raise InputError(
                 f"{path}:{number}: expected {expected} separated by tabs, "
                 f"found {len(fields)} fields"
             )

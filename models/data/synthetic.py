@@ -15,14 +15,14 @@ NAME = re.compile(r"\b[A-Z][a-zà-ÿ]{2,}\b")
 MOST_NAMES = 3  # in a text: more are a list of authors or companies
 
 
-def listed(words: str) -> tuple[str, ...]:
+def split_words(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-ONSETS = listed("b b d d f g h j k l l m m n n p r r s s t t v w y z br ch fr kh sh st th tr")
-VOWELS = listed("a a a a e e e i i i o o o u u ai ei ia io ou")
-CODAS = ("",) * 8 + listed("l n r s k m t ck ll nd nn rd rt st tz")
-ENDINGS = listed("a a e i o an ek en er ez in is on ov son sky")
+ONSETS = split_words("b b d d f g h j k l l m m n n p r r s s t t v w y z br ch fr kh sh st th tr")
+VOWELS = split_words("a a a a e e e i i i o o o u u ai ei ia io ou")
+CODAS = ("",) * 8 + split_words("l n r s k m t ck ll nd nn rd rt st tz")
+ENDINGS = split_words("a a e i o an ek en er ez in is on ov son sky")
 
 
 def invented_name(rng: random.Random, begins_with_vowel: bool) -> str:
@@ -98,15 +98,15 @@ TRAINING = Frames(
         ("{name} works for {name2}.", "{name} travaille pour {name2}."),
         ("Version {version} is available.", "La version {version} est disponible."),
     ),
-    first_names=listed(
+    first_names=split_words(
         "Anna Bob Carlos Diana Elena Frank Grace Hugo Ines Jack Karim Laura Mehdi Nina Oscar "
         "Petra Quentin Rosa Sven Tariq Uma Victor Wendy Xavier Yuki Zoe"
     ),
-    last_names=listed(
+    last_names=split_words(
         "Adler Brandt Costa Dupont Eriksen Ferrari Garcia Hansen Ivanov Johnson Kowalski "
         "Lopez Martin Nakamura Olsen Patel Quinn Rossi Schmidt Tanaka Ueda Vogel Wagner Young"
     ),
-    words=listed(
+    words=split_words(
         "alpha beta cloud data event files graph home index java kernel log main news open "
         "page query report shop test users video web"
     ),
@@ -114,10 +114,10 @@ TRAINING = Frames(
 
 MONTHS = tuple(
     zip(
-        listed(
+        split_words(
             "January February March April May June July August September October November December"
         ),
-        listed(
+        split_words(
             "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
         ),
         strict=True,

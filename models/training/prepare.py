@@ -28,6 +28,7 @@ from models.data.batching import (
 from models.data.bpe_dropout import Segmenter, VaryingData
 from models.data.corpus import Pair, hold_out, known_words, read_documents, read_pairs
 from models.data.tokenizer import MASK_TOKEN, encode_all, load_tokenizer, train_tokenizer
+from models.errors import InputError
 from models.scores import framed, label_numbers
 from models.training.config import RunConfig, TrainingConfig
 
@@ -82,11 +83,11 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
 
 
 def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
-    """Draw the sentences for BLEU. Raises ValueError if there are none of the origins."""
+    """Draw the sentences for BLEU. Raises InputError if there are none of the origins."""
     pairs = [pair for pair in dev if not run.bleu_origins or pair.origin in run.bleu_origins]
     if run.bleu_origins and not pairs:
         known = ", ".join(sorted({pair.origin for pair in dev}))
-        raise ValueError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {known}")
+        raise InputError(f"run.bleu_origins: {run.bleu_origins}: the dev set has only {known}")
     return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
 
 
@@ -161,13 +162,13 @@ def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) ->
 
 
 def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> LabelData:
-    """Encode sources, each labelled with its origin; long ones are cut. Raises ValueError if an
+    """Encode sources, each labelled with its origin; long ones are cut. Raises InputError if an
     origin is not a label of the model.
     """
     assert isinstance(model, EncoderConfig)
     if model.task != "classify":
         kinds = '"labels" or "masked-words"'
-        raise ValueError(f"an encoder learns one of two tasks: model.head needs kind = {kinds}")
+        raise InputError(f"an encoder learns one of two tasks: model.head needs kind = {kinds}")
     labels = label_numbers(pairs, model.labels)
     ids = encode_all(tokenizer, [pair.source for pair in pairs])
     rows = framed(ids, own_conventions(model), model.max_source_tokens)
@@ -181,7 +182,7 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
     size, has_mask = config.model.vocab_size, head is not None
     tokenizer = _tokenizer(paragraphs, size, tokenizer_path, has_mask=has_mask)
     if head is not None and (found := tokenizer.token_to_id(MASK_TOKEN)) != head.mask_id:
-        raise ValueError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
+        raise InputError(f"model.head.mask_id: {MASK_TOKEN} has the id {found}, not {head.mask_id}")
     learned, checked = (_prose_data(config, tokenizer, each) for each in (train, dev))
     if isinstance(learned, MaskedProse) and (share := config.data.masked_share):
         learned = replace(learned, masked_share=share)
@@ -201,12 +202,12 @@ def split_documents(config: TrainingConfig, data: Path) -> tuple[list[str], list
 
 
 def _prose_data(config: TrainingConfig, tokenizer: Tokenizer, documents: list[str]) -> Dataset:
-    """Encode documents. Raises ValueError if they are shorter than what a model learns from."""
+    """Encode documents. Raises InputError if they are shorter than what a model learns from."""
     eos = config.model.eos_id
     ids = [i for ids in encode_all(tokenizer, documents) for i in (*ids, eos)]
     data = _windows(config, np.array(ids, dtype=np.int32))
     if not data.epoch(0, 0, config.run.tokens_per_batch):
-        raise ValueError(f"data: {len(ids):,} tokens of prose are too few for one text of a batch")
+        raise InputError(f"data: {len(ids):,} tokens of prose are too few for one text of a batch")
     return data
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from models.architectures.registry import AnyConfig
 from models.checkpoint import Checkpoint
+from models.errors import InputError
 
 
 @dataclass
@@ -193,7 +194,7 @@ MAY_DIFFER = {"dropout", "source_languages", "target_languages"}  # no weights a
 
 def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> None:
     """Copy the tokenizer of the checkpoint that a run starts from into the run's folder. Raises
-    ValueError for another model.
+    InputError for another model.
     """
     mine, other = (each.model_dump(exclude=MAY_DIFFER) for each in (model, start.config))
     differences = [
@@ -202,5 +203,5 @@ def take_tokenizer(start: Checkpoint, model: AnyConfig, files: RunFolder) -> Non
         if other.get(name) != mine.get(name)
     ]
     if differences:
-        raise ValueError(f"{start.folder}: this is another model: {'; '.join(differences)}")
+        raise InputError(f"{start.folder}: this is another model: {'; '.join(differences)}")
     files.tokenizer.write_text(start.tokenizer, encoding="utf-8")

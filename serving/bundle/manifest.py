@@ -140,7 +140,7 @@ class Tokens:
     """Special token ids. A source is ``source_prefix + text + source_suffix``. A target starts with
     ``prompt_prefix`` and ends before one of ``stop``.
 
-    sources, targets: ids that languages add, by language code; see ``between``.
+    sources, targets: ids that languages add, by language code; see ``with_languages``.
     unk: stands for unknown text. forced_eos: the last token of a request of maximal length.
     """
 
@@ -156,19 +156,19 @@ class Tokens:
     sources: dict[str, LanguageIds] = field(default_factory=dict)
     targets: dict[str, LanguageIds] = field(default_factory=dict)
 
-    def between(self, source: str, target: str) -> "Tokens":
+    def with_languages(self, source: str, target: str) -> "Tokens":
         """Return the ids for a pair of languages.
 
         The source begins with the ids of the target language, then of the source language; it ends
         with those of the source language. The target begins with the ids of the target language.
         """
-        own = self.sources.get(source, LanguageIds())
-        other = self.targets.get(target, LanguageIds())
+        source_ids = self.sources.get(source, LanguageIds())
+        target_ids = self.targets.get(target, LanguageIds())
         return replace(
             self,
-            source_prefix=other.source_prefix + own.source_prefix + self.source_prefix,
-            source_suffix=self.source_suffix + own.source_suffix,
-            prompt_prefix=self.prompt_prefix + other.prompt_prefix,
+            source_prefix=target_ids.source_prefix + source_ids.source_prefix + self.source_prefix,
+            source_suffix=self.source_suffix + source_ids.source_suffix,
+            prompt_prefix=self.prompt_prefix + target_ids.prompt_prefix,
         )
 
 

@@ -23,6 +23,7 @@ from serving.bundle.manifest import (
     WORDS_FILE,
     Manifest,
 )
+from serving.bundle.replacement import restore_replaced_bundle
 from serving.bundle.validation import manifest_problems
 from serving.errors import BundleError
 
@@ -93,6 +94,7 @@ def sha256_of(path: Path) -> str:
 
 def _read_manifest(folder: Path, problems: list[str]) -> tuple[Any, Manifest | None]:
     """Return the JSON of a manifest, and the manifest if it can be read."""
+    restore_replaced_bundle(folder)
     path = folder / MANIFEST_FILE
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -227,11 +229,11 @@ def _join(where: str, key: object) -> str:
     return f"{where}.{key}" if where else str(key)
 
 
-def seal(folder: Path, manifest: Manifest) -> Manifest:
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     """Write the manifest with the checksums of all files in ``folder``; return it."""
     paths = sorted(path for path in folder.iterdir() if path.name != MANIFEST_FILE)
-    sealed = dataclasses.replace(manifest, files={path.name: sha256_of(path) for path in paths})
-    document = dataclasses.asdict(sealed)
+    manifest = dataclasses.replace(manifest, files={path.name: sha256_of(path) for path in paths})
+    document = dataclasses.asdict(manifest)
     for part, name in (  # unknown to older servers
         (document, "encoder"),
         (document, "picture"),
@@ -241,4 +243,4 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
             del part[name]
     text = json.dumps(document, indent=1, ensure_ascii=False)
     (folder / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
-    return sealed
+    return manifest

@@ -57,15 +57,15 @@ def create(
     path: Path,
 ) -> None:
     """Make a key for NAME and print it, this once."""
-    from serving.access.keys import hash_of, new_entry, new_key, read_keys, write_keys
+    from serving.access.key_file import generate_key, hash_key, new_key_entry, read_keys, write_keys
 
     entries = read_keys(path) if path.exists() else ()
     if any(entry.name == name for entry in entries):
         fail(f"{path}: there is a key of {name} already; revoke it first")
-    key = new_key()
-    entry = new_entry(
+    key = generate_key()
+    entry = new_key_entry(
         name=name,
-        sha256=hash_of(key),
+        sha256=hash_key(key),
         requests_per_second=rate,
         tokens_per_minute=tokens,
         requests_per_minute=requests,
@@ -79,7 +79,7 @@ def create(
 @_FILE
 def list_keys(path: Path) -> None:
     """List names, rates and quotas."""
-    from serving.access.keys import read_keys
+    from serving.access.key_file import read_keys
 
     for entry in read_keys(path):
         limits = (
@@ -96,7 +96,7 @@ def list_keys(path: Path) -> None:
 @_FILE
 def revoke(name: str, path: Path) -> None:
     """Take the key of NAME out of the file."""
-    from serving.access.keys import read_keys, write_keys
+    from serving.access.key_file import read_keys, write_keys
 
     entries = read_keys(path)
     kept = tuple(entry for entry in entries if entry.name != name)
@@ -172,7 +172,8 @@ def ask(method: str, url: str, authorization: str, body: Any = None) -> Any:
     """Return the JSON of a server's answer. Raise ValueError with its reason, or with why there is
     none.
     """
-    headers = {"Authorization": authorization, "Content-Type": "application/json"}
+    # A key from the environment may end with the line break of `echo`, which no header may have.
+    headers = {"Authorization": authorization.strip(), "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     with opened(method, url, headers, data) as answer:
         return json.load(answer)

@@ -159,13 +159,13 @@ async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: 
 
 
 def _text_or_pair(line: str) -> "Input":
-    from serving.pipelines.jobs import Pair
+    from serving.pipelines.jobs import TextPair
 
     match line.split("\t"):
         case [text]:
             return text
         case [first, second]:
-            return Pair(first, second)
+            return TextPair(first, second)
         case _:
             raise RequestError("inputs", line, "must hold one text, or two with a tab between them")
 
@@ -194,11 +194,11 @@ async def encoded_lines(
 
     job: that of every line, but for the line. parse: makes the input of a line without its end.
     """
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
     from serving.pipelines.streams import in_order
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         encoder = await catalog.get_model(card.name, *tasks)
         assert card.encoder is not None
 

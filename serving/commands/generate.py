@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from serving.pipelines.catalog import Model
     from serving.pipelines.decoding import Decoding, Structure
     from serving.pipelines.jobs import CompletionDelta, CompletionJob
-    from serving.text.chat import Chat
+    from serving.text.chat_template import Chat
 
 _DEFAULT_TEMPERATURE = 0.8
 _DEFAULT_MAX_TOKENS = 128
@@ -80,7 +80,7 @@ def generate(
       attendant generate --model smollm2-135m-instruct --chat --prompt 'What is 2 and 2?'
       attendant generate --model smollm2-135m-instruct --chat --system 'Answer in verse.' asked.txt
     """
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
     _check(options)
@@ -92,7 +92,7 @@ def generate(
 
 
 def _check(options: dict[str, Any]) -> None:
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     if options["system"] is not None:
         if not options["chat"]:
@@ -114,7 +114,7 @@ def _completion_job(
 
 
 def _chat(text: str, system: str | None) -> "Chat":
-    from serving.text.chat import Chat
+    from serving.text.chat_template import Chat
 
     before = [] if system is None else [{"role": "system", "content": system}]
     return Chat((*before, {"role": "user", "content": text}))
@@ -122,13 +122,13 @@ def _chat(text: str, system: str | None) -> "Chat":
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
 
     given, limit, n = given_options(options), options["max_tokens"], options["n"]
     said = given if limit is None else {**given, "max_tokens": limit}
     if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
         limit = _DEFAULT_MAX_TOKENS
-    decoding = resolve(
+    decoding = resolve_decoding(
         said,
         card.generation,
         n,
@@ -155,10 +155,10 @@ def _structure(options: dict[str, Any]) -> "Structure | None":
 async def _generate(
     path: Path, config: "EngineConfig", texts: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         generator = await catalog.get_model(card.name, Task.GENERATE)
         job = _completion_job(card, texts, options)
         if len(job.prompts) * job.num_choices == 1:

@@ -69,10 +69,10 @@ def _found_bundle(
 
 def _has(manifest: "Manifest", source: str | None, target: str | None) -> bool:
     """Return whether a bundle has these languages; None stands for any."""
-    from serving.text.languages import matching
+    from serving.text.languages import match_codes
 
     wanted = (source, manifest.source_languages), (target, manifest.target_languages)
-    return all(code is None or matching(code, known) for code, known in wanted)
+    return all(code is None or match_codes(code, known) for code, known in wanted)
 
 
 source_option = click.option(
@@ -116,10 +116,10 @@ def translation_decoding(
     """Take what the options say, and the bundle's defaults for the rest."""
     from dataclasses import replace
 
-    from serving.pipelines.decoding import resolve
+    from serving.pipelines.decoding import resolve_decoding
 
     given = given_options(options)
-    decoding = resolve(given, card.generation)
+    decoding = resolve_decoding(given, card.generation)
     beam = decoding.beam
     width = beam.num_beams if beam else 1
     if n_best > width:
@@ -135,7 +135,7 @@ def translation_decoding(
 
 def lines_of(file: BinaryIO) -> Iterator[str]:
     """Lines with their ends. Raises RequestError naming the line that is not plain text."""
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     for number, line in enumerate(file, start=1):
         try:

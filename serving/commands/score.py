@@ -62,12 +62,12 @@ async def _score(
     file: BinaryIO,
     format_score: Format,
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
     from serving.pipelines.streams import in_order
     from serving.pipelines.translation.job import ScoreJob
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         scorer = await catalog.get_model(card.name, Task.TRANSLATE)
         source, target = languages_of(card, *languages)
 

@@ -22,6 +22,7 @@ from serving.commands.options import (
     translation_decoding,
 )
 from serving.jobs.folder import replacing
+from serving.pipelines.routing import find_translator
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -110,7 +111,7 @@ def translate(
     """
     from serving.documents.formats.registry import is_packed
     from serving.pipelines.loading import FILE_SLOTS
-    from serving.text.plain_text import check_text
+    from serving.text.checks import check_text
 
     end_quietly_with_the_reader()
     check_text("--prefix", options["prefix"])
@@ -167,15 +168,15 @@ async def _translate(
     from dataclasses import replace
 
     from serving.bundle.manifest import Task
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
     from serving.pipelines.streams import in_order
     from serving.requests.request import MAX_PRIORITY, FinishReason
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         await catalog.get_model(card.name, Task.TRANSLATE)
         job = _job(card, options, returns_alignments=alignments is not None)
-        translator = await catalog.translator(card.name, job.source, job.target)
+        translator = await find_translator(catalog, card.name, job.source, job.target)
         format_line = _format(options)
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
@@ -230,15 +231,15 @@ async def translate_documents(
     from serving.bundle.opening import open_manifest
     from serving.documents.formats.registry import read_document
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
     targets = _targets(files, output)
     card = ModelCard.from_manifest(open_manifest(model))
     source, target = languages_of(card, options["source"], options["target"])
     reading = tqdm(files, desc="reading", unit=" files", leave=False, disable=None)
     documents = [read_document(path, path.name, source, target) for path in reading]
-    async with opened(model, config) as catalog:
-        translator = await catalog.translator(card.name, source, target)
+    async with open_model(model, config) as catalog:
+        translator = await find_translator(catalog, card.name, source, target)
         total = sum(len(document.fragments) for document in documents)
         job = _document_job(source, target, translation_decoding(card, options))
         with tqdm(total=total, unit=" texts", disable=None, delay=_BAR_DELAY_SECONDS) as bar:

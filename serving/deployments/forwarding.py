@@ -17,10 +17,10 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview
 
-from serving.access.usage import current_account
 from serving.api.http.protocol import ENDS
-from serving.deployments.group import DEPLOYMENT
+from serving.deployments.worker_group import DEPLOYMENT
 from serving.errors import AttendantError, EngineError, EngineStopped
+from serving.observability.request_stats import current_request_stats
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
@@ -77,7 +77,7 @@ class ServerCatalog(Catalog):
 
     async def applications_of(self, name: str) -> list[str]:
         """Return the applications that serve models of a name, as a group and its canary do."""
-        own = [self._own_application] if any(card.name == name for card in self.own_cards) else []
+        own = [self._own_application] if any(card.name == name for card in self.local_cards) else []
         others = await self.remote_models()
         return own + [each.application for each in others if each.card.name == name]
 
@@ -110,15 +110,15 @@ class RemoteModel:
 
     async def run(self, job: Job[Result]) -> Result:
         answer: Result = await answer_to(self._handle.run.remote(self.card.name, job))
-        current_account().add(*_num_tokens(answer))
+        current_request_stats().add(*_num_tokens(answer))
         return answer
 
     async def stream(self, job: StreamedJob[Any, Item]) -> AsyncGenerator[Item, None]:
-        account = current_account()
+        stats = current_request_stats()
         response = self._handle.options(stream=True).stream.remote(self.card.name, job)
         async with aclosing(_streamed(response)) as items:
             async for item in items:
-                account.add(*_num_tokens(item))
+                stats.add(*_num_tokens(item))
                 yield item
 
 

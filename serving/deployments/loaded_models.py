@@ -26,8 +26,8 @@ from serving.deployments.forwarding import (
     ask_all,
     raise_local,
 )
-from serving.deployments.group import DEPLOYMENT
 from serving.deployments.start_checks import problems_of
+from serving.deployments.worker_group import DEPLOYMENT
 from serving.engine.bridge import AsyncEngine
 from serving.errors import BundleError, EngineStopped, ModelNotFound, RequestError
 from serving.pipelines.cards import ModelCard

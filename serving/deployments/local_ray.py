@@ -18,18 +18,17 @@ from typing import TypeVar
 import ray
 from ray.exceptions import RayError
 
-from serving.deployments.group import application_of, cpus_per_replica
 from serving.deployments.process_tree import children
 from serving.deployments.ray_processes import only_needed_processes
 from serving.deployments.stop_signals import Stopped
+from serving.deployments.worker_group import cpus_per_replica
 from serving.errors import AttendantError, PartEnded
-from serving.server_config import ServerConfig, WorkerGroup
+from serving.server_config import ServerConfig
 
 _OBJECT_STORE_BYTES = 128 * 2**20  # requests and answers only; weights never go through it
 _SHUTDOWN_SECONDS = 8.0
 _BLOCKED = (signal.SIGINT, signal.SIGTERM)
 _RETRY_SECONDS = 0.1
-_POLL_SECONDS = 0.1
 _ESSENTIAL = ("gcs_server", "raylet")
 
 Result = TypeVar("Result")
@@ -68,18 +67,6 @@ def _end_raylet() -> None:
         os.close(descriptor)
 
 
-def deploy(group: WorkerGroup, application: str, prefix: str) -> None:
-    """Return once all replicas of the group run. Raises AttendantError."""
-    from ray import serve
-    from ray.serve._private import client
-
-    client.CLIENT_POLLING_INTERVAL_S = _POLL_SECONDS  # 1 s, without an option
-    try:
-        serve.run(application_of(group, prefix), name=application, route_prefix=prefix or "/")
-    except RuntimeError as error:
-        raise AttendantError(f"group {group.name} did not start: {_cause(application)}") from error
-
-
 def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     """Make every replica answer the requests in progress with their protocol's error."""
     from ray.serve.exceptions import RayServeException
@@ -101,9 +88,9 @@ def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
 
 def essential_processes() -> dict[str, int]:
     """Return the process ids, by name, of those of Ray's processes that it cannot run without."""
-    found = {each.name: each.pid for each in children() if each.name in _ESSENTIAL}
-    assert len(found) == len(_ESSENTIAL), f"Ray runs only {found}"
-    return found
+    pids = {child.name: child.pid for child in children() if child.name in _ESSENTIAL}
+    assert len(pids) == len(_ESSENTIAL), f"Ray runs only {pids}"
+    return pids
 
 
 def part_ended(name: str, pid: int) -> PartEnded:
@@ -184,13 +171,3 @@ def _start_session() -> None:
     """
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-
-
-def _cause(application: str) -> str:
-    """Return the last line of what a replica raised, as Ray Serve reports it."""
-    from ray import serve
-
-    status = serve.status().applications[application]
-    messages = [deployment.message for deployment in status.deployments.values()]
-    lines = "\n".join([status.message, *messages]).strip().splitlines()
-    return lines[-1].strip() if lines else "no reason is known"

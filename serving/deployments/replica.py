@@ -6,7 +6,7 @@ HAProxy connects to it directly, so that no other process lies between a request
 import asyncio
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from ray import serve
 
-from serving.access.keys import KeyRing, key_ring
+from serving.access.key_ring import KeyRing, open_key_ring
 from serving.api.application import create_app
 from serving.api.http.middleware import RequestsInProgress
 from serving.api.http.services import Operators, Services
@@ -26,7 +26,6 @@ from serving.deployments.forwarding import (
     running_applications,
     serializable_errors,
 )
-from serving.deployments.group import ROWS_IN_USE, WAITING_TOKENS
 from serving.deployments.loaded_models import (
     GroupChanges,
     LoadedModels,
@@ -41,6 +40,7 @@ from serving.deployments.metrics import (
     replica_metrics,
 )
 from serving.deployments.patches import apply_patches
+from serving.deployments.worker_group import ROWS_IN_USE, WAITING_TOKENS
 from serving.engine.config import EngineConfig
 from serving.engine.measures import EngineStats
 from serving.engine.runtime.planning import CpuBudget
@@ -61,9 +61,19 @@ _METRICS_TIMEOUT_SECONDS = 2.0
 
 @serve.ingress()
 class Replica:
-    """One process of a worker group, which serves all its bundles."""
+    """One process of a worker group, which serves all its bundles.
 
-    def __init__(self, group: WorkerGroup, cpus: int, prefix: str) -> None:
+    prefix: the beginning of the group's paths.
+    deploy: deploys the group as an application of a name and a prefix, once its bundles change.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        cpus: int,
+        prefix: str,
+        deploy: Callable[[WorkerGroup, str, str], None],
+    ) -> None:
         log_to_console()
         apply_patches()
         _exclude_modules_from_garbage_collection()
@@ -72,13 +82,13 @@ class Replica:
         self._kept_metrics = replica_metrics(context.replica_tag, self._metrics.exposition)
         self._engine_metrics = EngineMetrics(self._metrics)
         self._tracing = tracing_to_collector(os.environ, context.replica_tag)
-        self._group, self._cpus, self._prefix = group, cpus, prefix
+        self._group, self._cpus, self._prefix, self._deploy = group, cpus, prefix, deploy
         self._application = context.app_name
-        self._keys = key_ring(group.access.keys, os.environ)
+        self._keys = open_key_ring(group.access.keys, os.environ)
         self._share = FairShare(cpus)
         self._state_dir = group.state_dir or default_state_dir()
         self._memories = TranslationMemories(self._state_dir)
-        self._models = LoadedModels(self._load, self._engine_metrics.forget)
+        self._models = LoadedModels(self._load, self._engine_metrics.remove)
         self._models.start(group.bundles)
         self._applications = Applications(running_applications)
         self._catalog = ServerCatalog(self._models.served, self._application, self._applications)
@@ -131,7 +141,7 @@ class Replica:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load. Ray Serve calls it for groups that scale."""
-        return load_of([engine.stats() for engine in self._models.engines])
+        return autoscaling_load([engine.stats() for engine in self._models.engines])
 
     # Called over handles, by other replicas and by `serving.app`.
 
@@ -142,7 +152,7 @@ class Replica:
         self._in_progress.end()
 
     async def cards(self) -> list[ModelCard]:
-        return self._catalog.own_cards
+        return self._catalog.local_cards
 
     async def run(self, model: str, job: Job[Any]) -> Any:
         with serializable_errors():
@@ -206,16 +216,14 @@ class Replica:
         return Operators(KeyRing(path, {}), changes)
 
     def _redeploy(self, group: WorkerGroup) -> None:
-        from serving.deployments.local_ray import deploy  # which imports this class
-
-        deploy(group, self._application, self._prefix)
+        self._deploy(group, self._application, self._prefix)
 
     def _load(self, bundle: Path) -> LoadedModel:
         group, cpus = self._group, self._cpus
         return load_model(
             bundle,
-            engine_config(group, cpus),
-            cpu_budget_of(group, cpus),
+            engine_config_of_group(group, cpus),
+            cpu_budget_of_group(group, cpus),
             group.limits.max_segments,
             self._engine_metrics.recorder_for,
             self._share.join,
@@ -260,17 +268,17 @@ def _exclude_modules_from_garbage_collection() -> None:
     gc.enable()  # see `worker_imports`
 
 
-def cpu_budget_of(group: WorkerGroup, cpus: int) -> CpuBudget:
+def cpu_budget_of_group(group: WorkerGroup, cpus: int) -> CpuBudget:
     """Return all CPUs of the replica for every model: models take turns on them, step by step."""
     return CpuBudget(cpus, group.engines, group.threads, serves_http=True, can_measure=True)
 
 
-def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
+def engine_config_of_group(group: WorkerGroup, threads: int) -> EngineConfig:
     return EngineConfig(
         slots=group.slots,
         threads=threads,
         device=group.device,
-        device_share=(group.gpus_per_replica or 1) / len(group.bundles),
+        device_share=(group.gpus_per_replica or 1) / max(1, len(group.bundles)),
         max_waiting=group.max_waiting,
         max_wait_seconds=group.max_wait_seconds,
         timeout_seconds=group.timeout_seconds,
@@ -281,9 +289,9 @@ def engine_config(group: WorkerGroup, threads: int) -> EngineConfig:
     )
 
 
-def load_of(models: Sequence[EngineStats]) -> dict[str, float]:
+def autoscaling_load(models: Sequence[EngineStats]) -> dict[str, float]:
     """Return the load of a replica: of its busiest model, as they share its processors."""
     return {
-        ROWS_IN_USE: max(stats.num_rows / stats.num_slots for stats in models),
+        ROWS_IN_USE: max((stats.num_rows / stats.num_slots for stats in models), default=0.0),
         WAITING_TOKENS: float(sum(stats.num_waiting_tokens for stats in models)),
     }

@@ -86,11 +86,16 @@ def _problems_in_files(config: ServerConfig) -> Iterator[str]:
 
 
 def _access_problems(access: Access) -> Iterator[str]:
-    for path in filter(None, (access.keys, access.operators)):
-        from serving.access.keys import read_keys
+    from serving.access.key_file import read_keys
+    from serving.access.key_ring import open_key_ring
 
+    try:
+        open_key_ring(access.keys, os.environ)
+    except ConfigError as error:
+        yield from _lines_of(error)
+    if access.operators is not None:
         try:
-            read_keys(path)
+            read_keys(access.operators)
         except ConfigError as error:
             yield from _lines_of(error)
     if access.log not in (None, CONSOLE) and not access.log.parent.is_dir():

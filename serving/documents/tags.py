@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
 from serving.documents.spans import Mark, Role
+from serving.text.icu_messages import find_arguments
 from serving.text.markup.placeholders import (
     TEMPLATE_BORDER,
     TEMPLATE_TAG,
-    formats_of,
+    gettext_formats,
     message_pattern,
 )
-from serving.text.plain_text import arguments
 
 _TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
@@ -22,7 +22,7 @@ class Messages:
     """Finds tags, entities and placeholders in messages that have these flags of gettext."""
 
     def __init__(self, flags: Iterable[str] = ()) -> None:
-        formats = formats_of(flags)
+        formats = gettext_formats(flags)
         self.literals = {
             written: character for each in formats for character, written in each.literals.items()
         }
@@ -126,7 +126,7 @@ def _message_pieces(
 ) -> Iterator[str | Mark]:
     """Yield pieces as `message_pieces`. has_number: "#" stands for a number."""
     start = 0
-    for argument in arguments(text):
+    for argument in find_arguments(text):
         yield from _text_pieces(text[start : argument.span.start], messages, waiting, has_number)
         start = argument.span.start
         for branch in argument.branches:

@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
-from serving.access.keys import hash_of
+from serving.access.key_file import hash_key
 from serving.documents.formats.registry import (
     check_review,
     extension_of,
@@ -44,9 +44,9 @@ from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.decoding import resolve
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.decoding import resolve_decoding
 from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.routing import DocumentSources, find_translator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
 from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
@@ -167,7 +167,7 @@ class Documents:
             *(document.name, sources.source, target, model, glossary),
             memory=memory.id if memory else None,
             memory_threshold=memory.threshold if memory else 0,
-            key_hash=hash_of(handle.key),
+            key_hash=hash_key(handle.key),
             num_characters=sources.num_billed,
             num_fragments=len(document.texts),
             quality_threshold=quality_threshold,
@@ -188,7 +188,7 @@ class Documents:
         job = await self._database.run(table.find, DocumentData, handle.id)
         if job is None or job.kept_until < time.time() or owner not in (None, job.owner):
             raise DocumentNotFound(handle.id)
-        if not hmac.compare_digest(job.data.key_hash, hash_of(handle.key)):
+        if not hmac.compare_digest(job.data.key_hash, hash_key(handle.key)):
             raise DocumentNotFound(handle.id)
         return job
 
@@ -302,8 +302,8 @@ class Documents:
 
         Raises RequestError where no model translates it, and ModelNotFound.
         """
-        translator = await self._catalog.translator(data.model, source, data.target)
-        decoding = resolve(
+        translator = await find_translator(self._catalog, data.model, source, data.target)
+        decoding = resolve_decoding(
             {},
             translator.card.generation,
             priority=_PRIORITY,

@@ -1,6 +1,7 @@
 """Prometheus metrics of engines: how they step, and their requests as the engine sees them.
 
-Ours are named `attendant_*`; beside them stand vLLM's names, so that dashboards made for it work.
+What vLLM measures, too, has vLLM's name, so that dashboards made for it work; the rest is named
+`attendant_*`.
 """
 
 import time
@@ -10,9 +11,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.access.usage import Part, current_account
 from serving.engine.measures import EngineStats, StepStats
 from serving.observability.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
+from serving.observability.request_stats import GenerationStats, current_request_stats
 from serving.pipelines.decoding import EnginePort
 from serving.requests.request import (
     Event,
@@ -58,13 +59,13 @@ class _Family:
         return Histogram(name, text, labels, buckets=buckets, registry=self._registry)
 
 
-class _OurMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        new = _Family(registry, ("model", "replica"))
-        self.tokens = new.counter("attendant_tokens", "Tokens by kind.", "kind")
-        self.rows = new.gauge("attendant_rows", "Rows in use.")
+class EngineMetrics:
+    """The metrics of all engines of a replica. What vLLM measures has vLLM's name and labels."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._replica = metrics.replica
+        new = _Family(metrics.registry, ("model", "replica"))
         self.slots = new.gauge("attendant_slots", "Rows there are.")
-        self.waiting = new.gauge("attendant_waiting", "Requests without a row yet.")
         self.waiting_tokens = new.gauge(
             "attendant_waiting_tokens",
             "Work of requests that wait, in tokens: each counts once to read and twice to write.",
@@ -73,35 +74,16 @@ class _OurMetrics:
         self.padding = new.gauge("attendant_padding_ratio", "Padding in the last batch encoded.")
         self.batch_rows = new.counts("attendant_batch_rows", "Rows of each decoding step.")
         self.step = new.steps("attendant_step_seconds", "Time of a step by phase.", "phase")
-        self.queue = new.requests("attendant_queue_seconds", "Time in the queue.")
-        self.first_token = new.requests(
-            "attendant_time_to_first_token_seconds", "Time to a stream's first token."
-        )
-        self.inter_token = new.steps(
-            "attendant_inter_token_seconds", "Time between a stream's tokens."
-        )
-        self.prefix_cache = new.counter(
-            "attendant_prefix_cache_tokens", "Prompt tokens, found in the cache or not.", "result"
-        )
         self.encoder_cache = new.counter(
             "attendant_encoder_cache", "Sources, found in the cache or not.", "result"
         )
         self.expired = new.counter(
             "attendant_deadlines_exceeded", "Requests whose own deadline has passed."
         )
-        self.drafted = new.counter(
-            "attendant_drafted_tokens", "Tokens that were drafted, and verified in one run."
-        )
-        self.accepted = new.counter("attendant_accepted_tokens", "Drafted tokens that rows took.")
         self.reorders = new.counter(
             "attendant_beam_reorders", "Rows of beam searches that took over another row's states."
         )
 
-
-class _VllmMetrics:
-    """The metrics under the names that vLLM gives them."""
-
-    def __init__(self, metrics: Metrics) -> None:
         new = _Family(metrics.registry, ("model_name", "engine"))
         self.running = new.gauge("vllm:num_requests_running", "Rows in use.")
         self.waiting = new.gauge("vllm:num_requests_waiting", "Requests without a row.")
@@ -143,63 +125,48 @@ class _VllmMetrics:
         )
         self.iteration = new.counts("vllm:iteration_tokens_total", "Tokens computed in a step.")
 
-
-class EngineMetrics:
-    """The metrics of every engine of a replica."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._replica = metrics.replica
-        self._ours = _OurMetrics(metrics.registry)
-        self._vllm = _VllmMetrics(metrics)
-
     def recorder_for(self, model: str) -> "ModelRecorder":
-        return ModelRecorder(self._ours, self._vllm, (model, self._replica))
+        return ModelRecorder(self, model, self._replica)
 
-    def forget(self, model: str) -> None:
-        """Tell no more of a model what holds now; what was counted of it stays."""
-        for metric in (*vars(self._ours).values(), *vars(self._vllm).values()):
+    def remove(self, model: str) -> None:
+        """Remove the gauges of a model that is unloaded; what was counted of it stays."""
+        for metric in vars(self).values():
             if isinstance(metric, Gauge):
                 metric.remove(model, self._replica)
 
 
 class ModelRecorder:
-    """Keeps the metrics of one model: of its engine's steps, and of its requests."""
+    """Records the metrics of one model: of its engine's steps, and of its requests."""
 
-    def __init__(self, ours: _OurMetrics, vllm: _VllmMetrics, labels: tuple[str, str]) -> None:
-        def bound(metric: Any, *more: str) -> Any:
-            return metric.labels(*labels, *more)
+    def __init__(self, metrics: EngineMetrics, model: str, replica: str) -> None:
+        # Labels are bound once: the library takes a lock and makes texts of them each time.
+        def bind(metric: Any, *more_labels: str) -> Any:
+            return metric.labels(model, replica, *more_labels)
 
-        self._model, _ = labels
-        kinds, phases = ("source", "prompt", "generated"), ("encode", "prefill", "decode", "host")
-        self._tokens = {kind: bound(ours.tokens, kind) for kind in kinds}
-        self._phases = {phase: bound(ours.step, phase) for phase in phases}
+        self._model = model
+        phases = ("encode", "prefill", "decode", "host")
+        self._phases = {phase: bind(metrics.step, phase) for phase in phases}
         reasons = (*FinishReason, *UNFINISHED.values())
-        self._success = {reason: bound(vllm.success, reason) for reason in reasons}
-        self._rows = (bound(ours.rows), bound(vllm.running))
-        self._waiting = (bound(ours.waiting), bound(vllm.waiting))
-        self._waiting_tokens = bound(ours.waiting_tokens)
-        self._slots, self._cache_usage = bound(ours.slots), bound(vllm.cache_usage)
-        self._kv_bytes, self._padding = bound(ours.kv_bytes), bound(ours.padding)
-        self._batch_rows, self._iteration = bound(ours.batch_rows), bound(vllm.iteration)
-        self._queue = (bound(ours.queue), bound(vllm.queue))
-        self._first_token = (bound(ours.first_token), bound(vllm.first_token))
-        self._inter_token = (bound(ours.inter_token), bound(vllm.inter_token))
-        self._request_seconds, self._most_generated = (
-            bound(vllm.request),
-            bound(vllm.most_generated),
-        )
-        self._prefill, self._decode = bound(vllm.prefill), bound(vllm.decode)
-        self._prompt, self._generated = bound(vllm.prompt), bound(vllm.generated)
-        self._request_prompt = bound(vllm.request_prompt)
-        self._request_generated = bound(vllm.request_generated)
-        self._prefix_hits = (bound(ours.prefix_cache, "hit"), bound(vllm.prefix_hits))
-        self._prefix_misses = bound(ours.prefix_cache, "miss")
-        self._prefix_queries = bound(vllm.prefix_queries)
-        self._encoder_hits = bound(ours.encoder_cache, "hit")
-        self._encoder_misses = bound(ours.encoder_cache, "miss")
-        self._expired, self._reorders = bound(ours.expired), bound(ours.reorders)
-        self._drafted = (bound(ours.drafted), bound(vllm.drafted))
-        self._accepted = (bound(ours.accepted), bound(vllm.accepted))
+        self._success = {reason: bind(metrics.success, reason) for reason in reasons}
+        self._running, self._waiting = bind(metrics.running), bind(metrics.waiting)
+        self._waiting_tokens = bind(metrics.waiting_tokens)
+        self._slots, self._cache_usage = bind(metrics.slots), bind(metrics.cache_usage)
+        self._kv_bytes, self._padding = bind(metrics.kv_bytes), bind(metrics.padding)
+        self._batch_rows, self._iteration = bind(metrics.batch_rows), bind(metrics.iteration)
+        self._queue = bind(metrics.queue)
+        self._first_token, self._inter_token = bind(metrics.first_token), bind(metrics.inter_token)
+        self._request_seconds = bind(metrics.request)
+        self._most_generated = bind(metrics.most_generated)
+        self._prefill, self._decode = bind(metrics.prefill), bind(metrics.decode)
+        self._prompt, self._generated = bind(metrics.prompt), bind(metrics.generated)
+        self._request_prompt = bind(metrics.request_prompt)
+        self._request_generated = bind(metrics.request_generated)
+        self._prefix_queries = bind(metrics.prefix_queries)
+        self._prefix_hits = bind(metrics.prefix_hits)
+        self._encoder_hits = bind(metrics.encoder_cache, "hit")
+        self._encoder_misses = bind(metrics.encoder_cache, "miss")
+        self._expired, self._reorders = bind(metrics.expired), bind(metrics.reorders)
+        self._drafted, self._accepted = bind(metrics.drafted), bind(metrics.accepted)
 
     def record_requests(self, engine: EnginePort) -> "RecordedEngine":
         return RecordedEngine(engine, self)
@@ -210,89 +177,72 @@ class ModelRecorder:
             self._phases[phase].observe(seconds)
         self._phases["host"].observe(step_seconds - sum(step.phase_seconds.values()))
         for seconds in step.queue_seconds:
-            for histogram in self._queue:
-                histogram.observe(seconds)
+            self._queue.observe(seconds)
         if step.num_rows:
             self._batch_rows.observe(step.num_rows)
         if step.num_padded_tokens:
             self._padding.set(1 - step.num_source_tokens / step.num_padded_tokens)
         num_read = step.num_source_tokens + step.num_prefilled_tokens
         self._iteration.observe(step.num_rows + step.num_drafted_tokens + num_read)
-        self._on_counts(step)
-
-    def _on_counts(self, step: StepStats) -> None:
-        """Count what most steps have none of."""
-        _add(self._reorders, step.num_reorders)
-        _add(self._expired, step.num_expired)
-        for drafted, accepted in zip(self._drafted, self._accepted, strict=True):
-            _add(drafted, step.num_drafted_tokens)
-            _add(accepted, step.num_accepted_tokens)
-        for counter in self._prefix_hits:
-            _add(counter, step.num_prefix_hits)
-        _add(self._prefix_misses, step.num_prefix_misses)
-        _add(self._prefix_queries, step.num_prefix_hits + step.num_prefix_misses)
-        _add(self._encoder_hits, step.num_encoder_hits)
-        _add(self._encoder_misses, step.num_encoder_misses)
-
-    def _part(self, event: FinishedEvent, started: float) -> Part:
-        return Part(
-            self._model,
-            started,
-            event.queue_seconds,
-            event.prefill_seconds,
-            event.decode_seconds,
-            event.num_steps,
-            event.num_source_tokens + event.num_prompt_tokens,
-            event.num_generated_tokens,
-            reads_source=event.num_source_tokens > 0,
-        )
+        for counter, amount in (
+            (self._reorders, step.num_reorders),
+            (self._expired, step.num_expired),
+            (self._drafted, step.num_drafted_tokens),
+            (self._accepted, step.num_accepted_tokens),
+            (self._prefix_queries, step.num_prefix_hits + step.num_prefix_misses),
+            (self._prefix_hits, step.num_prefix_hits),
+            (self._encoder_hits, step.num_encoder_hits),
+            (self._encoder_misses, step.num_encoder_misses),
+        ):
+            if amount:  # most steps have none of these, and each call takes a lock
+                counter.inc(amount)
 
     def on_stats(self, stats: EngineStats) -> None:
-        for gauge in self._rows:
-            gauge.set(stats.num_rows)
-        for gauge in self._waiting:
-            gauge.set(stats.num_waiting)
+        self._running.set(stats.num_rows)
+        self._waiting.set(stats.num_waiting)
         self._waiting_tokens.set(stats.num_waiting_tokens)
         self._slots.set(stats.num_slots)
         self._cache_usage.set(stats.num_rows / stats.num_slots)
         self._kv_bytes.set(stats.kv_bytes)
 
     def on_first_token(self, seconds: float) -> None:
-        for histogram in self._first_token:
-            histogram.observe(seconds)
+        self._first_token.observe(seconds)
 
     def on_next_token(self, seconds: float) -> None:
-        for histogram in self._inter_token:
-            histogram.observe(seconds)
+        self._inter_token.observe(seconds)
 
-    def on_finished(self, event: FinishedEvent, started: float, seconds: float) -> None:
-        num_given = event.num_source_tokens + event.num_prompt_tokens
-        account = current_account()
-        account.add(num_given, event.num_generated_tokens, event.queue_seconds)
-        if account.parts is not None:
-            account.parts.append(self._part(event, started))
-        self._tokens["source"].inc(event.num_source_tokens)
-        self._tokens["prompt"].inc(event.num_prompt_tokens)
-        self._tokens["generated"].inc(event.num_generated_tokens)
-        self._prompt.inc(num_given)
+    def on_finished(self, event: FinishedEvent, started_at: float, seconds: float) -> None:
+        """Record a request that has ended. started_at: a time of `time.perf_counter`."""
+        num_input_tokens = event.num_source_tokens + event.num_prompt_tokens
+        request_stats = current_request_stats()
+        request_stats.add(num_input_tokens, event.num_generated_tokens, event.queue_seconds)
+        if request_stats.generations is not None:
+            generation = GenerationStats(
+                self._model,
+                started_at,
+                event.queue_seconds,
+                event.prefill_seconds,
+                event.decode_seconds,
+                event.num_steps,
+                num_input_tokens,
+                event.num_generated_tokens,
+                reads_source=event.num_source_tokens > 0,
+            )
+            request_stats.generations.append(generation)
+        self._prompt.inc(num_input_tokens)
         self._generated.inc(event.num_generated_tokens)
-        self._request_prompt.observe(num_given)
+        self._request_prompt.observe(num_input_tokens)
         self._request_generated.observe(event.num_generated_tokens)
         self._request_seconds.observe(seconds)
         self._prefill.observe(event.prefill_seconds)
         self._decode.observe(event.decode_seconds)
-        longest = max((len(each.tokens.ids) for each in event.hypotheses), default=0)
+        longest = max((len(hypothesis.tokens.ids) for hypothesis in event.hypotheses), default=0)
         self._most_generated.observe(longest)
         self._success[event.reason].inc()
 
 
-def _add(counter: Counter, amount: int) -> None:
-    if amount:
-        counter.inc(amount)
-
-
 class RecordedEngine:
-    """Times an engine's requests; it is an EnginePort as the engine itself is."""
+    """Records an engine's requests; it is an EnginePort as the engine itself is."""
 
     def __init__(self, engine: EnginePort, recorder: ModelRecorder) -> None:
         self._engine = engine
@@ -307,13 +257,13 @@ class RecordedEngine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         started = previous = time.perf_counter()
-        tell = self._recorder.on_first_token
+        observe = self._recorder.on_first_token
         async with aclosing(self._engine.generate(request)) as events:
             async for event in events:
                 now = time.perf_counter()
                 if isinstance(event, TokenEvent):
-                    tell(now - previous)
-                    previous, tell = now, self._recorder.on_next_token
+                    observe(now - previous)
+                    previous, observe = now, self._recorder.on_next_token
                 elif isinstance(event, FinishedEvent):
                     self._recorder.on_finished(event, started, now - started)
                 yield event

@@ -15,7 +15,6 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from serving.access.usage import current_account
 from serving.errors import (
     DeadlineExceeded,
     EngineStopped,
@@ -26,6 +25,7 @@ from serving.errors import (
     RateExceeded,
     RequestError,
 )
+from serving.observability.request_stats import current_request_stats
 
 REQUEST_BUCKETS = (
     *(0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
@@ -34,11 +34,12 @@ REQUEST_BUCKETS = (
 
 
 _CHARTED = re.compile(
-    r"^(attendant_(?:requests_total|requests_running|waiting|tokens_total|request_seconds_bucket"
-    r"|time_to_first_token_seconds_bucket)){(.*)} (\S+)$",
+    r"^(attendant_(?:requests_total|requests_running|request_seconds_bucket)"
+    r"|vllm:(?:num_requests_waiting|generation_tokens_total|time_to_first_token_seconds_bucket))"
+    r"{(.*)} (\S+)$",
     re.MULTILINE,
 )
-_BUCKET, _KIND = re.compile('le="[^"]*"'), re.compile('(?:kind|outcome)="[^"]*"')
+_BUCKET, _OUTCOME = re.compile('le="[^"]*"'), re.compile('outcome="[^"]*"')
 
 
 class Reading(NamedTuple):
@@ -54,8 +55,8 @@ def charted(text: str) -> str:
     """
     sums: defaultdict[str, float] = defaultdict(float)
     for name, labels, value in _CHARTED.findall(text):
-        kept = _BUCKET.search(labels) or _KIND.search(labels)
-        sums[f"{name}{{{kept[0] if kept else ''}}}"] += float(value)
+        label = _BUCKET.search(labels) or _OUTCOME.search(labels)
+        sums[f"{name}{{{label[0] if label else ''}}}"] += float(value)
     return "".join(f"{sample} {value!r}\n" for sample, value in sums.items())
 
 
@@ -158,17 +159,17 @@ class Metrics:
         return self._reading.labels(self.replica, protocol)
 
     def started(self, model: str, protocol: str) -> None:
-        self._of(self._started, model, protocol).inc()
-        self._of(self._running, model, protocol).inc()
+        self._labelled_metric(self._started, model, protocol).inc()
+        self._labelled_metric(self._running, model, protocol).inc()
 
     def ended(self, model: str, protocol: str, outcome: Outcome, seconds: float) -> None:
-        self._of(self._running, model, protocol).dec()
-        self._of(self._requests, model, protocol, outcome).inc()
-        self._of(self._request_seconds, model, protocol, outcome).observe(seconds)
+        self._labelled_metric(self._running, model, protocol).dec()
+        self._labelled_metric(self._requests, model, protocol, outcome).inc()
+        self._labelled_metric(self._request_seconds, model, protocol, outcome).observe(seconds)
         if model and outcome in UNFINISHED:
-            self._of(self.finished, model, UNFINISHED[outcome]).inc()
+            self._labelled_metric(self.finished, model, UNFINISHED[outcome]).inc()
 
-    def _of(self, metric: Any, model: str, *labels: str) -> Any:
+    def _labelled_metric(self, metric: Any, model: str, *labels: str) -> Any:
         """Return the metric with these labels. The library takes a lock and makes texts of labels,
         for which a request has no time to spare.
         """
@@ -192,7 +193,7 @@ class Tracked:
         self.outcome: Outcome | None = None
 
     def __enter__(self) -> Self:
-        current_account().protocol = self._protocol
+        current_request_stats().protocol = self._protocol
         self._metrics.num_open += 1
         self._metrics.reading(self._protocol).inc()
         return self
@@ -201,7 +202,7 @@ class Tracked:
         """Set the model of the request; empty if it has none. Only models that exist become
         labels.
         """
-        self._model = current_account().model = model
+        self._model = current_request_stats().model = model
         self._metrics.reading(self._protocol).dec()
         self._metrics.started(model, self._protocol)
 
@@ -215,6 +216,6 @@ class Tracked:
         if self._model is None:
             self.started("")
         outcome = self.outcome or outcome_of(error)
-        current_account().outcome = outcome
+        current_request_stats().outcome = outcome
         seconds = time.perf_counter() - self._arrived
         self._metrics.ended(self._model or "", self._protocol, outcome, seconds)

@@ -15,7 +15,12 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from serving.access.usage import Account, Part, current_account, open_account
+from serving.observability.request_stats import (
+    GenerationStats,
+    RequestStats,
+    current_request_stats,
+    start_request_stats,
+)
 
 _OPERATIONS = {
     "/chat/completions": "chat",
@@ -64,14 +69,14 @@ class Tracing:
         """
         span = self._tracer.start_span(path, _W3C.extract(headers), SpanKind.SERVER)
         context = set_span_in_context(span)
-        account = current_account()
-        account.parts, account.traceparent = [], _traceparent(context)
+        stats = current_request_stats()
+        stats.generations, stats.traceparent = [], _traceparent(context)
         try:
             yield
         finally:
-            if account.protocol:
-                self._export_parts(account.parts, context)
-                _describe(span, account, _operation(path))
+            if stats.protocol:
+                self._export_generations(stats.generations, context)
+                _describe(span, stats, _operation(path))
                 span.set_attribute("http.request.method", method)
                 span.set_attribute("url.path", path[:_MAX_PATH_CHARACTERS])
                 if answer.status is not None:
@@ -81,32 +86,32 @@ class Tracing:
     @contextmanager
     def continued(self, traceparent: str) -> Iterator[None]:
         """Make spans of what is done here for a request whose span is in another process."""
-        account = open_account()
-        account.parts, account.traceparent = [], traceparent
+        stats = start_request_stats()
+        stats.generations, stats.traceparent = [], traceparent
         try:
             yield
         finally:
-            self._export_parts(account.parts, _W3C.extract({"traceparent": traceparent}))
+            self._export_generations(stats.generations, _W3C.extract({"traceparent": traceparent}))
 
     def close(self) -> None:
         """Export the spans that have not been exported yet."""
         self._provider.shutdown()
 
-    def _export_parts(self, parts: Sequence[Part], context: Context) -> None:
+    def _export_generations(self, generations: Sequence[GenerationStats], context: Context) -> None:
         offset = time.time() - time.perf_counter()
-        for part in parts[:_MOST_PARTS]:
-            read = "encode" if part.reads_source else "prefill"
+        for generation in generations[:_MOST_PARTS]:
+            read = "encode" if generation.reads_source else "prefill"
             attributes: Attributes = {
-                "gen_ai.request.model": part.model,
-                "gen_ai.usage.input_tokens": part.num_given_tokens,
-                "gen_ai.usage.output_tokens": part.num_generated_tokens,
-                "attendant.steps": part.num_steps,
+                "gen_ai.request.model": generation.model,
+                "gen_ai.usage.input_tokens": generation.num_input_tokens,
+                "gen_ai.usage.output_tokens": generation.num_generated_tokens,
+                "attendant.steps": generation.num_steps,
             }
-            started = part.started_at + offset
+            started = generation.started_at + offset
             for name, seconds, more in (
-                ("waiting", part.queue_seconds, {}),
-                (read, part.prefill_seconds, {}),
-                ("decode", part.decode_seconds, attributes),
+                ("waiting", generation.queue_seconds, {}),
+                (read, generation.prefill_seconds, {}),
+                ("decode", generation.decode_seconds, attributes),
             ):
                 ended = started + seconds
                 span = self._tracer.start_span(
@@ -116,21 +121,21 @@ class Tracing:
                 started = ended
 
 
-def _describe(span: Span, account: Account, operation: str) -> None:
-    span.update_name(f"{operation} {account.model}".rstrip())
+def _describe(span: Span, stats: RequestStats, operation: str) -> None:
+    span.update_name(f"{operation} {stats.model}".rstrip())
     attributes: Attributes = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": "attendant",
-        "gen_ai.request.model": account.model,
-        "gen_ai.usage.input_tokens": account.num_given_tokens,
-        "gen_ai.usage.output_tokens": account.num_generated_tokens,
-        "attendant.outcome": account.outcome,
-        "attendant.parts": len(account.parts or ()),
+        "gen_ai.request.model": stats.model,
+        "gen_ai.usage.input_tokens": stats.num_input_tokens,
+        "gen_ai.usage.output_tokens": stats.num_generated_tokens,
+        "attendant.outcome": stats.outcome,
+        "attendant.parts": len(stats.generations or ()),
     }
     span.set_attributes(attributes)
-    if account.outcome != "success":
-        span.set_attribute("error.type", account.outcome)
-    if account.outcome in ("failed", "expired", "overloaded"):
+    if stats.outcome != "success":
+        span.set_attribute("error.type", stats.outcome)
+    if stats.outcome in ("failed", "expired", "overloaded"):
         span.set_status(Status(StatusCode.ERROR))
 
 

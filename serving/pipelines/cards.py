@@ -16,7 +16,7 @@ from serving.bundle.manifest import (
 )
 from serving.engine.runtime.planning import PlannedModel
 from serving.errors import RequestError
-from serving.text.languages import UNDETERMINED, matching
+from serving.text.languages import UNDETERMINED, match_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class ModelCard:
         """
         own = self.source_language(source)
         targets = self.targets_of(own)
-        if own not in targets and matching(target, (own, *targets)) == (own,):
+        if own not in targets and match_codes(target, (own, *targets)) == (own,):
             raise self._unknown("target", target, targets)
         return own, self._language("target", target, targets)
 
@@ -132,7 +132,7 @@ class ModelCard:
         return self._language("source", code, self.source_languages)
 
     def _language(self, field: str, code: str, known: tuple[str, ...]) -> str:
-        found = matching(code, known)
+        found = match_codes(code, known)
         if not found:
             raise self._unknown(field, code, known)
         if len(found) > 1:

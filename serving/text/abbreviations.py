@@ -30,28 +30,28 @@ class _Abbreviations:
     before_ordinal: frozenset[str] = frozenset()
 
 
-def words(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 _LANGUAGES = {
     "en": _Abbreviations(
-        always=words(
+        always=word_set(
             "approx vs e.g i.e eg ie cf viz ca circa Mr Mrs Ms Mx Dr Drs Prof Messrs Hon Rev Fr Gen"
             " Col Maj Capt Cmdr Lt Sgt Cpl Adm Gov Sen Rep Pres Supt Insp Mt Ft resp incl excl esp"
         ),
-        before_number=words(
+        before_number=word_set(
             "no nos fig figs eq eqs ch chs chap sec secs p pp vol vols Art Arts par para pt pts tab"
             " app ex ref refs ver rev ed max min tel ext est fl avg temp alt lat lon rm apt"
             " ste bldg Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thur"
             " Thurs Fri Sat Sun gen"
         ),
-        may_end=words(
+        may_end=word_set(
             "Inc Ltd Co Corp Bros LLC Cie Univ Assn Assoc Dept Jr Sr Esq St Ave Blvd Rd Ln Hwy Sq"
             " Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec Mon Tue Tues Wed Thu Thur Thurs Fri"
             " Sat etc al a.m p.m U.S U.K U.N E.U D.C Ph.D M.D B.A M.A B.Sc M.Sc"
         ),
-        starters=words(
+        starters=word_set(
             "he she it they we i you the a an this that these those my his her its our their your"
             " there here what when where who why how which in on at by for from with after before"
             " as if but and or so yet then now also however still both all some many most no not"
@@ -61,16 +61,16 @@ _LANGUAGES = {
         ),
     ),
     "fr": _Abbreviations(
-        always=words(
+        always=word_set(
             "M MM Mme Mmes Mlle Mlles Dr Drs Pr Prof Me Mgr St Ste Sts Stes env cf p.ex ex c.-à-d"
             " c.à.d càd av bd boul pl chem fg max min vs resp incl Gal Cdt Cap Lt Col J.-C apr"
         ),
-        before_number=words(
+        before_number=word_set(
             "n no nos p pp fig figs art arts chap ch vol t éq eq tab sect par al tél réf éd v vers"
             " ann alin §"
         ),
-        may_end=words("etc Cie Ltd Inc S.A U.S É.-U apr.J.-C hab h min s.d"),
-        starters=words(
+        may_end=word_set("etc Cie Ltd Inc S.A U.S É.-U apr.J.-C hab h min s.d"),
+        starters=word_set(
             "il elle ils elles on nous vous je tu le la les un une des ce cet cette ces mon ma mes"
             " son sa ses notre nos votre vos leur leurs et mais ou où donc or ni car puis ensuite"
             " quand qui que quoi quel quelle comment pourquoi dans sur sous avec pour par après"
@@ -78,52 +78,52 @@ _LANGUAGES = {
         ),
     ),
     "de": _Abbreviations(
-        always=words(
+        always=word_set(
             "ca bzw vgl Hr Hrn Fr Frl Dr Prof Dipl Ing Hl St Nr Nrn inkl exkl einschl evtl ggf"
             " mind max min z.B d.h u.a o.ä i.d.R z.T s.o s.u sog bes insb gem lt zzgl abzgl usf"
             " vs geb gest verh zw od u"
         ),
-        before_number=words(
+        before_number=word_set(
             "Abb Bd Bde Kap S Art Abs Tab Anm Ziff Aufl Bl Jg H Tel Fig Abschn Pos § Gl Str"
         ),
-        may_end=words("usw etc Co GmbH Inc Str Jh Jhd Chr n.Chr v.Chr Mio Mrd Std Min Sek St"),
-        starters=words(
+        may_end=word_set("usw etc Co GmbH Inc Str Jh Jhd Chr n.Chr v.Chr Mio Mrd Std Min Sek St"),
+        starters=word_set(
             "er sie es wir ihr ich du der die das den dem ein eine einen einem einer dieser diese"
             " dieses mein meine sein seine unser unsere und aber oder denn doch dann danach wenn"
             " als wer was wo wie warum wann in im an am auf mit nach vor bei für von zu aus über"
             " hier dort da heute morgen gestern ja nein nicht kein keine auch so nun jetzt"
         ),
-        before_ordinal=words(
+        before_ordinal=word_set(
             "der die das dem den des am im zum zur vom beim ein eine einen einem einer bis ab seit"
             " und jeder jede jedes jeden jedem mein meine meinem sein seine seinem ihr ihre ihrem"
             " unser unsere kaiser könig papst ludwig friedrich heinrich karl wilhelm"
         ),
     ),
     "es": _Abbreviations(
-        always=words(
+        always=word_set(
             "Sr Sra Sres Sras Srta Dr Dra Dres Prof Profa Ud Uds Vd Vds D Dª Dña Lic Ing Arq Gral"
             " Cnel Tte Cap Sto Sta aprox p.ej ej cf Av Avda Av.da pza Pl c máx mín vs incl"
         ),
-        before_number=words(
+        before_number=word_set(
             "n nº núm núms no pág págs p pp fig figs art arts cap caps vol t tomo ap tel tfno"
         ),
-        may_end=words("etc Cía Ltda Inc EE.UU S.A a.C d.C a.m p.m"),
-        starters=words(
+        may_end=word_set("etc Cía Ltda Inc EE.UU S.A a.C d.C a.m p.m"),
+        starters=word_set(
             "él ella ellos ellas yo tú usted nosotros el la los las un una unos unas este esta"
             " estos estas ese esa mi su sus nuestro y pero o si cuando donde quien que qué cómo"
             " por para con en de a después antes luego también no sí aquí allí hoy mañana ayer"
         ),
     ),
     "pt": _Abbreviations(
-        always=words(
+        always=word_set(
             "Sr Sra Sres Sras Srta Dr Dra Drs Dras Prof Profa Eng Arq Exmo Exma D Sto Sta S aprox"
             " p.ex ex cf Av R Pç Trav Lic Gen Cel Cap Ten máx mín vs incl"
         ),
-        before_number=words(
+        before_number=word_set(
             "n nº no núm pág págs p pp fig figs art arts cap caps vol t tel inc al"
         ),
-        may_end=words("etc Cia Ltda Lda Inc S.A EUA a.C d.C a.m p.m séc"),
-        starters=words(
+        may_end=word_set("etc Cia Ltda Lda Inc S.A EUA a.C d.C a.m p.m séc"),
+        starters=word_set(
             "ele ela eles elas eu tu você vocês nós o a os as um uma uns umas este esta estes"
             " estas esse essa isto isso meu minha seu sua nosso nossa e mas ou se quando onde quem"
             " que como por para com em no na nos nas de do da depois antes também não sim aqui ali"
@@ -131,26 +131,26 @@ _LANGUAGES = {
         ),
     ),
     "it": _Abbreviations(
-        always=words(
+        always=word_set(
             "Sig Sigg Sig.ra Sig.na Dott Dott.ssa Prof Prof.ssa Ing Avv Arch Geom Rag On Sen Gen S"
             " ca ad.es es cfr cf v.le p.za c.so max min vs"
         ),
-        before_number=words("n nn pag pagg p pp fig figg art artt cap capp vol tel t par"),
-        may_end=words("ecc etc Inc S.p.A S.r.l a.C d.C"),
-        starters=words(
+        before_number=word_set("n nn pag pagg p pp fig figg art artt cap capp vol tel t par"),
+        may_end=word_set("ecc etc Inc S.p.A S.r.l a.C d.C"),
+        starters=word_set(
             "lui lei loro io tu noi voi egli ella il lo la i gli le un uno una questo questa"
             " questi queste quel quella mio mia suo sua nostro e ma o se quando dove chi che come"
             " perché per con in di a da su dopo prima poi anche non sì qui là oggi domani ieri"
         ),
     ),
     "nl": _Abbreviations(
-        always=words(
+        always=word_set(
             "dhr mevr mw dr drs prof ir ing mr ds bijv bv d.w.z o.a m.n t.a.v vgl ca incl excl max"
             " min evt resp i.p.v t.o.v St vs"
         ),
-        before_number=words("nr nrs p pp blz fig afb art hfst par tel dl vol"),
-        may_end=words("enz etc Inc v.Chr n.Chr"),
-        starters=words(
+        before_number=word_set("nr nrs p pp blz fig afb art hfst par tel dl vol"),
+        may_end=word_set("enz etc Inc v.Chr n.Chr"),
+        starters=word_set(
             "hij zij ze het wij we jij je u ik de een dit dat deze die mijn zijn haar ons onze hun"
             " en maar of want dus toen als wie wat waar hoe waarom wanneer in op aan met voor na"
             " bij van naar er hier daar nu vandaag morgen gisteren ja nee niet geen ook"
@@ -160,7 +160,7 @@ _LANGUAGES = {
 _NONE = _Abbreviations()
 
 
-def goes_on(sentence: str, following: str, language: str) -> bool:
+def sentence_continues(sentence: str, following: str, language: str) -> bool:
     """Return whether a sentence goes on after the place where sentencex has cut it."""
     if not sentence[-1:].isspace() and _GOES_ON.match(following):
         return True

@@ -41,7 +41,7 @@ _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
 
-def matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def match_codes(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the known codes that a client's may mean: the same one alone, else the likeliest of
     that language that it does not rule out.
     """

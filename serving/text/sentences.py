@@ -14,7 +14,7 @@ from functools import cache
 
 import sentencex
 
-from serving.text.abbreviations import goes_on
+from serving.text.abbreviations import sentence_continues
 
 Fits = Callable[[str], bool]
 _LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -115,7 +115,7 @@ def _whole(sentences: Sequence[str], language: str) -> Iterator[str]:
     """Yield the sentences, those joined that were cut after an abbreviation."""
     held = ""
     for sentence in sentences:
-        if held and not goes_on(held, sentence, language):
+        if held and not sentence_continues(held, sentence, language):
             yield held
             held = ""
         held += sentence

@@ -14,22 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import BundleError, Untokenizable
-from serving.text.tokenizer_json import (
-    Encoders,
-    TokenTable,
-    UnknownDecoder,
-    Writer,
-    reading,
-    token_table,
-)
+from serving.text.encoders import Encoders, refusing_tokenizer_errors
+from serving.text.token_bytes import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
 # In converted tokenizers what has higher ids only helps to cut a text.
 _BEYOND = "<beyond the vocabulary>"
 # No text in UTF-8 has others.
 _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0, 0xC1)}
-
-
 Span = tuple[int, int]  # of characters: the first one, and the one after the last
 
 
@@ -86,7 +78,7 @@ class Tokenizer:
         if len(texts) == 1:  # the library's threads take longer than a sentence does
             return [self.encode(texts[0])]
         normalised = [self._encoders.normalise(text) for text in texts]
-        with reading(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+        with refusing_tokenizer_errors(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
             encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
         return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
@@ -142,13 +134,13 @@ class Tokenizer:
         return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
 
     def _ids(self, encoder: Any, text: str) -> list[int]:
-        with reading(text):
+        with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
         return self._known(encoding.ids)
 
     def _located(self, encoder: Any, text: str, start: int = 0) -> list[tuple[int, Span]]:
         """Return each token with its characters, counted from `start` on."""
-        with reading(text):
+        with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
         known = (self._known([token_id]) for token_id in encoding.ids)
         pairs = zip(known, encoding.offsets, strict=True)
@@ -255,46 +247,3 @@ class Detokenizer:
     def finish(self) -> str:
         """Return what is left when no more tokens come: U+FFFD for an unfinished character."""
         return self._decoder.decode(b"", final=True)
-
-
-class StopStrings:
-    """Holds back text that may turn out to be the beginning of a stop string.
-
-    The stop string that is whole first counts, the longest of several: how the text is cut into
-    pieces makes no difference.
-
-    includes: the text up to the end of the stop string is returned, not up to its beginning.
-    """
-
-    def __init__(self, stops: Sequence[str], includes: bool = False) -> None:
-        self._stops, self._includes = tuple(stops), includes
-        self._held = ""
-        self.found = False
-
-    def push(self, text: str) -> str:
-        """Return the text before a stop string, or with it, so far as it is certain."""
-        if not self._stops:
-            return text
-        text = self._held + text
-        starts = ((text.find(stop), len(stop)) for stop in self._stops)
-        whole = [(start + length, start) for start, length in starts if start >= 0]
-        if whole:
-            self.found, self._held = True, ""
-            end, start = min(whole)
-            return text[: end if self._includes else start]
-        num_held = self._num_held(text)
-        self._held = text[len(text) - num_held :]
-        return text[: len(text) - num_held]
-
-    def finish(self) -> str:
-        """Return what was held back, once no more text comes."""
-        held, self._held = self._held, ""
-        return held
-
-    def _num_held(self, text: str) -> int:
-        """Measure the longest end of `text` that begins a stop string."""
-        longest = max(map(len, self._stops)) - 1
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stops):
-                return length
-        return 0

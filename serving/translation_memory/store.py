@@ -20,7 +20,7 @@ from uuid import uuid4
 from serving.errors import QuotaExceeded, TranslationMemoryNotFound
 from serving.pipelines.translation.memory import MemoryMatch, MemoryUse
 from serving.storage.sqlite import DatabaseThread, transaction
-from serving.text.languages import matching
+from serving.text.languages import match_codes
 from serving.translation_memory.lookup import best_match
 from serving.translation_memory.similarity import word_ids
 from serving.translation_memory.tmx import Segment, Unit
@@ -186,8 +186,8 @@ class TranslationMemories:
         source: the language of the texts.
         """
         memory = await self.get(use.owner, use.id)
-        targets = matching(use.target, memory.targets)
-        if not (targets and matching(source, (memory.source,))):
+        targets = match_codes(use.target, memory.targets)
+        if not (targets and match_codes(source, (memory.source,))):
             return [None] * len(texts)
         arguments = (memory.number, targets[0], use.threshold)
         return [await self._database.run(best_match, *arguments, text) for text in texts]

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 
 from serving.errors import RequestError
-from serving.pipelines.translation.memory import InlineCode, Part
+from serving.pipelines.translation.memory import InlineCode, SegmentPart
 from serving.text.markup.tokens import Role
 
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -178,13 +178,13 @@ def _forget(element: Any) -> None:
         del element.getparent()[0]
 
 
-def inline_codes(xml: str) -> tuple[Part, ...]:
+def inline_codes(xml: str) -> tuple[SegmentPart, ...]:
     """Return the content of a `seg` as text and inline codes, in order."""
     root = etree.fromstring(f"<seg>{xml}</seg>", etree.XMLParser(resolve_entities=False))
     return tuple(part for part in _parts(root, {}) if part)
 
 
-def _parts(element: Any, keys: dict[str, str]) -> Iterator[Part]:
+def _parts(element: Any, keys: dict[str, str]) -> Iterator[SegmentPart]:
     """keys: of opening codes, by the number that pairs them within the segment."""
     yield element.text or ""
     for child in element:

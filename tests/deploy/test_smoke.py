@@ -17,7 +17,7 @@ WORKS: Answers = {
     "GET /languages": [(200, [{"code": "en", "targets": ["fr"]}])],
     "POST /translate": [(200, {"translatedText": "Bonjour."})],
     "POST /v1/completions": [(200, {"choices": [{"text": " It is late."}]})],
-    "GET /metrics": [(200, "# HELP\nattendant_rows 1\nattendant_slots 2\n")],
+    "GET /metrics": [(200, "# HELP\nattendant_batch_rows 1\nattendant_slots 2\n")],
 }
 NAMES = ["health", "ready", "models", "languages", "translation", "completion", "metrics"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serving.access.keys import hash_of, new_entry, write_keys
+from serving.access.key_file import hash_key, new_key_entry, write_keys
 from tests.docs.examples import Example, all_examples
 from tests.docs.pages import ROOT
 from tests.docs.preloaded import DEFAULTS, write_command
@@ -207,7 +207,7 @@ def test_models_are_loaded_and_unloaded(
 ) -> None:
     """The server runs when the example makes its operator's key, and sees the change."""
     clone = copied(template, tmp_path, example.text, made)
-    write_keys(clone / "operators.json", (new_entry(name="first", sha256=hash_of("first")),))
+    write_keys(clone / "operators.json", (new_key_entry(name="first", sha256=hash_key("first")),))
     bundle = clone / "build/bundles/transformer-en-fr-int8"
     with serving(bundle, "--operators", clone / "operators.json") as (_, operations):
         defaults = {"models": {command: {"url": operations} for command in ("load", "unload")}}

@@ -16,11 +16,14 @@ from safetensors.numpy import save_file
 from export.readers.gguf.container import read_container
 from models.checkpoint import CheckpointError
 from models.safetensors import FLOATS, in_safetensors
-from serving.access.keys import hash_of, new_entry, read_keys, write_keys
-from serving.bundle.opening import open_bundle, seal
+from serving.access.key_file import hash_key, new_key_entry, read_keys, write_keys
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.errors import BundleError, ConfigError, RequestError
 from serving.server_config import read_config
-from serving.text.chat import Chat, ChatTemplate
+from serving.text.chat_template import (
+    Chat,
+    ChatTemplate,
+)
 from serving.text.tokenizer import Tokenizer
 from tests.fuzz.inputs import TEXTS, changed, damaged, fuzz
 from tests.serving.bundle.test_bundle import manifest
@@ -64,7 +67,7 @@ def both(path: Path, read: Callable[[Path], object], errors: type[Exception]) ->
 def test_bundles(tmp_path: Path) -> None:
     for name in ("encode.onnx", "step.onnx", "step_attention.onnx", "tokenizer.json", "README.md"):
         (tmp_path / name).write_text(name)
-    seal(tmp_path, manifest())
+    write_manifest(tmp_path, manifest())
     both(tmp_path / "bundle.json", lambda path: open_bundle(path.parent), BundleError)
 
 
@@ -79,7 +82,7 @@ def test_tokenizers(tmp_path: Path) -> None:
 
 def test_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    write_keys(path, (new_entry(name="a", sha256=hash_of("a"), requests_per_second=1),))
+    write_keys(path, (new_key_entry(name="a", sha256=hash_key("a"), requests_per_second=1),))
     both(path, read_keys, ConfigError)
 
 

@@ -99,10 +99,9 @@ class _Server:
         return entry, course
 
     def metrics(self) -> str:
-        labels = '{kind="generated",model="mock"}'
         return (
-            "# TYPE attendant_tokens_total counter\n"
-            f"attendant_tokens_total{labels} {self.generated}\n"
+            "# TYPE vllm:generation_tokens_total counter\n"
+            f'vllm:generation_tokens_total{{model_name="mock"}} {self.generated}\n'
             "# TYPE attendant_requests_total counter\n"
             f"attendant_requests_total {len(self.log)}\n"
         )

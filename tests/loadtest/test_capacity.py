@@ -216,9 +216,12 @@ def serving(pages: list[str]) -> Iterator[str]:
 
 
 def gauges(waiting: int, rows: int) -> str:
-    return (
-        f'# TYPE attendant_waiting gauge\nattendant_waiting{{model="a"}} {waiting}\n'
-        f'# TYPE attendant_rows gauge\nattendant_rows{{model="a"}} {rows}\n'
+    return "".join(
+        f'# TYPE {name} gauge\n{name}{{model_name="a"}} {value}\n'
+        for name, value in (
+            ("vllm:num_requests_waiting", waiting),
+            ("vllm:num_requests_running", rows),
+        )
     )
 
 

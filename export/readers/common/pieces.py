@@ -117,7 +117,7 @@ class Order:
     unknown: str | None = None
 
 
-def tokenizer_json(source: Pieces, order: Order) -> bytes:
+def tokenizer_from_pieces(source: Pieces, order: Order) -> bytes:
     """`tokenizer.json`. Pieces that the order lacks come after all ids of the model, and BEYOND.
 
     Raises TokenizerError.

@@ -139,11 +139,11 @@ def _yarn(scaling: Scaling) -> tuple[Array, float]:
 def _sharpness(rope: Options, factor: float) -> float:
     weight, weight_of_all = rope.number("mscale", 0.0), rope.number("mscale_all_dim", 0.0)
     if weight and weight_of_all:
-        return sharpness(factor, weight) / sharpness(factor, weight_of_all)
-    return sharpness(factor, 1.0)
+        return yarn_magnitude(factor, weight) / yarn_magnitude(factor, weight_of_all)
+    return yarn_magnitude(factor, 1.0)
 
 
-def sharpness(factor: float, weight: float) -> float:
+def yarn_magnitude(factor: float, weight: float) -> float:
     """Return the factor of queries and keys in a context that became longer by `factor`."""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
@@ -186,22 +186,22 @@ LONG = (
 )
 
 
-def fit(config: Options, context_length: int | None) -> tuple[str, ...]:
+def limit_context(config: Options, context_length: int | None) -> tuple[str, ...]:
     """Limit the `config` of a language model to `context_length` tokens; without one, to the length
     that is read exactly. Return notes for the person who exports it.
     """
     border, whole = _border_of_longrope(config), config.get("max_position_embeddings")
     if context_length is not None:
-        shorten(config, context_length)
+        set_context_length(config, context_length)
         is_exact = border is None or context_length <= border
         return () if is_exact else (LONG.format(border=border, length=context_length),)
     if border is None:
         return ()
-    shorten(config, border)
+    set_context_length(config, border)
     return (CAPPED.format(border=border, whole=whole),)
 
 
-def shorten(config: Options, context_length: int) -> None:
+def set_context_length(config: Options, context_length: int) -> None:
     """Set the context length in the `config` of a language model. Scalings of positions stay as
     they are, except that LongRoPE uses its short table up to the length where the long one begins.
     A length beyond the model's own is a problem.

@@ -24,23 +24,23 @@ Shapes = dict[str, Shape]
 STACKS = ("encoder", "decoder")
 
 
-def linears(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
+def linear_shapes(shapes: Mapping[str, tuple[int, int]], *, bias: bool) -> Shapes:
     """Return the shapes of matrices [out, in] by name, each with a bias if there are any."""
     found: Shapes = {f"{name}.weight": shape for name, shape in shapes.items()}
     return found | ({f"{name}.bias": shape[:1] for name, shape in shapes.items()} if bias else {})
 
 
-def norms(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
+def norm_shapes(names: Iterable[str], size: int, *, bias: bool) -> Shapes:
     """Return the shapes of scales by name, each with a bias if there are any."""
     return {f"{name}.{part}": (size,) for name in names for part in ("weight", "bias")[: 1 + bias]}
 
 
-def repeated(layers: str, number: int, layer: Shapes) -> Shapes:
+def repeat_layers(layers: str, number: int, layer: Shapes) -> Shapes:
     """Return the weights of `number` layers that are alike."""
     return {f"{layers}.{n}.{name}": shape for n in range(number) for name, shape in layer.items()}
 
 
-def vocabulary(
+def vocabulary_shapes(
     config: BaseTransformerConfig | RecurrentConfig, embedding: int, readout: int
 ) -> Shapes:
     """Return the shapes of one table for source, target and output, or of three."""
@@ -55,7 +55,7 @@ def vocabulary(
 
 def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
     """Return all weights of a Transformer for translation."""
-    found = vocabulary(config, config.d_model, config.d_model)
+    found = vocabulary_shapes(config, config.d_model, config.d_model)
     if config.imported.output_bias:
         found["output_bias"] = (config.vocab_size,)
     for stack in STACKS:
@@ -63,13 +63,13 @@ def transformer_shapes(config: BaseTransformerConfig) -> Shapes:
             "norm"
         ] * config.has_final_norm
         found |= _norms(config, [f"{stack}.{name}" for name in outer]) | _positions(config, stack)
-    found |= repeated(
+    found |= repeat_layers(
         "encoder.layers", config.encoder_layers, _layer(config.encoder_side, "self_attention")
     )
     is_recurrent = config.architecture == "transformer-ssru"
     first = "recurrence" if is_recurrent else "self_attention"
     layer = _layer(config, first, "cross_attention")
-    return found | repeated("decoder.layers", config.decoder_layers, layer)
+    return found | repeat_layers("decoder.layers", config.decoder_layers, layer)
 
 
 def _positions(config: BaseTransformerConfig, stack: str) -> Shapes:
@@ -92,14 +92,16 @@ def _layer(config: BaseTransformerConfig, *attentions: str) -> Shapes:
     found = _norms(config, [f"{name}_norm" for name in (*attentions, "feed_forward")])
     for name in attentions:
         if name == "recurrence":
-            found |= linears({f"{name}.forget": (dim, dim)}, bias=True)
-            found |= linears({f"{name}.input": (dim, dim)}, bias=False)
+            found |= linear_shapes({f"{name}.forget": (dim, dim)}, bias=True)
+            found |= linear_shapes({f"{name}.input": (dim, dim)}, bias=False)
         else:
-            matrices |= attention(name, dim, config.num_heads, config.kv_heads, config.head_size)
-    return found | linears(matrices, bias=config.imported.biases)
+            matrices |= attention_shapes(
+                name, dim, config.num_heads, config.kv_heads, config.head_size
+            )
+    return found | linear_shapes(matrices, bias=config.imported.biases)
 
 
-def attention(
+def attention_shapes(
     name: str, dim: int, heads: int, kv_heads: int, head_size: int
 ) -> dict[str, tuple[int, int]]:
     """Return the shapes of queries, keys, values and what comes out."""
@@ -111,27 +113,27 @@ def attention(
 
 
 def _norms(config: BaseTransformerConfig, names: Iterable[str]) -> Shapes:
-    return norms(names, config.d_model, bias=config.norm.kind == "layer")
+    return norm_shapes(names, config.d_model, bias=config.norm.kind == "layer")
 
 
 def luong_shapes(config: LuongConfig) -> Shapes:
     """Return the shapes of all weights."""
     dim, readout, biases = config.hidden_dim, config.readout_dim, config.imported.biases
-    found = vocabulary(config, config.embedding_dim, readout)
+    found = vocabulary_shapes(config, config.embedding_dim, readout)
     found |= {"output_bias": (config.vocab_size,)} | _encoder(config)
     for layer in range(config.num_layers):
         name, gates = f"decoder.layers.{layer}", CELLS[config.cell].num_gates * dim
         into = dim if layer else config.embedding_dim
-        found |= linears(
+        found |= linear_shapes(
             {f"{name}.input": (gates, into), f"{name}.hidden": (gates, dim)}, bias=True
         )
         if layer == 0 and config.input_feeding:
             found[f"{name}.context.weight"] = (gates, readout)
-    found |= linears({"readout": (readout, config.encoder_dim + dim)}, bias=biases)
+    found |= linear_shapes({"readout": (readout, config.encoder_dim + dim)}, bias=biases)
     if config.score != "dot":
         found["attention.score.key.weight"] = (dim, config.encoder_dim)
     if config.score == "concat":
-        found |= linears({"attention.score.query": (dim, dim)}, bias=biases)
+        found |= linear_shapes({"attention.score.query": (dim, dim)}, bias=biases)
         found["attention.score.score.weight"] = (1, dim)
     return found
 
@@ -162,10 +164,10 @@ def _bridge(config: LuongConfig, size: int) -> Shapes:
         "tanh": (1, (config.hidden_dim, config.encoder_dim)),
     }
     number, shape = kinds.get(config.imported.bridge, (0, (0, 0)))
-    return linears({f"bridge.parts.{n}": shape for n in range(number)}, bias=True)
+    return linear_shapes({f"bridge.parts.{n}": shape for n in range(number)}, bias=True)
 
 
-def encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
+def recurrent_encoder_names(config: LuongConfig, theirs: str) -> dict[str, str]:
     """Return the names of the encoder's weights in torch modules."""
     names = (name for name in _encoder(config) if name.startswith("encoder."))
     return {name: name.replace("encoder.", f"{theirs}.") for name in names}
@@ -254,7 +256,7 @@ NORMS = ("attention_norm", "feed_forward_norm")
 SANDWICH = (*NORMS, "attention_output_norm", "feed_forward_output_norm")
 
 
-def shapes_of(
+def language_model_shapes(
     config: GPT2Config | GPTNeoXConfig | LlamaConfig | MambaConfig | Mamba2Config,
 ) -> Shapes:
     """Return the shapes of all weights of a decoder-only language model."""
@@ -271,25 +273,27 @@ def shapes_of(
 
 def _gpt2(config: GPT2Config) -> Shapes:
     dim, wide, heads = config.d_model, config.ffn_dim, config.num_heads
-    matrices = attention("attention", dim, heads, heads, config.head_size)
+    matrices = attention_shapes("attention", dim, heads, heads, config.head_size)
     matrices |= {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
-    layer = linears(matrices, bias=True) | norms(NORMS, dim, bias=True)
-    found = norms(["norm"], dim, bias=True) | repeated("layers", config.num_layers, layer)
+    layer = linear_shapes(matrices, bias=True) | norm_shapes(NORMS, dim, bias=True)
+    found = norm_shapes(["norm"], dim, bias=True) | repeat_layers(
+        "layers", config.num_layers, layer
+    )
     return found | {"positions.weight": (config.context_length, dim)}
 
 
 def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
     imported, dim, wide = config.imported, config.d_model, config.ffn_dim
     heads, size = {"query": config.num_heads, "key": config.kv_heads}, config.head_size
-    matrices = attention("attention", dim, heads["query"], heads["key"], size)
+    matrices = attention_shapes("attention", dim, heads["query"], heads["key"], size)
     dense = {"feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
     dense |= {"feed_forward.gate": (wide, dim)} if imported.gated_ffn else {}
-    layer = linears(matrices, bias=imported.attention_bias)
-    layer |= linears(dense, bias=imported.ffn_bias) | norms(NORMS, dim, bias=True)
+    layer = linear_shapes(matrices, bias=imported.attention_bias)
+    layer |= linear_shapes(dense, bias=imported.ffn_bias) | norm_shapes(NORMS, dim, bias=True)
     if imported.qk_norm:
         layer |= {f"attention.{part}_norm.weight": (num, size) for part, num in heads.items()}
     outer = ["norm", "embedding_norm"][: 1 + imported.embedding_norm]
-    found = norms(outer, dim, bias=True) | repeated("layers", config.num_layers, layer)
+    found = norm_shapes(outer, dim, bias=True) | repeat_layers("layers", config.num_layers, layer)
     if imported.output_bias:
         found["output.bias"] = (config.vocab_size,)
     if imported.position_biases:
@@ -299,24 +303,32 @@ def _gpt_neox(config: GPTNeoXConfig) -> Shapes:
 
 def _llama(config: LlamaConfig) -> Shapes:
     dim, has_bias = config.d_model, config.imported.attention_bias
-    heads = attention("attention", dim, config.num_heads, config.num_kv_heads, config.head_size)
+    heads = attention_shapes(
+        "attention", dim, config.num_heads, config.num_kv_heads, config.head_size
+    )
     output = {"attention.output": heads.pop("attention.output")}
-    layer = linears(heads, bias=has_bias != "none") | linears(output, bias=has_bias == "all")
+    layer = linear_shapes(heads, bias=has_bias != "none") | linear_shapes(
+        output, bias=has_bias == "all"
+    )
     if config.imported.latent_attention is not None:
         layer = _latent_attention(config, config.imported.latent_attention)
     names = SANDWICH if config.imported.sandwich_norms else NORMS
-    layer |= norms(names if config.imported.input_norms else names[len(NORMS) :], dim, bias=False)
+    layer |= norm_shapes(
+        names if config.imported.input_norms else names[len(NORMS) :], dim, bias=False
+    )
     if config.imported.qk_norm:
         for part, count in (("query", config.num_heads), ("key", config.num_kv_heads)):
             size = config.head_size * (count if config.imported.qk_norm_spans_heads else 1)
-            layer |= norms([f"attention.{part}_norm"], size, bias=False)
+            layer |= norm_shapes([f"attention.{part}_norm"], size, bias=False)
     if config.imported.attention_sinks:
         layer["attention.sinks"] = (config.num_heads,)
-    found = norms(["norm"], dim, bias=False) | repeated("layers", config.num_layers, layer)
-    matrices = gated("feed_forward", dim, config.ffn_dim)
+    found = norm_shapes(["norm"], dim, bias=False) | repeat_layers(
+        "layers", config.num_layers, layer
+    )
+    matrices = gated_shapes("feed_forward", dim, config.ffn_dim)
     if not config.imported.gated_ffn:
         del matrices["feed_forward.gate"]
-    dense = linears(matrices, bias=config.imported.ffn_bias)
+    dense = linear_shapes(matrices, bias=config.imported.ffn_bias)
     for number in range(config.num_layers):
         experts = config.experts_of(number)
         own = dense if experts is None else _experts(experts, dim)
@@ -334,31 +346,31 @@ def _latent_attention(config: LlamaConfig, latent: LatentAttention) -> Shapes:
         "query": (heads * config.head_size, latent.query_size or dim),
         "output": (dim, heads * latent.value_size),
     }
-    found = norms(["attention.latent_norm"], latent.size, bias=False)
+    found = norm_shapes(["attention.latent_norm"], latent.size, bias=False)
     if latent.query_size is not None:
         matrices["query_latent"] = (latent.query_size, dim)
-        found |= norms(["attention.query_latent_norm"], latent.query_size, bias=False)
+        found |= norm_shapes(["attention.query_latent_norm"], latent.query_size, bias=False)
     named = {f"attention.{name}": shape for name, shape in matrices.items()}
-    return found | linears(named, bias=False)
+    return found | linear_shapes(named, bias=False)
 
 
-def gated(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
+def gated_shapes(name: str, dim: int, wide: int) -> dict[str, tuple[int, int]]:
     parts = {"gate": (wide, dim), "up": (wide, dim), "down": (dim, wide)}
     return {f"{name}.{part}": shape for part, shape in parts.items()}
 
 
 def _experts(experts: Experts, dim: int) -> Shapes:
     names = (f"feed_forward.experts.{number}" for number in range(experts.num_experts))
-    matrices = [gated(name, dim, experts.ffn_dim) for name in names]
+    matrices = [gated_shapes(name, dim, experts.ffn_dim) for name in names]
     router = {"feed_forward.router": (experts.num_experts, dim)}
-    shapes = linears(router | dict(ChainMap(*matrices)), bias=experts.bias)
+    shapes = linear_shapes(router | dict(ChainMap(*matrices)), bias=experts.bias)
     if experts.selection_bias:
         shapes["feed_forward.selection_bias"] = (experts.num_experts,)
     if experts.shared_ffn_dim is not None:
-        shared = gated("feed_forward.shared", dim, experts.shared_ffn_dim)
-        shapes |= linears(shared, bias=False)
+        shared = gated_shapes("feed_forward.shared", dim, experts.shared_ffn_dim)
+        shapes |= linear_shapes(shared, bias=False)
     if experts.has_shared_gate:
-        shapes |= linears({"feed_forward.shared_gate": (1, dim)}, bias=False)
+        shapes |= linear_shapes({"feed_forward.shared_gate": (1, dim)}, bias=False)
     return shapes
 
 
@@ -366,9 +378,11 @@ def _mamba(config: MambaConfig) -> Shapes:
     dim, inner, biases = config.d_model, config.inner_dim, config.imported.biases
     outer = {"mixer.x": (inner, dim), "mixer.z": (inner, dim), "mixer.output": (dim, inner)}
     made = {"low": config.step_rank, "B": config.state_dim, "C": config.state_dim}
-    layer = linears(outer, bias=biases) | norms(["norm"], dim, bias=False)
-    layer |= linears({f"mixer.{name}": (size, inner) for name, size in made.items()}, bias=False)
-    layer |= linears({"mixer.dt": (inner, config.step_rank)}, bias=True)
+    layer = linear_shapes(outer, bias=biases) | norm_shapes(["norm"], dim, bias=False)
+    layer |= linear_shapes(
+        {f"mixer.{name}": (size, inner) for name, size in made.items()}, bias=False
+    )
+    layer |= linear_shapes({"mixer.dt": (inner, config.step_rank)}, bias=True)
     layer |= {"mixer.A_log": (inner, config.state_dim), "mixer.D": (inner,)}
     return _state_spaces(config, layer | _convolution(config, inner))
 
@@ -377,8 +391,10 @@ def _mamba2(config: Mamba2Config) -> Shapes:
     dim, heads, channels = config.d_model, (config.num_heads,), sum(config.convolved.values())
     matrices = {f"mixer.{part}": (size, dim) for part, size in config.projected.items()}
     matrices["mixer.output"] = (dim, config.inner_dim)
-    layer = linears(matrices, bias=config.imported.biases) | norms(["norm"], dim, bias=False)
-    layer |= norms(["mixer.norm"], config.inner_dim, bias=False)
+    layer = linear_shapes(matrices, bias=config.imported.biases) | norm_shapes(
+        ["norm"], dim, bias=False
+    )
+    layer |= norm_shapes(["mixer.norm"], config.inner_dim, bias=False)
     layer |= {f"mixer.{name}": heads for name in ("A_log", "D", "dt_bias")}
     return _state_spaces(config, layer | _convolution(config, channels))
 
@@ -389,5 +405,5 @@ def _convolution(config: MambaConfig | Mamba2Config, channels: int) -> Shapes:
 
 
 def _state_spaces(config: MambaConfig | Mamba2Config, layer: Shapes) -> Shapes:
-    whole = norms(["norm"], config.d_model, bias=False)
-    return whole | repeated("layers", config.num_layers, layer)
+    whole = norm_shapes(["norm"], config.d_model, bias=False)
+    return whole | repeat_layers("layers", config.num_layers, layer)

@@ -19,7 +19,7 @@ from export.readers.common.pieces import (
     Spelling,
     TokenizerError,
     check_names,
-    tokenizer_json,
+    tokenizer_from_pieces,
 )
 from models.data.tokenizer import BEYOND
 from models.files import read_file
@@ -27,7 +27,7 @@ from models.files import read_file
 UNKNOWN = "[UNK]"
 
 
-def word_pieces(
+def tokenizer_from_word_pieces(
     ids: Mapping[str, int],
     *,
     special: Iterable[str],
@@ -56,7 +56,7 @@ def word_pieces(
 DEFAULT, TOOLS = "default", "tool_use"
 
 
-def joined_template(templates: Mapping[str, str], notes: list[str]) -> str | None:
+def merge_templates(templates: Mapping[str, str], notes: list[str]) -> str | None:
     """Return one template that is "tool_use" in chats with tools and "default" in others, as
     `transformers` chooses between them. Other templates are left out, with a note.
     """
@@ -76,7 +76,7 @@ _GOES_ON = "@@"
 _END = "</w>"
 
 
-def from_words(
+def tokenizer_from_words(
     words: Sequence[str], unknown: str, special: Sequence[str], codes: str | None = None
 ) -> bytes:
     """`tokenizer.json` of words in the order of their ids. Raises TokenizerError.
@@ -149,12 +149,12 @@ def _merges(codes: str) -> list[tuple[str, str]]:
 _UNIGRAM, _BPE = 1, 2  # TrainerSpec.ModelType
 
 
-def from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
+def tokenizer_from_sentencepiece(model: bytes, order: Order | None = None) -> bytes:
     """`tokenizer.json` of a model file; ids as they are in it, unless ordered otherwise.
 
     Raises TokenizerError.
     """
-    return tokenizer_json(read_pieces(model), order or Order())
+    return tokenizer_from_pieces(read_pieces(model), order or Order())
 
 
 def read_pieces(model: bytes) -> Pieces:
@@ -196,7 +196,7 @@ def _check_rules(normalizer: Any) -> None:
         raise TokenizerError([f"normalisation rules cannot be read: {error}"]) from None
 
 
-def piece_ids(model: bytes) -> dict[str, int]:
+def read_piece_ids(model: bytes) -> dict[str, int]:
     """Read the ids of a file by name. Raises TokenizerError."""
     return {piece.name: i for i, piece in enumerate(read_pieces(model).pieces)}
 
@@ -217,7 +217,7 @@ PIECES = ("*.spm", "*.model")
 CODES = ("bpecodes*", "*codes", "code", "*.bpe")
 
 
-def read_vocabulary(
+def tokenizer_from_vocabulary(
     words: Sequence[str],
     special: Sequence[str],
     unknown: str,
@@ -235,7 +235,7 @@ def read_vocabulary(
             return _of_pieces(words, special, unknown, folder, side)
         codes = _beside(folder, CODES, side) if any(w.endswith("@@") for w in words) else None
         text = None if codes is None else _read(codes).decode("utf-8")
-        return from_words(words, unknown, special, text)
+        return tokenizer_from_words(words, unknown, special, text)
     except TokenizerError as error:
         problems += [f"the {side}'s vocabulary: {problem}" for problem in error.problems]
     except (OSError, UnicodeDecodeError) as error:
@@ -251,7 +251,9 @@ def _of_pieces(
         expected = f"{side}.spm" if side else "source.spm"
         raise TokenizerError([f"it is of sentencepiece: its model is missing ({expected})"])
     ids = {word: token_id for token_id, word in enumerate(words)}
-    return from_sentencepiece(_read(path), Order(ids=ids, special=special, unknown=unknown))
+    return tokenizer_from_sentencepiece(
+        _read(path), Order(ids=ids, special=special, unknown=unknown)
+    )
 
 
 def _beside(folder: Path, patterns: Sequence[str], side: str) -> Path | None:

@@ -213,7 +213,7 @@ CONSTRUCTORS: Mapping[str, Constructor] = {
 }
 
 
-def looks_like_torch(path: Path) -> bool:
+def is_torch_file(path: Path) -> bool:
     """Return whether a file begins like those of torch.save: a zip archive whose first member is
     the pickle.
     """

@@ -27,7 +27,7 @@ class Tensors:
         self.stored, self.prefix = stored, ""
         self._problems = problems
         self._taken: dict[tuple[str, Shape], WeightReader] = {}
-        self._needless: set[str] = set()
+        self._ignored: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return self._resolved(name) in self.stored
@@ -50,13 +50,13 @@ class Tensors:
         return first.shape != second.shape or not np.array_equal(first.read(), second.read())
 
     def drop(self, pattern: str) -> None:
-        """Tensors of these names (a regular expression of whole names) are needless."""
+        """Tensors of these names (a regular expression of whole names) are ignored."""
         wanted = re.compile(pattern)
-        self._needless.update(name for name in self.stored if wanted.fullmatch(name))
+        self._ignored.update(name for name in self.stored if wanted.fullmatch(name))
 
     def finish(self) -> None:
         """Add a problem for the tensors that no weight used."""
-        known = self._needless | {name for name, _ in self._taken}
+        known = self._ignored | {name for name, _ in self._taken}
         unused = sorted(self.stored.keys() - known)
         self._problems += [f"{name} is not expected" for name in unused]
 
@@ -84,7 +84,7 @@ LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")  # its number
 
 
 @dataclass(frozen=True)
-class Held:
+class TensorReference:
     """Describes a tensor of theirs that is more than one of ours by another name.
 
     name: of several, the first that the file has, else the last. `{}` stands for "weight" or
@@ -103,17 +103,17 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Made:
+class Computed:
     """Computes a weight from its shape, whatever the file holds."""
 
     make: Callable[[Shape], Array]
 
 
-ZEROS, ONES = (Made(partial(make, dtype=np.float32)) for make in (np.zeros, np.ones))
+ZEROS, ONES = (Computed(partial(make, dtype=np.float32)) for make in (np.zeros, np.ones))
 
 
 @dataclass(frozen=True)
-class Joined:
+class Merged:
     """Makes one weight of ours of several tensors of theirs, by their very names and shapes; with
     `*` for the number of a layer. `join` gets them in this order.
     """
@@ -122,13 +122,13 @@ class Joined:
     join: Callable[..., Array]
 
 
-Entry = Held | Made | Joined
-Names = Mapping[Any, str | Entry]  # by a name of ours, or by several
+WeightSource = TensorReference | Computed | Merged
+Names = Mapping[Any, str | WeightSource]  # by a name of ours, or by several
 
 
 @dataclass(frozen=True)
 class Table:
-    """changes: by names of ours. needless: names of theirs, as regular expressions.
+    """changes: by names of ours. ignored: names of theirs, as regular expressions.
 
     prefix: what base models are saved without. first_layer: the number that theirs has.
     vectors_are_rows: they lie as [1, n].
@@ -136,7 +136,7 @@ class Table:
 
     names: Names
     changes: Mapping[str, Change] = field(default_factory=dict)
-    needless: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     prefix: str = ""
     first_layer: int = 0
     vectors_are_rows: bool = False
@@ -150,24 +150,24 @@ def read_weights(
     lookup = _Lookup(table, tensors)
     weights = {ours: lookup.reader(ours, shapes) for ours in shapes}
     shared = [name for name in VOCABULARY if name not in shapes and lookup.knows(name)]
-    for pattern in (*table.needless, *(re.escape(lookup.their_name(name)) for name in shared)):
+    for pattern in (*table.ignored, *(re.escape(lookup.their_name(name)) for name in shared)):
         tensors.drop(pattern)
     return weights
 
 
-def held_names(shapes: Mapping[str, Shape], table: Table, tensors: Tensors) -> dict[str, str]:
+def tensor_names(shapes: Mapping[str, Shape], table: Table, tensors: Tensors) -> dict[str, str]:
     """Return the file's name of each weight that it holds."""
     lookup = _Lookup(table, tensors)
     names = {ours: lookup.their_name(ours) for ours in shapes}
     return {ours: name for ours, name in names.items() if name}
 
 
-def then(reader: WeightReader, change: Change) -> WeightReader:
+def apply_change(reader: WeightReader, change: Change) -> WeightReader:
     """Change the weight when it is read."""
     return lambda: change(reader())
 
 
-def times(factor: float) -> Change:
+def scale_by(factor: float) -> Change:
     """Multiply by a number, in single precision."""
     return lambda weight: weight * np.float32(factor)
 
@@ -186,9 +186,9 @@ class _Lookup:
     def their_name(self, ours: str) -> str:
         """Empty, if it is made, or of several."""
         entry = self.find(ours)[1]
-        return str(entry.name) if isinstance(entry, Held) else ""
+        return str(entry.name) if isinstance(entry, TensorReference) else ""
 
-    def find(self, ours: str) -> tuple[list[str], Entry]:
+    def find(self, ours: str) -> tuple[list[str], WeightSource]:
         """Return all of our weights that are in the same tensor, and the tensor with its exact
         name.
         """
@@ -196,14 +196,16 @@ class _Lookup:
         key, number = self._keys[known], LAYER.search(ours)
         layer, entry = number[0] if number else "", self._table.names[key]
         together = [name.replace("*", layer) + end for name in key] if known != key else [ours]
-        if isinstance(entry, Made):
+        if isinstance(entry, Computed):
             return together, entry
-        if isinstance(entry, Joined):
+        if isinstance(entry, Merged):
             parts = {self._numbered(name, layer): each for name, each in entry.parts.items()}
             return together, replace(entry, parts=parts)
-        return together, self._named(Held(entry) if isinstance(entry, str) else entry, layer, end)
+        return together, self._named(
+            TensorReference(entry) if isinstance(entry, str) else entry, layer, end
+        )
 
-    def _named(self, entry: Held, layer: str, end: str) -> Held:
+    def _named(self, entry: TensorReference, layer: str, end: str) -> TensorReference:
         """end: what the table leaves away of the name."""
         names = (entry.name,) if isinstance(entry.name, str) else entry.name
         if end:
@@ -219,38 +221,42 @@ class _Lookup:
 
     def reader(self, ours: str, shapes: Mapping[str, Shape]) -> WeightReader:
         together, entry = self.find(ours)
-        if isinstance(entry, Made):
+        if isinstance(entry, Computed):
             found: WeightReader = partial(entry.make, shapes[ours])
-        elif isinstance(entry, Joined):
+        elif isinstance(entry, Merged):
             found = self._joined(entry)
         else:
             found = self._cut(entry, together.index(ours), [shapes[name] for name in together])
         changes = [self._table.changes.get(name) for name, _ in _patterns(ours)]
         change = next(filter(None, changes), None)
-        return found if change is None else then(found, change)
+        return found if change is None else apply_change(found, change)
 
-    def _joined(self, entry: Joined) -> WeightReader:
+    def _joined(self, entry: Merged) -> WeightReader:
         parts = [self._tensors.take(name, shape) for name, shape in entry.parts.items()]
         return lambda: entry.join(*(read() for read in parts))
 
-    def _cut(self, entry: Held, index: int, shapes: list[Shape]) -> WeightReader:
+    def _cut(self, entry: TensorReference, index: int, shapes: list[Shape]) -> WeightReader:
         """Cut out one of the weights of these shapes that make up a tensor of theirs."""
         sizes, shape = [each[entry.axis] for each in shapes], list(shapes[index])
         start = entry.skipped + sum(sizes[:index])
         shape[entry.axis] = entry.skipped + sum(sizes)
         whole = self._whole(entry, tuple(shape))
         part = (*[slice(None)] * entry.axis, slice(start, start + sizes[index]))
-        return whole if tuple(shape) == shapes[index] else then(whole, lambda weight: weight[part])
+        return (
+            whole
+            if tuple(shape) == shapes[index]
+            else apply_change(whole, lambda weight: weight[part])
+        )
 
-    def _whole(self, entry: Held, shape: Shape) -> WeightReader:
+    def _whole(self, entry: TensorReference, shape: Shape) -> WeightReader:
         is_row = self._table.vectors_are_rows and len(shape) == 1
         theirs = (1, *shape) if is_row else shape[::-1] if entry.is_transposed else shape
         found = self._tensors.take(str(entry.name), entry.shape or theirs)
         if is_row:
-            found = then(found, np.ravel)
+            found = apply_change(found, np.ravel)
         if entry.is_transposed:
-            found = then(found, np.transpose)
-        return found if entry.change is None else then(found, entry.change)
+            found = apply_change(found, np.transpose)
+        return found if entry.change is None else apply_change(found, entry.change)
 
 
 def _patterns(ours: str) -> Iterator[tuple[str, str]]:

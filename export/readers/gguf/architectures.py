@@ -14,7 +14,7 @@ import numpy as np
 
 from export.readers.common.decoders.family import QUERY_KEY_VALUE
 from export.readers.common.options import Options
-from export.readers.common.weights import Change, Held, Names
+from export.readers.common.weights import Change, Names, TensorReference
 from models.architectures.llama.config import LlamaConfig
 from models.safetensors import Array
 
@@ -81,10 +81,12 @@ SANDWICH = {  # of layers with norms on both sides (Gemma 2 and 3)
 }
 SIDE_BY_SIDE: Names = {("layers.*.feed_forward.gate", "layers.*.feed_forward.up"): "blk.*.ffn_up"}
 ONE_NORM: Names = {"layers.*.feed_forward_norm": "blk.*.attn_norm"}  # for both sublayers
-ONE_OR_TWO: Names = {"layers.*.feed_forward_norm": Held(("blk.*.ffn_norm", "blk.*.attn_norm"))}
+ONE_OR_TWO: Names = {
+    "layers.*.feed_forward_norm": TensorReference(("blk.*.ffn_norm", "blk.*.attn_norm"))
+}
 OF_FALCON: Names = {
     **ONE_NORM,
-    "layers.*.attention_norm": Held(("blk.*.attn_norm_2", "blk.*.attn_norm")),
+    "layers.*.attention_norm": TensorReference(("blk.*.attn_norm_2", "blk.*.attn_norm")),
 }
 OF_MAMBA: Names = {
     "layers.*.norm": "blk.*.attn_norm",
@@ -111,7 +113,10 @@ def unpermuted(options: Options, config: Any) -> Names:
     """
     heads = {"query": config.num_heads, "key": config.num_kv_heads}
     names = {f"layers.*.attention.{part}": number for part, number in heads.items()}
-    return {ours: Held(str(NAMES[ours]), change=_apart(heads)) for ours, heads in names.items()}
+    return {
+        ours: TensorReference(str(NAMES[ours]), change=_apart(heads))
+        for ours, heads in names.items()
+    }
 
 
 def _apart(num_heads: int) -> Change:
@@ -137,14 +142,17 @@ def norms_less_one(options: Options, config: Any) -> Names:
     """Gemma's norms scale by 1 + weight; the file holds the sum."""
     both = {**NAMES, **SANDWICH}
     norms = {ours: str(name) for ours, name in both.items() if ours.endswith("norm")}
-    return {ours: Held(name, change=lambda weight: weight - 1) for ours, name in norms.items()}
+    return {
+        ours: TensorReference(name, change=lambda weight: weight - 1)
+        for ours, name in norms.items()
+    }
 
 
 def first_positions(options: Options, config: Any) -> Names:
     """GPT-2's table of positions, which may be longer than what is read."""
     shape = (options.integer("n_positions"), config.d_model)
     return {
-        "positions": Held(
+        "positions": TensorReference(
             "position_embd", shape=shape, change=lambda table: table[: config.context_length]
         )
     }
@@ -154,7 +162,7 @@ def as_mamba(options: Options, config: Any) -> Names:
     """A convolution has a row for a channel; decays are no logarithms, and negative."""
     shape = (config.inner_dim, config.conv_kernel_size)
     return {
-        "layers.*.mixer.A_log": Held("blk.*.ssm_a", change=lambda a: np.log(-a)),
+        "layers.*.mixer.A_log": TensorReference("blk.*.ssm_a", change=lambda a: np.log(-a)),
         "layers.*.mixer.conv.weight": _convolution(shape),
     }
 
@@ -166,17 +174,21 @@ def as_mamba2(options: Options, config: Any) -> Names:
     rows = (groups, inner // groups)
     channels = inner + 2 * groups * config.state_dim
     return {
-        "layers.*.mixer.A_log": Held(
+        "layers.*.mixer.A_log": TensorReference(
             "blk.*.ssm_a", shape=column, change=lambda a: np.log(-a[:, 0])
         ),
-        "layers.*.mixer.D": Held("blk.*.ssm_d", shape=column, change=np.ravel),
+        "layers.*.mixer.D": TensorReference("blk.*.ssm_d", shape=column, change=np.ravel),
         "layers.*.mixer.conv.weight": _convolution((channels, config.conv_kernel_size)),
-        "layers.*.mixer.norm.weight": Held("blk.*.ssm_norm.weight", shape=rows, change=np.ravel),
+        "layers.*.mixer.norm.weight": TensorReference(
+            "blk.*.ssm_norm.weight", shape=rows, change=np.ravel
+        ),
     }
 
 
-def _convolution(shape: tuple[int, int]) -> Held:
-    return Held("blk.*.ssm_conv1d.weight", shape=shape, change=lambda weight: weight[:, None])
+def _convolution(shape: tuple[int, int]) -> TensorReference:
+    return TensorReference(
+        "blk.*.ssm_conv1d.weight", shape=shape, change=lambda weight: weight[:, None]
+    )
 
 
 def present(**options: str) -> Callable[[Mapping[str, Any], Collection[str]], dict[str, Any]]:

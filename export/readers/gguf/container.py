@@ -19,8 +19,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
+from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.common.options import MOST_EXPERTS
-from export.readers.common.toolkits import Cursor, MalformedFile
 from models.checkpoint import CheckpointError
 from models.safetensors import Array, Stored
 
@@ -248,7 +248,7 @@ def _place(
     if beyond:
         problems.append(
             f"is cut short or damaged: it ends at byte {len(memory)}, before the data of"
-            f" {len(beyond)} of {len(infos)} tensors ends: {shortened(beyond)}"
+            f" {len(beyond)} of {len(infos)} tensors ends: {shorten_list(beyond)}"
         )
     return tensors
 
@@ -271,7 +271,7 @@ def _row_bytes(info: _TensorInfo, problems: list[str]) -> int | None:
     return info.dims[0] // block * size
 
 
-def shortened(names: list[str]) -> str:
+def shorten_list(names: list[str]) -> str:
     """Show the first of them, and how many more there are."""
     more = len(names) - NUM_NAMED
     return ", ".join(names[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -285,7 +285,7 @@ UNEVEN = frozenset({Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4})  # 16 levels at other
 READABLE = FLOATS | FOUR_BITS | EIGHT_BITS | UNEVEN
 
 
-def kept_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
+def count_bits(kinds: Iterable[Kind]) -> Literal[4, 8] | None:
     """Return the number of bits that keeps matrices of these kinds: 4 for levels at equal
     distances, else 8.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from export.readers.common.byte_level import SPLITTINGS
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
-from export.readers.common.tokenizers import DEFAULT, joined_template
+from export.readers.common.tokenizers import DEFAULT, merge_templates
 from export.readers.gguf.architectures import ARCHITECTURES
 from export.readers.gguf.container import Tensor
 from models.conventions import Conventions
@@ -190,7 +190,7 @@ def _chat_template(metadata: Options, notes: list[str]) -> str | None:
     key = "tokenizer.chat_template"
     named = {name: metadata.word(f"{key}.{name}", "") for name in metadata.words(f"{key}s")}
     named[DEFAULT] = metadata.word(key, "")
-    return joined_template({name: text for name, text in named.items() if text}, notes)
+    return merge_templates({name: text for name, text in named.items() if text}, notes)
 
 
 def _generation(metadata: Options) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options, unused_notes
-from export.readers.common.rope import fit
-from export.readers.common.shapes import shapes_of
-from export.readers.common.toolkits import card_of, checkpoint_files, noted
-from export.readers.common.weights import Made, Table, Tensors, read_weights
+from export.readers.common.rope import limit_context
+from export.readers.common.shapes import language_model_shapes
+from export.readers.common.weights import Computed, Table, Tensors, read_weights
 from export.readers.gguf.architectures import (
     ARCHITECTURES,
     FUSED,
@@ -24,9 +24,9 @@ from export.readers.gguf.architectures import (
     Architecture,
     experts,
 )
-from export.readers.gguf.container import MAGIC, Container, kept_bits, read_container
+from export.readers.gguf.container import MAGIC, Container, count_bits, read_container
 from export.readers.gguf.metadata import ROPE_TABLES, WITHOUT_EFFECT, configuration, conventions
-from export.readers.gguf.tokenizer import from_gguf
+from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from models.architectures.registry import AnyConfig, ModelConfigError, parse_config
 from models.checkpoint import Checkpoint, CheckpointError
 from models.safetensors import Arrays
@@ -34,7 +34,7 @@ from models.safetensors import Arrays
 SUFFIX = ".gguf"
 
 
-def looks_like(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Return whether a file is GGUF by its name or its first bytes."""
     if not path.is_file():
         return False
@@ -44,7 +44,7 @@ def looks_like(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read(path: Path, context_length: int | None = None) -> Checkpoint:
+def read_checkpoint(path: Path, context_length: int | None = None) -> Checkpoint:
     """context_length: the most tokens that it shall read, if not as many as it could. Raises
     CheckpointError with all that is wrong.
     """
@@ -62,21 +62,21 @@ def read(path: Path, context_length: int | None = None) -> Checkpoint:
     values = configuration(name, metadata, container.tensors, problems)
     notes: list[str] = []
     texts = conventions(metadata, notes)
-    tokenizer = from_gguf(container.fields, problems)
+    tokenizer = tokenizer_from_gguf(container.fields, problems)
     if problems or tokenizer is None:
         raise CheckpointError(path, problems)
     options = Options(path.name, values, problems)
-    notes += fit(options, context_length)
+    notes += limit_context(options, context_length)
     config, weights = _model(container, options, ARCHITECTURES[name])
     files = checkpoint_files(file_card(container), tokenizer)
     checkpoint = Checkpoint(path, config, weights, texts, files, bits=_bits(container))
-    return noted(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
+    return add_notes(checkpoint, [*notes, *unused_notes(metadata, WITHOUT_EFFECT)])
 
 
 def _bits(container: Container) -> Literal[4, 8] | None:
     """Return the number of bits of the layers' matrices; embedding tables have 8 or more."""
     layers = [tensor for name, tensor in container.tensors.items() if name.startswith("blk.")]
-    return kept_bits([tensor.kind for tensor in layers if len(tensor.shape) >= 2])
+    return count_bits([tensor.kind for tensor in layers if len(tensor.shape) >= 2])
 
 
 def _model(container: Container, options: Options, kind: Architecture) -> tuple[AnyConfig, Arrays]:
@@ -91,11 +91,11 @@ def _model(container: Container, options: Options, kind: Architecture) -> tuple[
     if not math.isclose(config.norm_epsilon, epsilon, rel_tol=1e-6):  # of OLMo 1
         problems.append(f"attention.{kind.norm} {epsilon} must be {config.norm_epsilon}")
     theirs = family.table(options, config)
-    made = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Made)}
+    made = {ours: entry for ours, entry in theirs.names.items() if isinstance(entry, Computed)}
     fused = FUSED_NAMES if FUSED in tensors else {}
     special = {**made, **kind.names, **kind.changed(options, config), **experts(config)}
-    table = Table({**NAMES, **fused, **special}, theirs.changes, needless=ROPE_TABLES)
-    weights = read_weights(shapes_of(config), table, tensors)
+    table = Table({**NAMES, **fused, **special}, theirs.changes, ignored=ROPE_TABLES)
+    weights = read_weights(language_model_shapes(config), table, tensors)
     tensors.finish()
     if problems:
         raise CheckpointError(container.path, problems)
@@ -119,4 +119,4 @@ def file_card(container: Container) -> bytes:
             facts.append(f"{title}: {value}")
     size = f"{path.stat().st_size / 1e6:.1f} MB"
     origin = f"Imported from the GGUF file `{path.name}` ({size})."
-    return card_of(fields.get("general.name") or path.stem, origin, *facts)
+    return write_card(fields.get("general.name") or path.stem, origin, *facts)

@@ -14,13 +14,13 @@ from export.readers.common.pieces import (
     Pieces,
     Spelling,
     TokenizerError,
-    tokenizer_json,
+    tokenizer_from_pieces,
 )
 
 _PREFIX = "tokenizer.ggml."
 
 
-def from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
+def tokenizer_from_gguf(fields: Mapping[str, Any], problems: list[str]) -> bytes | None:
     """`tokenizer.json` from a file's metadata by key; None if there are problems."""
     try:
         return _tokenizer(_Fields(fields))
@@ -117,7 +117,7 @@ def _sentencepiece(fields: _Fields) -> bytes:
     spelling = Spelling(adds_space=fields.flag("add_space_prefix", True), trims=False)
     pieces = [Piece(*row) for row in rows]
     source = Pieces(pieces, True, Kind.BYTE in kinds, spelling)
-    return tokenizer_json(source, Order(unknown=fields.unknown))
+    return tokenizer_from_pieces(source, Order(unknown=fields.unknown))
 
 
 def _byte_level(fields: _Fields) -> bytes:

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.shapes import sinusoids
-from export.readers.common.weights import Made, Names
+from export.readers.common.weights import Computed, Names
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators import (
     LEARNED_POSITIONS,
@@ -85,14 +85,14 @@ def read_stacks(
     folder.check_head(*HEADS)
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
-        joined(
+        merge_options(
             sizes(folder, default_activation="gelu", scales=False),
             decoding.special_tokens,
             {"imported": {"embedding_norm": True, "output_bias": bias is not None}},
             more,
         )
     )
-    made: Names = {} if bias is None else {"output_bias": Made(lambda _: bias())}
+    made: Names = {} if bias is None else {"output_bias": Computed(lambda _: bias())}
     names = {**LEARNED_POSITIONS, **made}
     return folder.checkpoint(config, weights(config, folder.tensors, names), conventions)
 
@@ -191,7 +191,7 @@ def read_marian(folder: Folder) -> Checkpoint:
     banned, conventions = _banned(decoding.conventions(decoding.prompt, targets=ids))
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(
-        joined(
+        merge_options(
             sizes(folder, default_activation="gelu", scales=False),
             decoding.special_tokens,
             vocabularies,
@@ -201,7 +201,7 @@ def read_marian(folder: Folder) -> Checkpoint:
         )
     )
     made = bias or partial(np.zeros, config.vocab_size, np.float32)
-    more = {**POSITIONS, "output_bias": Made(lambda _: _without(banned, made()))}
+    more = {**POSITIONS, "output_bias": Computed(lambda _: _without(banned, made()))}
     return folder.checkpoint(config, weights(config, folder.tensors, more), conventions)
 
 

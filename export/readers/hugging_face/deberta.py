@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.options import WIDEST, Options
-from export.readers.common.weights import ZEROS, Held, Joined, Names, Shape, times
+from export.readers.common.weights import ZEROS, Merged, Names, Shape, TensorReference, scale_by
 from export.readers.hugging_face.encoder_families import BERT, EncoderFamily
 from export.readers.hugging_face.encoder_heads import BERT_WORDS
 from export.readers.hugging_face.encoders import read_encoder
@@ -77,7 +77,7 @@ class Scores:
         }
 
 
-def read_v1(folder: Folder) -> Checkpoint:
+def read_deberta(folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.config.default_to(**FAMILY.defaults)
     scores = _scores(folder.config, _farthest(folder.config))
@@ -87,9 +87,11 @@ def read_v1(folder: Folder) -> Checkpoint:
     queries = {**table, **_linear(f"{ATTENTION}.pos_q_proj", scores.dim)}
     weights = tuple(f"layers.*.self_attention.{part}.weight" for part in ("query", "key", "value"))
     own: Names = {
-        weights: Held(f"{ATTENTION}.in_proj.weight", change=partial(_apart, scores=scores)),
-        "layers.*.self_attention.query.bias": Held(
-            f"{ATTENTION}.q_bias", change=times(scores.shrinking)
+        weights: TensorReference(
+            f"{ATTENTION}.in_proj.weight", change=partial(_apart, scores=scores)
+        ),
+        "layers.*.self_attention.query.bias": TensorReference(
+            f"{ATTENTION}.q_bias", change=scale_by(scores.shrinking)
         ),
         "layers.*.self_attention.key.bias": ZEROS,
         "layers.*.self_attention.value.bias": f"{ATTENTION}.v_bias",
@@ -97,7 +99,7 @@ def read_v1(folder: Folder) -> Checkpoint:
     return _read(folder, scores, {**own, **_positions(scores, keys, queries)})
 
 
-def read_v2(folder: Folder) -> Checkpoint:
+def read_deberta_v2(folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     options = folder.config
     options.default_to(**FAMILY.defaults)
@@ -116,8 +118,8 @@ def read_v2(folder: Folder) -> Checkpoint:
         {**table, **_linear(f"{ATTENTION}.{name}", scores.dim)} for name in (key, query)
     )
     own: Names = {
-        "layers.*.self_attention.query": Held(
-            f"{ATTENTION}.query_proj", change=times(scores.shrinking)
+        "layers.*.self_attention.query": TensorReference(
+            f"{ATTENTION}.query_proj", change=scale_by(scores.shrinking)
         ),
         "layers.*.self_attention.key": f"{ATTENTION}.key_proj",
         "layers.*.self_attention.value": f"{ATTENTION}.value_proj",
@@ -141,7 +143,7 @@ def _convolution(options: Options, dim: int) -> tuple[dict[str, Any] | None, Nam
     options.only("conv_act", *POOLERS)
     theirs = "deberta.encoder.conv"
     names: Names = {
-        "convolution.linear.weight": Held(
+        "convolution.linear.weight": TensorReference(
             f"{theirs}.conv.weight", shape=(dim, dim, size), change=_side_by_side
         ),
         "convolution.linear.bias": f"{theirs}.conv.bias",
@@ -220,7 +222,7 @@ def _positions(
     of_queries = scores.scale * scores.shrinking
     of = {"c2p": ("keys", keys, scores.scale), "p2c": ("queries", queries, of_queries)}
     return {
-        f"layers.*.positions.{name}.weight": Joined(
+        f"layers.*.positions.{name}.weight": Merged(
             parts, partial(_project, factor=factor, epsilon=epsilon)
         )
         for name, parts, factor in (of[term] for term in scores.terms if term in of)

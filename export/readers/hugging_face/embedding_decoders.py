@@ -6,8 +6,8 @@ from typing import Any
 
 from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.rope import Rotary
-from export.readers.common.weights import then, times
-from export.readers.hugging_face.encoders import conventions_of
+from export.readers.common.weights import apply_change, scale_by
+from export.readers.hugging_face.encoders import text_conventions
 from export.readers.hugging_face.folder import BASE_MODEL, Folder
 from export.readers.hugging_face.rotary_encoders import read_parts, rotation
 from export.readers.hugging_face.sentence_transformers import read_ends
@@ -42,9 +42,9 @@ def read_embedding_decoder(family: LanguageFamily, folder: Folder) -> Checkpoint
     values = parts.values(llama.context_length, llama.pad_id)
     config = folder.configured({**values, **_layers(folder, llama, is_causal)})
     weights = family.weights(options, llama, folder.tensors)
-    scale = times(llama.imported.embedding_scale)
-    weights["embedding.weight"] = then(weights["embedding.weight"], scale)
-    conventions = conventions_of(parts.template, parts.text_options)
+    scale = scale_by(llama.imported.embedding_scale)
+    weights["embedding.weight"] = apply_change(weights["embedding.weight"], scale)
+    conventions = text_conventions(parts.template, parts.text_options)
     return folder.checkpoint(config, weights | parts.modules.weights, conventions)
 
 

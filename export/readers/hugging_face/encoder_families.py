@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from export.readers.common.options import Options
-from export.readers.common.weights import Held, Names, Tensors
+from export.readers.common.weights import Names, TensorReference, Tensors
 from export.readers.hugging_face.encoder_heads import (
     BERT_WORDS,
     DISTILBERT_WORDS,
@@ -123,7 +123,11 @@ class EncoderFamily:
         is_old = first in tensors or first.removeprefix(self.prefix) in tensors
         words = ("gamma", "beta") if is_old else ("weight", "bias")
         named = {ours: f"{self.prefix}{theirs}" for ours, theirs in self.names.items()}
-        norms = {ours: Held(name, words) for ours, name in named.items() if ours.endswith("_norm")}
+        norms = {
+            ours: TensorReference(name, words)
+            for ours, name in named.items()
+            if ours.endswith("_norm")
+        }
         words_head = self.words.names(words) if self.words and head == "masked-words" else {}
         heads = {"labels": self.head, "token-labels": TOKEN_LABELS, "masked-words": words_head}
         return {**named, **norms, **self.own, **heads.get(head, {})}

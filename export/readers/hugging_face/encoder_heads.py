@@ -6,8 +6,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from export.readers.common.shapes import Shapes, linears, norms
-from export.readers.common.weights import Held, Names
+from export.readers.common.shapes import Shapes, linear_shapes, norm_shapes
+from export.readers.common.weights import Names, TensorReference
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE, TextOptions, special_id
 from export.readers.hugging_face.tokenizers import token_ids
@@ -37,8 +37,8 @@ class WordHead:
         """Return their names by ours."""
         return {
             "head.dense": self.dense,
-            "head.norm": Held(self.norm, norm_words),
-            "head.bias": Held(self.biases),
+            "head.norm": TensorReference(self.norm, norm_words),
+            "head.bias": TensorReference(self.biases),
         }
 
 
@@ -69,7 +69,7 @@ def is_classifier(folder: Folder) -> bool:
     return any(kind.endswith(CLASSIFIER) for kind in folder.config.words("architectures"))
 
 
-def head_of(folder: Folder, words: WordHead | None) -> str:
+def head_kind(folder: Folder, words: WordHead | None) -> str:
     """Return the kind of our head. Folders of Sentence Transformers embed texts, and so does a
     masked language model of a family whose `words` are not known.
     """
@@ -107,7 +107,7 @@ def mask_id(folder: Folder) -> int:
     return special_id(folder, names, token_ids(folder.tokenizers.source))
 
 
-def labels_of(folder: Folder) -> list[str]:
+def read_labels(folder: Folder) -> list[str]:
     """Read their names in the order of their numbers; those of two that have none are not said."""
     names = folder.config.section("id2label")
     numbers = sorted(names.values, key=lambda number: (len(number), number))
@@ -116,7 +116,7 @@ def labels_of(folder: Folder) -> list[str]:
     return [names.word(number) for number in numbers] or ["LABEL_0", "LABEL_1"]
 
 
-def scores_of(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
+def read_score_activation(folder: Folder, text_options: TextOptions, num_labels: int) -> str:
     """Return the activation of logits: that of a cross-encoder's configuration, else the one of
     `transformers`.
     """
@@ -140,14 +140,18 @@ def head_shapes(config: EncoderConfig) -> Shapes:
     """Return the shapes of the head's weights."""
     dim = config.vector_dim
     if isinstance(config.head, MaskedWordHead):
-        found = linears({"head.dense": (dim, dim)}, bias=True)
-        return {**found, **norms(["head.norm"], dim, bias=True), "head.bias": (config.vocab_size,)}
+        found = linear_shapes({"head.dense": (dim, dim)}, bias=True)
+        return {
+            **found,
+            **norm_shapes(["head.norm"], dim, bias=True),
+            "head.bias": (config.vocab_size,),
+        }
     found = {}
     for number, dense in enumerate(config.head.dense):
-        found |= linears({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
+        found |= linear_shapes({f"head.dense.{number}.linear": (dense.dim, dim)}, bias=dense.bias)
         if dense.norm_epsilon is not None:
-            found |= norms([f"head.dense.{number}.norm"], dense.dim, bias=True)
+            found |= norm_shapes([f"head.dense.{number}.norm"], dense.dim, bias=True)
         dim = dense.dim
     if config.labels:
-        found |= linears({"head.labels": (len(config.labels), dim)}, bias=True)
+        found |= linear_shapes({"head.labels": (len(config.labels), dim)}, bias=True)
     return found

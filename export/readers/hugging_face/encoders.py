@@ -10,26 +10,32 @@ from functools import partial
 from typing import Any
 
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
-from export.readers.common.shapes import attention, linears, norms, read_activation, repeated
-from export.readers.common.weights import Held, Shape, Table, WeightReader, read_weights
+from export.readers.common.shapes import (
+    attention_shapes,
+    linear_shapes,
+    norm_shapes,
+    read_activation,
+    repeat_layers,
+)
+from export.readers.common.weights import Shape, Table, TensorReference, WeightReader, read_weights
 from export.readers.hugging_face.encoder_families import EncoderFamily
 from export.readers.hugging_face.encoder_heads import (
     CLASSIFIER,
-    head_of,
+    head_kind,
     head_shapes,
-    labels_of,
     masked_words,
-    scores_of,
+    read_labels,
+    read_score_activation,
 )
 from export.readers.hugging_face.folder import BASE_MODEL, KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
     Template,
     TextOptions,
-    only_reading,
     read_modules,
     read_template,
     read_text_options,
+    strip_tokenizer,
 )
 from models.architectures.transformer_encoder.config import (
     Disentangled,
@@ -43,7 +49,7 @@ from models.data.tokenizer import reading_mask
 from models.safetensors import Array
 
 OTHER_HEADS = ("ForMultipleChoice", "ForQuestionAnswering", "ForTokenClassification")
-NEEDLESS = (  # of words that are guessed, of a vector that nobody reads; positions, counted
+IGNORED = (  # of words that are guessed, of a vector that nobody reads; positions, counted
     r"(\w+\.)?pooler\..*",
     r"(cls|lm_head)\..*",
     r"vocab_(transform|layer_norm|projector)\..*",
@@ -76,10 +82,10 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
     folder.config.only("pruned_heads", {})
     text_options = read_text_options(folder.path, folder.tokenizer, folder.problems)
     if folder.tokenizers is not None:
-        source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
+        source = strip_tokenizer(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules, template = Modules(), read_template(folder, family.num_separators)
-    head = head_of(folder, family.words)
+    head = head_kind(folder, family.words)
     if head == "embedding":
         modules = read_modules(folder.path, folder.problems)
         check_head(folder, modules.pooling)
@@ -89,11 +95,11 @@ def read_encoder(family: EncoderFamily, folder: Folder) -> Checkpoint:
         source = reading_mask(folder.tokenizers.source, config.head.mask_id)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     return folder.checkpoint(
-        config, _weights(family, folder, config, modules), conventions_of(template, text_options)
+        config, _weights(family, folder, config, modules), text_conventions(template, text_options)
     )
 
 
-def conventions_of(template: Template, text_options: TextOptions) -> Conventions:
+def text_conventions(template: Template, text_options: TextOptions) -> Conventions:
     return Conventions(
         source_prefix=template.prefix,
         source_suffix=template.suffix,
@@ -132,7 +138,7 @@ def _configure(
     folder.config.only("position_embedding_type", "absolute")
     folder.config.only("is_decoder", False)
     pad, positions = folder.config.integer("pad_token_id"), _num_positions(family, folder)
-    head = head_of(folder, family.words)
+    head = head_kind(folder, family.words)
     found = {
         **_sizes(family, folder.config),
         "architecture": "transformer-encoder",
@@ -191,14 +197,14 @@ def _head(
     if kind == "masked-words" and family.words is not None:
         return masked_words(folder, family.words, _words_name(family), values)
     if kind == "token-labels":
-        return {"kind": kind, "labels": labels_of(folder)}
+        return {"kind": kind, "labels": read_labels(folder)}
     if kind == "embedding":
         return {"kind": "embedding", "dense": modules.dense, "normalised": modules.normalised}
     return {
         "kind": "labels",
         "dense": [{"dim": values["d_model"], "activation": family.squashing}],
-        "labels": (labels := labels_of(folder)),
-        "scores": scores_of(folder, text_options, len(labels)),
+        "labels": (labels := read_labels(folder)),
+        "scores": read_score_activation(folder, text_options, len(labels)),
     }
 
 
@@ -221,14 +227,14 @@ def _weights(
         rows = folder.config.integer("type_vocab_size", 2)
         names["types.weight"] = _rows(names.pop("types"), rows, 0, 1, config.word_dim)
     read = {name: shape for name, shape in shapes.items() if name not in modules.weights}
-    table = Table(names, needless=NEEDLESS, prefix=family.prefix)
+    table = Table(names, ignored=IGNORED, prefix=family.prefix)
     return read_weights(read, table, folder.tensors) | modules.weights
 
 
-def _rows(name: Any, num_rows: int, first: int, count: int, dim: int) -> Held:
+def _rows(name: Any, num_rows: int, first: int, count: int, dim: int) -> TensorReference:
     """Take `count` rows of a table, from `first` on."""
     cut = partial(_cut, first=first, last=first + count)
-    return Held(f"{name}.weight", shape=(num_rows, dim), change=cut)
+    return TensorReference(f"{name}.weight", shape=(num_rows, dim), change=cut)
 
 
 def _cut(table: Array, first: int, last: int) -> Array:
@@ -238,17 +244,19 @@ def _cut(table: Array, first: int, last: int) -> Array:
 def _shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     """Return the shapes of the weights of an encoder."""
     dim, wide = config.d_model, config.ffn_dim
-    heads = attention("self_attention", dim, config.num_heads, config.num_heads, config.head_size)
+    heads = attention_shapes(
+        "self_attention", dim, config.num_heads, config.num_heads, config.head_size
+    )
     maps = {**heads, "feed_forward.up": (wide, dim), "feed_forward.down": (dim, wide)}
-    layer = linears(maps, bias=True)
-    layer |= norms(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
+    layer = linear_shapes(maps, bias=True)
+    layer |= norm_shapes(["self_attention_norm", "feed_forward_norm"], dim, bias=True)
     if isinstance(config.distances, Disentangled):
         layer |= _position_shapes(config.distances, config.num_heads * config.head_size)
-    layers = repeated("layers", config.num_stored_layers, layer)
+    layers = repeat_layers("layers", config.num_stored_layers, layer)
     if config.convolution is not None:
         num_inputs = config.convolution.kernel_size * dim
-        layers |= linears({"convolution.linear": (dim, num_inputs)}, bias=True)
-        layers |= norms(["convolution.norm"], dim, bias=True)
+        layers |= linear_shapes({"convolution.linear": (dim, num_inputs)}, bias=True)
+        layers |= norm_shapes(["convolution.norm"], dim, bias=True)
     return _embedding_shapes(config) | layers | head_shapes(config)
 
 
@@ -262,8 +270,8 @@ def _embedding_shapes(config: TransformerEncoderConfig) -> dict[str, Shape]:
     if isinstance(config.distances, Relative):
         found["distances.weight"] = (config.distances.num_buckets, config.num_heads)
     if config.embedding_dim is not None:
-        found |= linears({"projection": (config.d_model, dim)}, bias=True)
-    return found | norms(["embedding_norm"], dim, bias=True)
+        found |= linear_shapes({"projection": (config.d_model, dim)}, bias=True)
+    return found | norm_shapes(["embedding_norm"], dim, bias=True)
 
 
 def _position_shapes(config: Disentangled, dim: int) -> dict[str, Shape]:

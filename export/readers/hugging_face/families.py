@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.checkpoint_files import add_notes
 from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.options import Options, read_options
-from export.readers.common.rope import fit, rope_section
-from export.readers.common.tokenizers import DEFAULT, joined_template
-from export.readers.common.toolkits import noted
+from export.readers.common.rope import limit_context, rope_section
+from export.readers.common.tokenizers import DEFAULT, merge_templates
 from export.readers.hugging_face import bart, deberta, pegasus, t5, t5gemma, vision
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.adapters import merge_adapters
@@ -28,8 +28,8 @@ from export.readers.hugging_face.folder import (
     refuse_unsupported,
     stop_ids,
 )
-from export.readers.hugging_face.multimodal import MULTIMODAL, text_of
-from export.readers.hugging_face.packed_experts import experts_apart
+from export.readers.hugging_face.multimodal import MULTIMODAL, extract_language_model
+from export.readers.hugging_face.packed_experts import split_experts
 from export.readers.hugging_face.rotary_encoders import FAMILIES as ROTARY_ENCODERS
 from export.readers.hugging_face.rotary_encoders import read_rotary_encoder
 from export.readers.hugging_face.sentence_transformers import MODULES_FILE
@@ -130,7 +130,7 @@ def _chat_template(folder: Folder) -> str | None:
     """Read the template, in Jinja; None without one. Files of templates count before others."""
     of_pictures = read_options(folder.path / OLD_TEMPLATE_FILE, folder.problems)
     found = _template_files(folder.path) or _named(folder.tokenizer) or _named(of_pictures)
-    return joined_template(found, folder.notes)
+    return merge_templates(found, folder.notes)
 
 
 def _template_files(folder: Path) -> dict[str, str]:
@@ -152,23 +152,23 @@ def _named(options: Options) -> dict[str, str]:
 
 ENCODERS: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_encoder, family) for name, family in ENCODER_FAMILIES.items()},
-    "deberta": deberta.read_v1,
-    "deberta-v2": deberta.read_v2,
+    "deberta": deberta.read_deberta,
+    "deberta-v2": deberta.read_deberta_v2,
 }
 FAMILIES: dict[str, Callable[[Folder], Checkpoint]] = {
     **{name: partial(read_language_model, family) for name, family in LANGUAGE_MODELS.items()},
     **ENCODERS,
     **{name: partial(read_rotary_encoder, family) for name, family in ROTARY_ENCODERS.items()},
     "bart": bart.read_bart,
-    "longt5": t5.read,
+    "longt5": t5.read_t5,
     "m2m_100": bart.read_m2m_100,
     "marian": marian.read_marian,
     "mbart": bart.read_mbart,
-    "mt5": t5.read,
-    "pegasus": pegasus.read,
-    "t5": t5.read,
-    "t5gemma": t5gemma.read,
-    "umt5": t5.read,
+    "mt5": t5.read_t5,
+    "pegasus": pegasus.read_pegasus,
+    "t5": t5.read_t5,
+    "t5gemma": t5gemma.read_t5gemma,
+    "umt5": t5.read_t5,
     "vision-encoder-decoder": vision.read_vision_encoder_decoder,
 }
 
@@ -178,12 +178,12 @@ REFUSED = {  # with the reason
 }
 
 
-def looks_like(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Return whether there is a `config.json` with a `model_type`."""
     return "model_type" in read_options(path / CONFIG_FILE, [])
 
 
-def read(
+def read_checkpoint(
     path: Path, context_length: int | None = None, adapters: Sequence[Path] = ()
 ) -> Checkpoint:
     """Read the model of a folder, a language model for texts of up to `context_length` tokens, with
@@ -191,10 +191,10 @@ def read(
     """
     folder = open_folder(path)
     if folder.config.get("model_type") in [*MULTIMODAL]:
-        folder = text_of(folder)
+        folder = extract_language_model(folder)
     kind = folder.config.get("model_type")
     if kind == "gpt_oss":
-        folder.tensors.stored = experts_apart(folder.tensors.stored)
+        folder.tensors.stored = split_experts(folder.tensors.stored)
     read_family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if read_family is None:
         reason = f"is none of {', '.join(sorted([*FAMILIES, *MULTIMODAL]))}"
@@ -210,8 +210,8 @@ def read(
     if kind in LANGUAGE_MODELS:
         if (longest := LANGUAGE_MODELS[kind].context_length) is not None:
             folder.config.default_to(max_position_embeddings=longest)
-        notes = fit(folder.config, context_length)
-        return noted(read_family(folder), notes)
+        notes = limit_context(folder.config, context_length)
+        return add_notes(read_family(folder), notes)
     if context_length is not None:
         folder.problems.append("context length can be set for language models only")
         folder.fail()

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.options import LARGEST, Options, read_options, unused_notes
-from export.readers.common.toolkits import card_of, checkpoint_files, noted
 from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.tokenizers import (
@@ -90,7 +90,7 @@ class Folder:
         files = checkpoint_files(card, self.tokenizers.source, self.tokenizers.target)
         bits: Literal[8] | None = 8 if "quantization_config" in self.config else None
         found = Checkpoint(self.path, config, Arrays(weights), conventions, files, bits=bits)
-        return noted(found, [*self.notes, *self._unused()])
+        return add_notes(found, [*self.notes, *self._unused()])
 
     def _unused(self) -> Iterator[str]:
         """Yield a note for each file with options that were not read."""
@@ -220,7 +220,7 @@ def folder_card(path: Path, config: Options, more: Sequence[str] = ()) -> bytes:
     if licence := _licence(path / "README.md"):
         facts.append(f"Licence: {licence}")
     origin = f"Imported from the Hugging Face folder `{name}`."
-    return card_of(path.resolve().name, origin, *facts, *more)
+    return write_card(path.resolve().name, origin, *facts, *more)
 
 
 def _licence(path: Path) -> str | None:

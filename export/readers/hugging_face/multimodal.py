@@ -41,7 +41,7 @@ KEYS_OF_PICTURES = re.compile(
 LEFT_OUT = "the part that reads pictures is left out: {count} tensors, and of config.json {names}"
 
 
-def text_of(folder: Folder) -> Folder:
+def extract_language_model(folder: Folder) -> Folder:
     """Return the folder of a multimodal model as one of its language model."""
     folder.check_head("ForConditionalGeneration")
     given = folder.config

@@ -24,7 +24,7 @@ PACKED = 16  # bytes of a block
 BIAS = 127  # of exponents
 
 
-def experts_apart(stored: Mapping[str, Stored]) -> dict[str, Stored]:
+def split_experts(stored: Mapping[str, Stored]) -> dict[str, Stored]:
     """Return the tensors, with those of experts by their numbers: `gate_proj.3`, [in, out]."""
     exponents = {name.removesuffix(BLOCKS) + SCALES for name in stored if _scales_of(name, stored)}
     rest = [name for name in stored if name not in exponents]

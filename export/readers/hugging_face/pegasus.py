@@ -6,8 +6,8 @@ text.
 
 from typing import Any
 
-from export.readers.common.options import joined
-from export.readers.common.weights import Made, Names
+from export.readers.common.options import merge_options
+from export.readers.common.weights import Computed, Names
 from export.readers.hugging_face.bart import POSITIONS
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.translators import Decoding, output_bias, sizes, weights
@@ -24,7 +24,7 @@ FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
 }
 
 
-def read(folder: Folder) -> Checkpoint:
+def read_pegasus(folder: Folder) -> Checkpoint:
     options = folder.config
     for name, value in FIXED.items():
         options.only(name, value)
@@ -33,13 +33,13 @@ def read(folder: Folder) -> Checkpoint:
     decoding = Decoding(folder, default_start="pad_token_id")
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
-        joined(
+        merge_options(
             sizes(folder, default_activation="gelu", scales=False),
             decoding.special_tokens,
             {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]},
             {"imported": {"output_bias": bias is not None}},
         )
     )
-    made: Names = {} if bias is None else {"output_bias": Made(lambda _: bias())}
+    made: Names = {} if bias is None else {"output_bias": Computed(lambda _: bias())}
     found = weights(config, folder.tensors, {**POSITIONS, **made})
     return folder.checkpoint(config, found, decoding.conventions(decoding.prompt))

@@ -13,34 +13,34 @@ from export.readers.common.rope import Rotary, read_rotary, rope_section
 from export.readers.common.shapes import (
     NORMS,
     Shapes,
-    attention,
-    linears,
-    norms,
+    attention_shapes,
+    linear_shapes,
+    norm_shapes,
     read_activation,
-    repeated,
+    repeat_layers,
 )
 from export.readers.common.weights import ZEROS, Names, Table, read_weights
 from export.readers.hugging_face.encoder_families import SIZES
 from export.readers.hugging_face.encoder_heads import (
     head_shapes,
     is_classifier,
-    labels_of,
-    scores_of,
+    read_labels,
+    read_score_activation,
 )
 from export.readers.hugging_face.encoders import (
     OF_OTHER_HEADS,
     check_head,
-    conventions_of,
+    text_conventions,
 )
 from export.readers.hugging_face.folder import KEYS, Folder
 from export.readers.hugging_face.sentence_transformers import (
     Modules,
     Template,
     TextOptions,
-    only_reading,
     read_modules,
     read_template,
     read_text_options,
+    strip_tokenizer,
 )
 from models.architectures.rotary_encoder.config import RotaryEncoderConfig
 from models.checkpoint import Checkpoint
@@ -89,7 +89,7 @@ def read_parts(folder: Folder, template_of: Callable[[Folder], Template]) -> Tex
     folder.generation.use(*KEYS)
     text_options = read_text_options(folder.path, folder.tokenizer, folder.problems)
     if folder.tokenizers is not None:
-        source = only_reading(folder.tokenizers.source, lowercases=text_options.lowercases)
+        source = strip_tokenizer(folder.tokenizers.source, lowercases=text_options.lowercases)
         folder = replace(folder, tokenizers=replace(folder.tokenizers, source=source))
     modules = Modules() if is_classifier(folder) else read_modules(folder.path, folder.problems)
     return TextParts(folder, modules, template_of(folder), text_options)
@@ -110,13 +110,13 @@ def read_rotary_encoder(family: RotaryFamily, folder: Folder) -> Checkpoint:
     config: Any = folder.configured(values)
     shapes = {name: each for name, each in _shapes(config).items() if name not in modules.weights}
     weights = read_weights(shapes, family.table(options), folder.tensors) | modules.weights
-    return folder.checkpoint(config, weights, conventions_of(parts.template, parts.text_options))
+    return folder.checkpoint(config, weights, text_conventions(parts.template, parts.text_options))
 
 
 def _classifier(family: RotaryFamily, parts: TextParts) -> dict[str, Any]:
     pooling, dense = family.classify(parts.folder.config)
-    labels = labels_of(parts.folder)
-    scores = scores_of(parts.folder, parts.text_options, len(labels))
+    labels = read_labels(parts.folder)
+    scores = read_score_activation(parts.folder, parts.text_options, len(labels))
     head = {"kind": "labels", "dense": [dense], "labels": labels, "scores": scores}
     return {"pooling": (pooling,), "head": head}
 
@@ -132,16 +132,18 @@ def _shapes(config: RotaryEncoderConfig) -> Shapes:
     found: Shapes = {"embedding.weight": (config.vocab_size, dim)}
     if config.num_types:
         found["types.weight"] = (config.num_types, dim)
-    heads = attention("attention", dim, config.num_heads, config.kv_heads, config.head_size)
+    heads = attention_shapes("attention", dim, config.num_heads, config.kv_heads, config.head_size)
     gates = {"feed_forward.gate": (wide, dim), "feed_forward.up": (wide, dim)}
-    layer = linears(heads, bias=config.imported.attention_bias == "all")
-    layer |= linears(gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias)
-    found |= repeated("layers", config.num_layers, layer | norms(NORMS, dim, bias=True))
-    found |= norms(["embedding_norm"], dim, bias=True) | head_shapes(config)
+    layer = linear_shapes(heads, bias=config.imported.attention_bias == "all")
+    layer |= linear_shapes(
+        gates | {"feed_forward.down": (dim, wide)}, bias=config.imported.ffn_bias
+    )
+    found |= repeat_layers("layers", config.num_layers, layer | norm_shapes(NORMS, dim, bias=True))
+    found |= norm_shapes(["embedding_norm"], dim, bias=True) | head_shapes(config)
     if config.norm.place == "post":
         return found
-    replaced = norms(["layers.0.attention_norm"], dim, bias=True)
-    found |= norms(["norm"], dim, bias=True)
+    replaced = norm_shapes(["layers.0.attention_norm"], dim, bias=True)
+    found |= norm_shapes(["norm"], dim, bias=True)
     return {name: shape for name, shape in found.items() if name not in replaced}
 
 
@@ -236,8 +238,8 @@ def _modernbert_rotations(options: Options) -> list[dict[str, Any]]:
 def modernbert_table(options: Options) -> Table:
     named = (name for name in MODERNBERT_NAMES if isinstance(name, str) and name.endswith("norm"))
     zeros: Names = {} if options.flag("norm_bias", False) else {f"{n}.bias": ZEROS for n in named}
-    needless = (r"decoder\..*", r"head\..*")  # of words that are guessed
-    return Table({**MODERNBERT_NAMES, **zeros}, needless=needless, prefix="model.")
+    ignored = (r"decoder\..*", r"head\..*")  # of words that are guessed
+    return Table({**MODERNBERT_NAMES, **zeros}, ignored=ignored, prefix="model.")
 
 
 SQUASHING = {"gelu": "gelu", "relu": "relu", "tanh": "tanh"}
@@ -336,8 +338,8 @@ def _read_after_gpt2(options: Options) -> None:
 
 
 def nomic_bert_table(options: Options) -> Table:
-    needless = (r"(\w+\.)?pooler\..*", r"cls\..*", r".*rotary_emb\.inv_freq")
-    return Table(NOMIC_NAMES, needless=needless, prefix="nomic_bert.")
+    ignored = (r"(\w+\.)?pooler\..*", r"cls\..*", r".*rotary_emb\.inv_freq")
+    return Table(NOMIC_NAMES, ignored=ignored, prefix="nomic_bert.")
 
 
 def classify_nomic_bert(options: Options) -> tuple[str, dict[str, Any]]:

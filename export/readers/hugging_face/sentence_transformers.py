@@ -241,7 +241,7 @@ def special_id(folder: Folder, names: tuple[str, ...], known: dict[str, int]) ->
     return found[0] if found else 0
 
 
-def only_reading(tokenizer_json: bytes, *, lowercases: bool) -> bytes:
+def strip_tokenizer(tokenizer_json: bytes, *, lowercases: bool) -> bytes:
     """Return the tokenizer without truncation, padding and the clean-up of decoded text, which an
     encoder does not need.
 

@@ -20,7 +20,14 @@ import numpy as np
 
 from export.readers.common.options import MOST_LAYERS, Options
 from export.readers.common.shapes import ACTIVATIONS, read_activation, transformer_shapes
-from export.readers.common.weights import Held, Joined, Names, Table, read_weights, times
+from export.readers.common.weights import (
+    Merged,
+    Names,
+    Table,
+    TensorReference,
+    read_weights,
+    scale_by,
+)
 from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import (
@@ -46,20 +53,20 @@ PARTS = {"q": "query", "k": "key", "v": "value", "o": "output"}
 PLAIN = {"wi": "up", "wo": "down"}
 GATED = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
 TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens")  # one; files hold some names
-SHARED = Held((*TABLES, "shared"))
+SHARED = TensorReference((*TABLES, "shared"))
 VOCABULARY: Names = {
     "embedding": SHARED,
     "source_embedding": SHARED,
     "target_embedding": SHARED,
     "output": "lm_head",
 }
-NEEDLESS = (
+IGNORED = (
     r"(shared|(encoder|decoder)\.embed_tokens)\.weight",
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )
 
 
-def read(folder: Folder) -> Checkpoint:
+def read_t5(folder: Folder) -> Checkpoint:
     options, tensors = folder.config, folder.tensors
     folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
     decoding = Decoding(folder, default_start="pad_token_id")
@@ -145,11 +152,11 @@ def _scales_output(options: Options) -> bool:
 
 
 def _table(options: Options, config: Any) -> Table:
-    changes = dict.fromkeys(QUERIES, times(math.sqrt(config.head_dim)))
+    changes = dict.fromkeys(QUERIES, scale_by(math.sqrt(config.head_dim)))
     if _scales_output(options):
-        changes["decoder.norm"] = times(config.d_model**-0.5)
+        changes["decoder.norm"] = scale_by(config.d_model**-0.5)
     names = {**VOCABULARY, **_stack("encoder", config), **_stack("decoder", config)}
-    return Table(names, changes, NEEDLESS)
+    return Table(names, changes, IGNORED)
 
 
 def _stack(stack: str, config: Any) -> Names:
@@ -176,12 +183,12 @@ def _stack(stack: str, config: Any) -> Names:
     }
 
 
-def _positions(stack: str, attention: str, config: Any) -> Joined:
+def _positions(stack: str, attention: str, config: Any) -> Merged:
     """Join the biases of all layers that have some, heads beside heads."""
     shape = config.positions.num_buckets, config.num_heads
     layers = range(config.num_biases(stack) // config.num_heads)
     name = f"{stack}.block.{{}}.layer.0.{attention}.relative_attention_bias.weight"
-    return Joined(
+    return Merged(
         {name.format(layer): shape for layer in layers},
         lambda *biases: np.concatenate(biases, axis=1),
     )

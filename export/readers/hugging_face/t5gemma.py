@@ -12,16 +12,16 @@ from typing import Any
 
 from export.readers.common.decoders.gemma import configure_gemma2, plus_one
 from export.readers.common.options import Options
-from export.readers.common.shapes import Shapes, attention, gated, repeated
+from export.readers.common.shapes import Shapes, attention_shapes, gated_shapes, repeat_layers
 from export.readers.common.weights import (
     Change,
-    Held,
     Shape,
     Table,
+    TensorReference,
     Tensors,
     WeightReader,
     read_weights,
-    times,
+    scale_by,
 )
 from export.readers.hugging_face.folder import CONFIG_FILE, KEYS, OF_CONFIG, UNTIED, Folder
 from export.readers.hugging_face.sentence_transformers import read_ends
@@ -46,10 +46,10 @@ SUBLAYERS = {  # with the names of what they normalise
 }
 NORMS = {"encoder": ("_norm", "_output_norm"), "decoder": ("_norm.input", "_norm.output")}
 NO_CHAT = "its chat template is not used: a source is read as it is, without a conversation's turns"
-NEEDLESS = (r".*rotary_emb\.inv_freq",)
+IGNORED = (r".*rotary_emb\.inv_freq",)
 
 
-def read(folder: Folder) -> Checkpoint:
+def read_t5gemma(folder: Folder) -> Checkpoint:
     """Raises CheckpointError with every problem."""
     folder.check_head("ForConditionalGeneration")
     if "chat_template" in folder.tokenizer or (folder.path / "chat_template.jinja").is_file():
@@ -139,9 +139,9 @@ def _layer(stack: str, config: Any) -> Layer:
     side = config.source_encoder if stack == "encoder" else config
     dim, found = side.d_model, Layer()
     for name, theirs in SUBLAYERS[stack].items():
-        matrices = gated(name, dim, side.ffn_dim)
+        matrices = gated_shapes(name, dim, side.ffn_dim)
         if is_attention := name.endswith("attention"):
-            matrices = attention(name, dim, side.num_heads, side.kv_heads, side.head_size)
+            matrices = attention_shapes(name, dim, side.num_heads, side.kv_heads, side.head_size)
         for ours, (rows, columns) in matrices.items():
             part = ours.rpartition(".")[2]
             if name == "cross_attention" and part in ("key", "value"):
@@ -162,14 +162,14 @@ def _weights(
     tables = ("embedding",) if config.tied_embeddings else ("target_embedding", "output")
     shapes: Shapes = {f"{name}.weight": (config.vocab_size, config.d_model) for name in tables}
     shapes["encoder.embedding.weight"] = (config.vocab_size, config.encoder.d_model)
-    names: dict[Any, Any] = {"embedding": Held((TABLE, OUTPUT, TABLE)), "output": OUTPUT}
+    names: dict[Any, Any] = {"embedding": TensorReference((TABLE, OUTPUT, TABLE)), "output": OUTPUT}
     names |= {"target_embedding": TABLE, "encoder.embedding": "model.encoder.embed_tokens"}
-    changes: dict[str, Change] = {"encoder.embedding": times(math.sqrt(config.encoder.d_model))}
+    changes: dict[str, Change] = {"encoder.embedding": scale_by(math.sqrt(config.encoder.d_model))}
     for stack, side in (("encoder", config.source_encoder), ("decoder", config)):
         scalar = sections[stack].positive("query_pre_attn_scalar", 256)
-        scale, layer = times(math.sqrt(side.head_size / scalar)), _layer(stack, config)
+        scale, layer = scale_by(math.sqrt(side.head_size / scalar)), _layer(stack, config)
         own = {f"{name}.weight": shape for name, (_, shape) in layer.items()}
-        shapes |= repeated(f"{stack}.layers", getattr(config, f"{stack}_layers"), own)
+        shapes |= repeat_layers(f"{stack}.layers", getattr(config, f"{stack}_layers"), own)
         shapes[f"{stack}.norm.weight"] = (side.d_model,)
         names[f"{stack}.norm"], changes[f"{stack}.norm"] = f"model.{stack}.norm", plus_one
         for name, (theirs, shape) in layer.items():
@@ -177,4 +177,4 @@ def _weights(
             names[ours] = f"model.{stack}.layers.*.{theirs}"
             if len(shape) == 1 or name.endswith("query"):
                 changes[ours] = plus_one if len(shape) == 1 else scale
-    return read_weights(shapes, Table(names, changes, NEEDLESS, prefix="model."), tensors)
+    return read_weights(shapes, Table(names, changes, IGNORED, prefix="model."), tensors)

@@ -19,9 +19,9 @@ from export.readers.common.byte_level import byte_level_bpe
 from export.readers.common.pieces import Order, TokenizerError, using_library
 from export.readers.common.tokenizers import (
     fairseq_order,
-    from_sentencepiece,
-    piece_ids,
-    word_pieces,
+    read_piece_ids,
+    tokenizer_from_sentencepiece,
+    tokenizer_from_word_pieces,
 )
 from models.files import MOST_BYTES, MOST_CONFIG_BYTES, read_file
 
@@ -245,7 +245,7 @@ def _marian_side(files: _Files, model: str, vocabulary: str) -> bytes:
     ids = files.ids(vocabulary)
     languages = [name for name in ids if name.startswith(">>") and name.endswith("<<")]
     order = Order(ids, (*_SPECIAL, *files.roles, *languages), unknown="<unk>")
-    return from_sentencepiece(files.bytes(model), order)
+    return tokenizer_from_sentencepiece(files.bytes(model), order)
 
 
 def _m2m_100(files: _Files) -> bytes:
@@ -253,7 +253,7 @@ def _m2m_100(files: _Files) -> bytes:
     names = [f"__{language}__" for language in M2M_100]
     languages = [name for name in files.additional if name not in ids] or names
     order = Order(ids, (*_SPECIAL, *files.roles), languages, unknown="<unk>")
-    return from_sentencepiece(files.bytes("sentencepiece.bpe.model"), order)
+    return tokenizer_from_sentencepiece(files.bytes("sentencepiece.bpe.model"), order)
 
 
 def _fairseq(files: _Files) -> bytes:
@@ -271,7 +271,7 @@ def _fairseq(files: _Files) -> bytes:
     if languages is None:
         raise TokenizerError([f"tokenizer_class {kind!r} with sentencepiece.bpe.model is unknown"])
     model = files.bytes("sentencepiece.bpe.model")
-    return from_sentencepiece(model, fairseq_order(model, (*languages, "<mask>")))
+    return tokenizer_from_sentencepiece(model, fairseq_order(model, (*languages, "<mask>")))
 
 
 def _t5(files: _Files) -> bytes:
@@ -281,7 +281,7 @@ def _t5(files: _Files) -> bytes:
     if type(number) is not int or not 0 <= number <= 10_000:
         raise TokenizerError([f"tokenizer_config.json: extra_ids {number!r} is not a number"])
     extra = [f"<extra_id_{i}>" for i in reversed(range(number))]
-    return from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
+    return tokenizer_from_sentencepiece(files.bytes("spiece.model"), Order(appended=extra))
 
 
 def _pegasus(files: _Files) -> bytes:
@@ -290,18 +290,18 @@ def _pegasus(files: _Files) -> bytes:
     if type(offset) is not int or not 3 <= offset <= 10_000:
         raise TokenizerError([f"tokenizer_config.json: offset {offset!r} is not supported"])
     gaps = ["<mask_1>", "<mask_2>", *(f"<unk_{i}>" for i in range(2, offset))]
-    names = [*piece_ids(model)][2:]  # the first ones are padding and the end
+    names = [*read_piece_ids(model)][2:]  # the first ones are padding and the end
     ids = {name: i for i, name in enumerate(["<pad>", "</s>", *gaps, *names])}
-    return from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
+    return tokenizer_from_sentencepiece(model, Order(ids, ("<pad>", "</s>", *gaps)))
 
 
 def _deberta(files: _Files) -> bytes:
     """DeBERTa v2's and v3's, with BERT's special tokens among the pieces."""
-    return from_sentencepiece(files.bytes("spm.model"), Order(special=_BERT_SPECIAL))
+    return tokenizer_from_sentencepiece(files.bytes("spm.model"), Order(special=_BERT_SPECIAL))
 
 
 def _llama(files: _Files) -> bytes:
-    return from_sentencepiece(files.bytes("tokenizer.model"))
+    return tokenizer_from_sentencepiece(files.bytes("tokenizer.model"))
 
 
 def _byte_level(files: _Files) -> bytes:
@@ -330,7 +330,7 @@ def _word_pieces(files: _Files) -> bytes:
     if lowercase is None:
         _check_lower_case(pieces.keys() - {*special})
     splits_chinese = _flag(files, "tokenize_chinese_chars")
-    return word_pieces(
+    return tokenizer_from_word_pieces(
         pieces,
         special=special,
         lowercase=lowercase is not False,

@@ -16,15 +16,15 @@ import numpy as np
 from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options
 from export.readers.common.shapes import STACKS, read_activation, stack_names, transformer_shapes
 from export.readers.common.weights import (
-    Held,
-    Made,
+    Computed,
     Names,
     Shape,
     Table,
+    TensorReference,
     Tensors,
     WeightReader,
+    apply_change,
     read_weights,
-    then,
 )
 from export.readers.hugging_face.folder import (
     UNTIED,
@@ -170,7 +170,8 @@ def _unknown(folder: Folder, vocab_size: int) -> int | None:
 
 
 LEARNED_POSITIONS: Names = {  # two rows are empty, for fairseq's padding
-    f"{stack}.positions": Held(f"model.{stack}.embed_positions", skipped=2) for stack in STACKS
+    f"{stack}.positions": TensorReference(f"model.{stack}.embed_positions", skipped=2)
+    for stack in STACKS
 }
 PREFIX = "model."
 EMBEDDINGS = (  # of one table; files hold some of them
@@ -179,7 +180,7 @@ EMBEDDINGS = (  # of one table; files hold some of them
     "model.decoder.embed_tokens.weight",
     "lm_head.weight",
 )
-NEEDLESS = (
+IGNORED = (
     r"(model\.)?(shared|(encoder|decoder)\.embed_tokens)\.weight|lm_head\.weight",  # repeated
     r"(model\.)?(encoder|decoder)\.version",  # of fairseq's files
     r"(model\.)?(encoder|decoder)\.embed_positions\.weights?",  # that are computed
@@ -251,7 +252,7 @@ def weights(config: Any, tensors: Tensors, more: Names) -> dict[str, WeightReade
     more: names of the family's further weights.
     """
     names = {**stack_names("model."), **_vocabulary(), **more}
-    table = Table(names, needless=NEEDLESS, prefix=PREFIX)
+    table = Table(names, ignored=IGNORED, prefix=PREFIX)
     return read_weights(transformer_shapes(config), table, tensors)
 
 
@@ -261,21 +262,21 @@ def _vocabulary() -> Names:
     """
     shared, source, target, output = EMBEDDINGS
     return {
-        "embedding.weight": Held((*EMBEDDINGS, shared)),
-        "source_embedding.weight": Held((source, shared)),
-        "target_embedding.weight": Held((target, shared)),
-        "output.weight": Held((output, target, shared)),
+        "embedding.weight": TensorReference((*EMBEDDINGS, shared)),
+        "source_embedding.weight": TensorReference((source, shared)),
+        "target_embedding.weight": TensorReference((target, shared)),
+        "output.weight": TensorReference((output, target, shared)),
     }
 
 
 def made_positions(make: Callable[[Shape], Array]) -> Names:
     """Compute one table for both stacks when it is needed; older files hold it too."""
-    return {f"{stack}.positions.weight": Made(make) for stack in STACKS}
+    return {f"{stack}.positions.weight": Computed(make) for stack in STACKS}
 
 
 def output_bias(tensors: Tensors, vocab_size: int) -> WeightReader | None:
     """Read it, [vocab_size], if there is one that is not all zeros."""
     if "final_logits_bias" not in tensors:
         return None
-    bias = then(tensors.take("final_logits_bias", (1, vocab_size)), lambda array: array[0])
+    bias = apply_change(tensors.take("final_logits_bias", (1, vocab_size)), lambda array: array[0])
     return bias if np.any(bias()) else None

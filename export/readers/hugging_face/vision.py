@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.options import MOST_LAYERS, MOST_POSITIONS, WIDEST, Options, joined
+from export.readers.common.options import (
+    MOST_LAYERS,
+    MOST_POSITIONS,
+    WIDEST,
+    Options,
+    merge_options,
+)
 from export.readers.common.shapes import (
     Shapes,
     read_activation,
@@ -22,7 +28,15 @@ from export.readers.common.shapes import (
     stack_names,
     transformer_shapes,
 )
-from export.readers.common.weights import ZEROS, Held, Joined, Made, Names, Table, read_weights
+from export.readers.common.weights import (
+    ZEROS,
+    Computed,
+    Merged,
+    Names,
+    Table,
+    TensorReference,
+    read_weights,
+)
 from export.readers.hugging_face.folder import KEYS, OF_CONFIG, OF_GENERATION, UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
 from export.readers.hugging_face.translators import Decoding
@@ -33,7 +47,7 @@ from models.safetensors import Array
 
 MOST_PIXELS = 2**12  # of a picture's side
 PROJECTION = "enc_to_dec_proj"
-NEEDLESS = (
+IGNORED = (
     r"encoder\.(pooler\..*|embeddings\.mask_token)",
     r"decoder\.transformer\.h\.\d+\.(attn|crossattention)\.(bias|masked_bias)",
     r"decoder\.model\.decoder\.(version|embed_positions\._float_tensor)",
@@ -49,7 +63,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
         folder.fail()  # other families have other options
     decoding = _decoding(folder, encoder, decoder)
     config: Any = folder.configured(
-        joined(
+        merge_options(
             family.configure(decoder),
             decoding.special_tokens,
             _reading(folder, encoder, decoding, len(classes)),
@@ -58,7 +72,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     )
     names = _encoder_names(config, classes, encoder.flag("qkv_bias", True))
     names |= family.all_names(config, decoder, PROJECTION + ".weight" in folder.tensors)
-    weights = read_weights(_shapes(config), Table(names, needless=NEEDLESS), folder.tensors)
+    weights = read_weights(_shapes(config), Table(names, ignored=IGNORED), folder.tensors)
     return folder.checkpoint(config, weights, _conventions(decoding))
 
 
@@ -171,11 +185,11 @@ def _encoder_names(
     patches = f"{before}.patch_embeddings.projection"
     return names | {
         "encoder.norm": "encoder.layernorm",
-        "encoder.patches.weight": Held(
+        "encoder.patches.weight": TensorReference(
             f"{patches}.weight", shape=(dim, 3, size, size), change=_colours_last
         ),
         "encoder.patches.bias": f"{patches}.bias",
-        "encoder.positions": Joined(positions | tokens, _with_tokens),
+        "encoder.positions": Merged(positions | tokens, _with_tokens),
     }
 
 
@@ -206,7 +220,7 @@ class Decoder:
         self, config: VisionTransformerConfig, decoder: Options, has_projection: bool
     ) -> Names:
         vocabulary: Names = {
-            "embedding.weight": Held((f"{self.table}.weight", f"{self.output}.weight")),
+            "embedding.weight": TensorReference((f"{self.table}.weight", f"{self.output}.weight")),
             "target_embedding.weight": f"{self.table}.weight",
             "output.weight": f"{self.output}.weight",
         }
@@ -215,7 +229,7 @@ class Decoder:
 
     def _projected(self, config: VisionTransformerConfig) -> Names:
         """Multiply the layer between the sides into keys and values."""
-        dim, size, found = config.d_model, config.vision.d_model, dict[str, Joined]()
+        dim, size, found = config.d_model, config.vision.d_model, dict[str, Merged]()
         layer: Shapes = {f"{PROJECTION}.weight": (dim, size), f"{PROJECTION}.bias": (dim,)}
         is_one = len(self.keys_values) == 1
         shapes = ((dim, 2 * dim), (2 * dim,)) if is_one else ((dim, dim), (dim,))
@@ -224,8 +238,8 @@ class Decoder:
             own = dict(zip((f"{name}.weight", f"{name}.bias"), shapes, strict=True))
             half = slice(i * dim, (i + 1) * dim) if is_one else None
             ours = f"decoder.layers.*.cross_attention.{part}"
-            found[f"{ours}.weight"] = Joined(own | layer, partial(_product, half))
-            found[f"{ours}.bias"] = Joined(own | layer, partial(_shifted, half))
+            found[f"{ours}.weight"] = Merged(own | layer, partial(_product, half))
+            found[f"{ours}.bias"] = Merged(own | layer, partial(_shifted, half))
         return found
 
 
@@ -285,7 +299,7 @@ def _configure_gpt2(decoder: Options) -> dict[str, Any]:
 
 def _gpt2_names(_: VisionTransformerConfig, __: Options) -> Names:
     layer, before = "decoder.layers.*", "decoder.transformer.h.*"
-    linear = partial(Held, is_transposed=True)
+    linear = partial(TensorReference, is_transposed=True)
     attention, cross = f"{layer}.self_attention", f"{layer}.cross_attention"
     return {
         "decoder.positions": "decoder.transformer.wpe",
@@ -330,8 +344,11 @@ def _trocr_names(config: VisionTransformerConfig, decoder: Options) -> Names:
     """Learned positions begin after two unused ones, sinusoids after that of padding."""
     names = {n: each for n, each in stack_names("decoder.model.").items() if n.startswith("dec")}
     if decoder.flag("use_learned_position_embeddings", True):
-        return {**names, "decoder.positions": Held(f"{_TROCR}.embed_positions", skipped=2)}
-    made = Made(partial(sinusoids, first=config.pad_id + 1))
+        return {
+            **names,
+            "decoder.positions": TensorReference(f"{_TROCR}.embed_positions", skipped=2),
+        }
+    made = Computed(partial(sinusoids, first=config.pad_id + 1))
     return {**names, "decoder.positions.weight": made}
 
 

@@ -5,11 +5,11 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.usage import current_key
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.pipelines.translation.job import MemoryUse, Origin
-from serving.text.languages import matching
+from serving.observability.request_stats import current_key
+from serving.pipelines.translation.job import MemoryUse, SegmentOrigin
+from serving.text.languages import match_codes
 
 DEFAULT_THRESHOLD = 75
 
@@ -41,14 +41,14 @@ async def memory_use(
         return None
     owner = current_key()
     memory = await services.memories.get(owner, identity)
-    is_from_source = source is None or matching(source, (memory.source,))
-    if not (is_from_source and matching(target, memory.targets)):
+    is_from_source = source is None or match_codes(source, (memory.source,))
+    if not (is_from_source and match_codes(target, memory.targets)):
         languages = f"from {memory.source} to {', '.join(memory.targets)}"
         raise RequestError("translation_memory_id", identity, f"is {languages}")
     return MemoryUse(owner, identity, target, threshold)
 
 
-def described_segments(origins: Iterable[Origin]) -> list[dict[str, Any]]:
+def described_segments(origins: Iterable[SegmentOrigin]) -> list[dict[str, Any]]:
     """Return the JSON of where each segment came from."""
     return [
         {"source": each.source, "target": each.target, "origin": "model"}

@@ -16,8 +16,12 @@ from serving.errors import RequestError
 from serving.pipelines.decoding import Structure
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.request import MAX_LOGPROBS
-from serving.text.chat import Chat, Function, grammar_of
-from serving.text.plain_text import check_texts
+from serving.text.chat_template import Chat
+from serving.text.checks import check_texts
+from serving.text.tool_calls import (
+    ToolFunction,
+    tool_call_grammar,
+)
 
 _OF_THE_TEMPLATE = {"add_generation_prompt", "documents", "messages", "tools"}
 # Members of messages and parts that would change the answer. Of all others clients send what
@@ -272,7 +276,7 @@ def calls_structure(
     """
     if choice == "none" or (not tools and choice in (None, "auto")):
         return None
-    functions = [Function(each.function.name, each.function.parameters) for each in tools]
+    functions = [ToolFunction(each.function.name, each.function.parameters) for each in tools]
     names = [each.name for each in functions]
     if len(tools) > MAX_TOOLS or len({*names}) < len(names):
         raise RequestError(
@@ -284,7 +288,7 @@ def calls_structure(
     if not functions:
         raise RequestError("tool_choice", choice, "needs tools that it can choose from")
     must_call = choice not in (None, "auto")
-    return Structure("grammar", grammar_of(functions, must_call, several), "tools")
+    return Structure("grammar", tool_call_grammar(functions, must_call, several), "tools")
 
 
 # Fields that have an effect only on other servers, with the values that change nothing.

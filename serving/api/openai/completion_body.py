@@ -26,7 +26,10 @@ from serving.pipelines.decoding import (
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.parameters import ProcessorParams
 from serving.requests.request import MAX_LOGPROBS
-from serving.text.plain_text import check_text, check_texts
+from serving.text.checks import (
+    check_text,
+    check_texts,
+)
 
 MAX_CHOICES = 128  # of one request, as in OpenAI
 _DEFAULT_MAX_TOKENS = 16
@@ -191,7 +194,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
             beam=beam,
             processors=self.processors(),
-            bad_words=self.banned(),
+            bad_words=self.checked_bad_words(),
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             structure=self._structure(),
@@ -201,7 +204,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             timeout_seconds=self.timeout_seconds,
         )
 
-    def _search_asked(self) -> dict[str, Any]:
+    def _search_arguments(self) -> dict[str, Any]:
         searches = self.use_beam_search or self.num_beams is not None
         fewest = max(self.n, self.best_of or 1) if searches else self.n
         return {"searches": searches, "min_beams": fewest, "default_temperature": 1.0}

@@ -16,7 +16,10 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
+from serving.text.tool_calls import (
+    AnswerDelta,
+    ToolCallParser,
+)
 
 Event = dict[str, Any]
 
@@ -29,7 +32,7 @@ class ResponseShape:
     def __init__(self, body: ResponseBody, job: CompletionJob, card: ModelCard) -> None:
         self.response = _head(body, job, card)
         self._items: list[dict[str, Any]] = self.response["output"]
-        self._reader = CallReader() if may_call(job) else None
+        self._reader = ToolCallParser() if may_call(job) else None
         self._num_events = 0
 
     def begin(self) -> Iterator[Event]:
@@ -46,10 +49,10 @@ class ResponseShape:
         if delta.finish_reason is not None:
             yield from self._end(delta)
 
-    def _pieces(self, delta: CompletionDelta) -> Iterator[Piece]:
+    def _pieces(self, delta: CompletionDelta) -> Iterator[AnswerDelta]:
         if self._reader is None:
             if delta.text or delta.tokens:
-                yield Piece(delta.text)
+                yield AnswerDelta(delta.text)
             return
         yield from self._reader.push(delta.text)
         if delta.finish_reason is not None:
@@ -71,7 +74,7 @@ class ResponseShape:
         self._items[-1]["content"].append(part)
         yield self._of_part("response.content_part.added", part=part)
 
-    def _call(self, piece: Piece) -> Iterator[Event]:
+    def _call(self, piece: AnswerDelta) -> Iterator[Event]:
         if piece.name is not None:
             call = {"call_id": f"call_{token_hex(12)}", "name": piece.name, "arguments": ""}
             yield from self._begin_item("fc", type="function_call", **call)

@@ -20,8 +20,14 @@ from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Generator
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, TokenText
 from serving.requests.request import FinishReason
-from serving.text.chat import CallReader, Piece
-from serving.text.plain_text import BytesOrId, token_text
+from serving.text.token_text import (
+    BytesOrId,
+    token_text,
+)
+from serving.text.tool_calls import (
+    AnswerDelta,
+    ToolCallParser,
+)
 
 
 class Shape(ABC):
@@ -113,7 +119,7 @@ class ChatShape(Shape):
     def __init__(self, job: CompletionJob, card: ModelCard) -> None:
         super().__init__(job, card)
         self._may_call = may_call(job)
-        self._readers: dict[int, CallReader] = defaultdict(CallReader)
+        self._readers: dict[int, ToolCallParser] = defaultdict(ToolCallParser)
 
     def _of_prompt(self, first: CompletionDelta) -> dict[str, Any]:
         return _prompt_token_ids(first)
@@ -136,7 +142,7 @@ class ChatShape(Shape):
         end = self._end(delta)
         return {"index": delta.index, "delta": role | written, **_chat_logprobs(delta), **end}
 
-    def _read(self, delta: CompletionDelta) -> list[Piece]:
+    def _read(self, delta: CompletionDelta) -> list[AnswerDelta]:
         reader = self._readers[delta.index]
         pieces = list(reader.push(delta.text))
         return [*pieces, *reader.finish()] if delta.finish_reason else pieces
@@ -148,7 +154,7 @@ class ChatShape(Shape):
         return end
 
 
-def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+def _message_of(pieces: Sequence[AnswerDelta]) -> dict[str, Any]:
     """Return a whole message with its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [_call(piece) for piece in pieces if piece.name is not None]
@@ -158,7 +164,7 @@ def _message_of(pieces: Sequence[Piece]) -> dict[str, Any]:
     return {"content": text.strip() or None, "tool_calls": calls} if calls else {"content": text}
 
 
-def _delta_of(pieces: Sequence[Piece]) -> dict[str, Any]:
+def _delta_of(pieces: Sequence[AnswerDelta]) -> dict[str, Any]:
     """Return the new part of a message and its calls."""
     text = "".join(piece.text for piece in pieces if piece.call is None)
     calls = [
@@ -174,7 +180,7 @@ def _reasoning(delta: CompletionDelta) -> dict[str, Any]:
     return {"reasoning_content": delta.reasoning} if delta.reasoning else {}
 
 
-def _call(piece: Piece) -> dict[str, Any]:
+def _call(piece: AnswerDelta) -> dict[str, Any]:
     function = {"name": piece.name, "arguments": piece.text}
     return {"id": f"call_{token_hex(12)}", "type": "function", "function": function}
 

@@ -9,7 +9,7 @@ from serving.documents.fragment import Fragment, Single
 from serving.documents.spans import Mark, Span
 from serving.documents.tags import Messages, message_pieces, word_mark
 from serving.text.markup.accelerators import accelerators_in_label
-from serving.text.markup.placeholders import Format, Order, formats_of
+from serving.text.markup.placeholders import ArgumentOrder, GettextFormat, gettext_formats
 
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
 _ARGUMENT = re.compile(
@@ -29,7 +29,7 @@ class Message:
         self._accelerator = accelerator_of(self._words(source))
         text = self._accelerator.removed(source) if self._accelerator else source
         self._pieces = [*message_pieces(text, self._messages)]
-        self._order = _order(formats_of(flags), self._pieces)
+        self._order = _order(gettext_formats(flags), self._pieces)
         self._span = self._span_of(self._pieces)
         self.fragment: Fragment = self._span.fragment
 
@@ -48,11 +48,11 @@ class Message:
         places = [item.number - 1 for item in items if isinstance(item, Single)]
         arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
         in_order = sorted(arguments)
-        if arguments == in_order or self._order is Order.FREE:
+        if arguments == in_order or self._order is ArgumentOrder.FREE:
             return self._span
         pieces = [*self._pieces]
         raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], Mark)]
-        if self._order is Order.NUMBERED:
+        if self._order is ArgumentOrder.NUMBERED:
             raws, arguments = _numbered(raws), in_order
         for place, raw in zip(arguments, raws, strict=True):
             pieces[place] = word_mark(raw)
@@ -85,11 +85,11 @@ def _takes_an_argument(piece: str | Mark) -> bool:
     return isinstance(piece, Mark) and bool(_ARGUMENT.match(piece.raw))
 
 
-def _order(formats: Sequence[Format], pieces: Iterable[str | Mark]) -> Order:
+def _order(formats: Sequence[GettextFormat], pieces: Iterable[str | Mark]) -> ArgumentOrder:
     if formats:
-        return min((format.order for format in formats), key=[*Order].index)
+        return min((format.order for format in formats), key=[*ArgumentOrder].index)
     marks = (piece.raw for piece in pieces if isinstance(piece, Mark))
-    return Order.FREE if any(map(_OF_DATES.match, marks)) else Order.OF_THE_SOURCE
+    return ArgumentOrder.FREE if any(map(_OF_DATES.match, marks)) else ArgumentOrder.OF_THE_SOURCE
 
 
 def _numbered(arguments: Sequence[str]) -> list[str]:

@@ -9,9 +9,9 @@ from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document
 from serving.documents.spans import edited
-from serving.documents.xml import XmlElement, blank_before, read_xml
+from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError
-from serving.text.languages import matching
+from serving.text.languages import match_codes
 
 _ANY_LANGUAGE = "*all*"
 _LANGUAGE_NAMES = ("xml:lang", "lang")  # the second until TMX 1.3
@@ -47,7 +47,7 @@ class TmxDocument:
         self._file.write(edited(self._file.text, edits), target)
 
 
-def read(path: Path, source: str | None = None, target: str | None = None) -> Document:
+def read_tmx(path: Path, source: str | None = None, target: str | None = None) -> Document:
     """Read a translation memory. Raises RequestError.
 
     source, target: languages. Without a source it is what the file says; without a target only
@@ -64,12 +64,12 @@ def _units(
 ) -> Iterator[_Unit]:
     elements = [each for each in root.walk() if each.name == "tu" and _variants(each)]
     known = {_language(variant) for each in elements for variant in _variants(each)}
-    if source is None or not matching(source, tuple(sorted(known))):
+    if source is None or not match_codes(source, tuple(sorted(known))):
         header = root.child("header")
         source = header.attributes.get("srclang") if header else None
     for element in elements:
         languages = tuple(map(_language, _variants(element)))
-        if len(languages) > 1 if target is None else matching(target, languages):
+        if len(languages) > 1 if target is None else match_codes(target, languages):
             continue
         variant = _of_language(element, element.attributes.get("srclang") or source)
         segment = variant.child("seg") if variant else None
@@ -94,7 +94,7 @@ def _of_language(unit: XmlElement, language: str | None) -> XmlElement | None:
     variants = _variants(unit)
     if language in (None, "", _ANY_LANGUAGE):
         return variants[0]
-    found = matching(language or "", tuple(map(_language, variants)))
+    found = match_codes(language or "", tuple(map(_language, variants)))
     return next((each for each in variants if _language(each) in found[:1]), None)
 
 

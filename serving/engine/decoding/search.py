@@ -10,7 +10,6 @@ import numpy as np
 
 from serving.bundle.manifest import Manifest
 from serving.engine.arrays import Array
-from serving.engine.cuda.token_selector import Deciders
 from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
 from serving.engine.decoding.logits_processors import (
     Exclusions,
@@ -28,43 +27,43 @@ from serving.engine.rows import Batch, Decision, RowObserver
 class Search:
     """Chooses tokens, and says what follows from them.
 
-    deciders: the objects that define how the rows' tokens are chosen, for choosing on a device.
+    exclusions, processors, sampler: they define how the rows' tokens are chosen, also on a device.
     row_observers: the objects that keep data for each row.
     """
 
     def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
         self._batch = batch
-        self._exclusions = Exclusions(manifest, excluded_ids)
-        self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
-        self._sampler = Sampler(batch.slots, manifest.vocab_size)
+        self.exclusions = Exclusions(manifest, excluded_ids)
+        self.processors = Processors(batch.slots, manifest.vocab_size, self.exclusions)
+        self.sampler = Sampler(batch.slots, manifest.vocab_size)
         self._groups = BeamGroups()
         self._stop_checker = StopChecker(manifest, batch)
         self._beam_search = BeamSearch(self._groups, batch)
         self._forces_ends = manifest.tokens.forced_eos is not None
-        self.deciders = Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
-        self.row_observers: tuple[RowObserver, ...] = self._processors, self._sampler, self._groups
+        self.row_observers: tuple[RowObserver, ...] = self.processors, self.sampler, self._groups
 
     @property
     def needs_logp(self) -> bool:
         """Return whether the next decision needs more than the likeliest tokens."""
         num_rows = self._batch.num_rows
         return (
-            self._exclusions.are_any
+            self.exclusions.are_any
             or bool(self._batch.needs_logp[:num_rows].any())
             or (self._forces_ends and len(rows_at_their_end(self._batch, num_rows)) > 0)
         )
 
     def decide(self, scores: Scores) -> Decision:
         batch, num_rows = self._batch, scores.num_rows
-        if self._exclusions.are_any:
-            self._exclusions.apply(scores)
         ending_rows = rows_at_their_end(batch, num_rows) if self._forces_ends else NOTHING
-        if self._processors.rows or len(ending_rows):
+        if len(ending_rows):
             scores.choose_on_host(ending_rows)
-            self._processors.edit(scores, ending_rows)
+        if self.exclusions.are_any:
+            self.exclusions.apply(scores)
+        if self.processors.rows or len(ending_rows):
+            self.processors.edit(scores, ending_rows)
             force_ends(scores, batch, ending_rows)
 
-        tokens = self._sampler.choose(scores, batch.num_generated[:num_rows])
+        tokens = self.sampler.choose(scores, batch.num_generated[:num_rows])
         is_forced: Array = batch.num_forced[:num_rows] > 0
         forced_rows = np.flatnonzero(is_forced)
         for row in forced_rows:  # independent of their scores

@@ -23,7 +23,7 @@ from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.runner import Runner
+from serving.engine.runtime.model_runner import ModelRunner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
@@ -49,7 +49,7 @@ class Admission(ABC):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -83,14 +83,14 @@ class Staged:
     row: its staging row.
     token_ids: i64, the tokens to prefill: the whole prompt except its last token.
     num_done: number of tokens that the row's states contain.
-    place: the state buffers that were current then.
+    buffer_key: of the state buffers that were current then.
     """
 
     generation: Generation
     row: int
     token_ids: Array
     num_done: int
-    place: tuple[Hashable, ...]
+    buffer_key: tuple[Hashable, ...]
 
     @property
     def is_done(self) -> bool:
@@ -109,7 +109,7 @@ class PromptAdmission(Admission):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -169,11 +169,11 @@ class PromptAdmission(Admission):
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
         if not self._queue.take(generation):
             return
-        step_stats.joined([generation], time.perf_counter())
+        step_stats.count_admitted([generation], time.perf_counter())
         row = self._free_rows.pop()
-        self._states.admit(row, 1, span=0)
+        self._states.fill_rows(row, 1, span=0)
         token_ids = np.array(generation.prompt_ids[:-1], np.int64)
-        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.place))
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.buffer_key))
 
     def _unstage(self, staged: Staged) -> None:
         self._staged.remove(staged)
@@ -203,10 +203,10 @@ class PromptAdmission(Admission):
             return
         staged.num_done = positions.stop
         if self._cache.is_on:
-            parts = self._states.parts(staged.row, RowPart(positions, 0))
+            parts = self._states.views(staged.row, RowPart(positions, 0))
             self._cache.put(staged.token_ids[: positions.stop], parts)
             step_stats.num_prefix_misses += positions.stop - positions.start
-        step_stats.prefilled(positions.stop - positions.start, started)
+        step_stats.count_prefilled(positions.stop - positions.start, started)
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]
@@ -219,14 +219,14 @@ class PromptAdmission(Admission):
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
         extent = RowExtent(num_tokens, source_tokens=0)
-        self._states.move(staged.row, self._batch.num_rows, extent)
+        self._states.copy_row(staged.row, self._batch.num_rows, extent)
         self._unstage(staged)
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
         """Move the row's states to the current buffers."""
-        self._states.catch_up(staged.row, staged.place)
-        staged.place = self._states.place
+        self._states.sync_row_since(staged.row, staged.buffer_key)
+        staged.buffer_key = self._states.buffer_key
 
 
 class SourceAdmission(Admission):
@@ -266,7 +266,7 @@ class SourceAdmission(Admission):
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
         """Set the states of new rows behind the batch. If this fails, the group's requests fail."""
         started = time.perf_counter()
-        step_stats.joined(group, started)
+        step_stats.count_admitted(group, started)
         first = self._batch.num_rows
         span = encode_span(group[-1])
         in_use = int(self._batch.source_lengths[:first].max(initial=0))
@@ -302,13 +302,13 @@ class SourceAdmission(Admission):
             self._encode(first, new, span)
         for row, generation in enumerate(new, first):
             source = generation.request.source
-            states[source] = self._states.parts(row, RowPart(slice(0), len(source)))
+            states[source] = self._states.views(row, RowPart(slice(0), len(source)))
         for row, generation in enumerate(others, first + len(new)):
             source = generation.request.source
             self._states.restore(row, RowPart(slice(0), len(source)), states[source])
         for generation in new:
             self._cache.put(generation.request.source, states[generation.request.source])
-        step_stats.encoded(new, others, span)
+        step_stats.count_encoded(new, others, span)
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:

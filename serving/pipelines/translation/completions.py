@@ -5,9 +5,10 @@ chats.
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from serving.errors import RequestError
+from serving.pipelines.catalog import Translator
 from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, collect
 from serving.pipelines.same_language import SameLanguageTranslator
@@ -17,10 +18,7 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.text.chat import Chat
-
-if TYPE_CHECKING:
-    from serving.pipelines.catalog import Translator
+from serving.text.chat_template import Chat
 
 
 class TranslatingGenerator:
@@ -32,7 +30,7 @@ class TranslatingGenerator:
     """
 
     def __init__(
-        self, translator: "Translator", texts: Sequence[str], source: str, target: str
+        self, translator: Translator, texts: Sequence[str], source: str, target: str
     ) -> None:
         card = translator.card
         defaults: dict[str, Any] = {"temperature": 0.0, MAX_NEW_TOKENS: None}

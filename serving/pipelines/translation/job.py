@@ -12,9 +12,13 @@ from serving.pipelines.decoding import PLAIN, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.translation.quality import SegmentQuality
 from serving.requests.request import AttentionQuery, FinishReason
-from serving.text.alignment import Link, pharaoh, placeholder_pattern
+from serving.text.alignment import (
+    Link,
+    format_pharaoh,
+)
 from serving.text.markup.placeholders import PLACEHOLDER
 from serving.text.markup.tokens import Markup
+from serving.text.replacement import placeholder_pattern
 from serving.text.sentences import Splitting
 
 
@@ -129,7 +133,7 @@ class AlignedWords:
 
     @property
     def pharaoh(self) -> str:
-        return pharaoh(self.links)
+        return format_pharaoh(self.links)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class SentenceAttention:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SegmentOrigin:
     """Says where the translation of a segment came from.
 
     source: the segment without tags. memory_score: how much it is like the unit of the translation
@@ -183,7 +187,7 @@ class Rendering:
     attention: tuple[SentenceAttention, ...] = ()
     attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
     quality: tuple[SegmentQuality, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[SegmentOrigin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

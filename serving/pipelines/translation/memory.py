@@ -17,8 +17,8 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.pipelines.translation.job import (
     MemoryUse,
-    Origin,
     Rendering,
+    SegmentOrigin,
     Translation,
     TranslationDelta,
     TranslationJob,
@@ -26,7 +26,11 @@ from serving.pipelines.translation.job import (
 from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import FinishReason
-from serving.text.markup.segments import MarkedSegment, read_tokens, references
+from serving.text.markup.segmenter import (
+    reference_table,
+    tokenize_text,
+)
+from serving.text.markup.segments import MarkedSegment
 from serving.text.markup.tokens import Markup, Role, Token
 
 _TAG = re.compile(r"<[^<>]*>")
@@ -45,7 +49,7 @@ class InlineCode:
     key: str
 
 
-Part = str | InlineCode
+SegmentPart = str | InlineCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,8 @@ class MemoryMatch:
     score: int
     source: str
     target: str
-    source_parts: tuple[Part, ...] = ()
-    target_parts: tuple[Part, ...] = ()
+    source_parts: tuple[SegmentPart, ...] = ()
+    target_parts: tuple[SegmentPart, ...] = ()
 
 
 class Memories(Protocol):
@@ -99,7 +103,7 @@ class MemoryLookup:
             return None
         for field in _for_models(job):
             raise RequestError(field, True, "cannot be combined with a translation memory")
-        tokens = [[*read_tokens(text, job.markup, job.protection)] for text in job.texts]
+        tokens = [[*tokenize_text(text, job.markup, job.protection)] for text in job.texts]
         keys = [memory_text(each, job.markup) for each in tokens]
         use = replace(job.memory, threshold=_EXACT)
         matches = await self._matches(use, job.source, keys)
@@ -107,7 +111,7 @@ class MemoryLookup:
         for number, (own, match) in enumerate(zip(tokens, matches, strict=True)):
             if match is None:
                 continue
-            table = references(own, job.markup.kind) if job.markup else {}
+            table = reference_table(own, job.markup.kind) if job.markup else {}
             text = written(match, own if job.markup else (), table)
             if text is not None:
                 known[number] = _given(job.texts[number], text, match.score, keys[number])
@@ -191,7 +195,7 @@ def memory_text(tokens: Sequence[Token], markup: Markup | None) -> str:
 def _text_of(token: Token, markup: Markup | None) -> str:
     if markup is None:
         return token.raw  # also marks such as Markdown's: a memory has them as text
-    if token.role in (Role.TEXT, Role.NUMBER, Role.KEPT):
+    if token.role in (Role.TEXT, Role.NUMBER, Role.NON_TRANSLATABLE):
         return html.unescape(_TAG.sub("", token.raw))
     return " " if token.role in (Role.LINE_BREAK, Role.BREAK) else ""
 
@@ -200,7 +204,7 @@ def _as_words(marks: MarkedSegment, markup: Markup | None) -> tuple[Token, ...]:
     """Return the tokens with all that is kept as words: the translation has its own."""
     return tuple(
         Token(Role.TEXT, token.raw, _text_of(token, markup))
-        if token.text and token.role in (Role.TEXT, Role.NUMBER, Role.KEPT)
+        if token.text and token.role in (Role.TEXT, Role.NUMBER, Role.NON_TRANSLATABLE)
         else token
         for token in marks.tokens
     )
@@ -234,7 +238,7 @@ def _is_tag(token: Token) -> bool:
     return token.role in (Role.OPEN, Role.CLOSE, Role.POINT)
 
 
-def _texts_between(parts: Sequence[Part | Token]) -> list[int]:
+def _texts_between(parts: Sequence[SegmentPart | Token]) -> list[int]:
     """Return how many letters and digits are before each tag."""
     counts, num_characters = [], 0
     for part in parts:
@@ -247,7 +251,7 @@ def _texts_between(parts: Sequence[Part | Token]) -> list[int]:
 
 
 def _with_tags(
-    parts: Sequence[Part], waiting: Mapping[InlineCode, deque[Token]], table: Any
+    parts: Sequence[SegmentPart], waiting: Mapping[InlineCode, deque[Token]], table: Any
 ) -> str | None:
     """Return a translation with each tag once, and nested; None if it does not have them so."""
     text, is_open = "", []
@@ -269,7 +273,7 @@ def _given(text: str, translation: str, score: int, key: str) -> Rendering:
     """Return the rendering of a text that is a unit, with the spaces around it."""
     before = text[: len(text) - len(text.lstrip())]
     after = text[len(text.rstrip()) :] if text.strip() else ""
-    origin = Origin(key.strip(), translation.strip(), score)
+    origin = SegmentOrigin(key.strip(), translation.strip(), score)
     return Rendering(before + translation.strip() + after, origins=(origin,))
 
 

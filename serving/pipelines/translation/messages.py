@@ -7,9 +7,13 @@ from itertools import count, islice, zip_longest
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import Translation, TranslationJob
-from serving.text.markup.segments import read_tokens
+from serving.text.formatting import format_like_source
+from serving.text.icu_messages import (
+    IcuArgument,
+    find_arguments,
+)
+from serving.text.markup.segmenter import tokenize_text
 from serving.text.markup.tokens import Role
-from serving.text.plain_text import Argument, arguments, formatted_as
 
 _PLACEHOLDER = re.compile(r"\{message\d+\}")
 _NUMBER = re.compile(r"(?<!\d)\d+(?!\d)")
@@ -34,7 +38,7 @@ class _Argument:
         text = self.pieces[0]
         for branch, piece in zip(self.branches, self.pieces[1:], strict=True):
             # A branch may be a part of a sentence: it begins and ends as in the source.
-            translated = formatted_as(branch.text, next(translations))
+            translated = format_like_source(branch.text, next(translations))
             text += branch.filled(translated, translations) + piece
         return text
 
@@ -123,7 +127,9 @@ def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Me
 
     selector: of a branch in which "#" stands for a number.
     """
-    valid_arguments = [each for each in arguments(text) if _has_valid_branches(text, each, job)]
+    valid_arguments = [
+        each for each in find_arguments(text) if _has_valid_branches(text, each, job)
+    ]
     taken = {*_PLACEHOLDER.findall(text)}
     names = (f"{{message{number}}}" for number in count())
     placeholders = [*islice((name for name in names if name not in taken), len(valid_arguments))]
@@ -136,14 +142,14 @@ def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Me
     return _Message(*_with_numbers(outer, selector), arguments_of_message)
 
 
-def _with_placeholders(text: str, spans: Sequence[Argument], names: Sequence[str]) -> str:
+def _with_placeholders(text: str, spans: Sequence[IcuArgument], names: Sequence[str]) -> str:
     ends = [0, *(argument.span.end for argument in spans)]
     starts = [*(argument.span.start for argument in spans), len(text)]
     between = (text[end:start] for end, start in zip(ends, starts, strict=True))
     return "".join(part + name for part, name in zip_longest(between, names, fillvalue=""))
 
 
-def _argument(text: str, argument: Argument, placeholder: str, job: TranslationJob) -> _Argument:
+def _argument(text: str, argument: IcuArgument, placeholder: str, job: TranslationJob) -> _Argument:
     branches = [
         _message(text[slice(*span)], job, selector if argument.has_number else None)
         for span, selector in zip(argument.branches, argument.selectors, strict=True)
@@ -176,13 +182,13 @@ def _with_numbers(text: str, selector: str | None) -> tuple[str, tuple[str, ...]
     return "".join(next(waiting) if part == "#" else part for part in parts), numbers
 
 
-def _has_valid_branches(text: str, argument: Argument, job: TranslationJob) -> bool:
+def _has_valid_branches(text: str, argument: IcuArgument, job: TranslationJob) -> bool:
     """Return whether each branch is valid alone."""
     if job.markup is None:
         return True
     try:
         for branch in argument.branches:
-            [*read_tokens(text[slice(*branch)], job.markup, is_protected=True)]
+            [*tokenize_text(text[slice(*branch)], job.markup, is_protected=True)]
     except RequestError:
         return False
     return True
@@ -195,7 +201,7 @@ def _placeholders_in_text(text: str, job: TranslationJob) -> frozenset[str]:
     if job.markup is None:
         return frozenset(_PLACEHOLDER.findall(text))
     try:
-        tokens = [*read_tokens(text, job.markup, is_protected=True)]
+        tokens = [*tokenize_text(text, job.markup, is_protected=True)]
     except RequestError:
         return frozenset()
     texts = (token.text for token in tokens if token.role is Role.TEXT)

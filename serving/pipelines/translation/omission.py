@@ -4,8 +4,8 @@ Of a translation without any words that is certain. One that is copied words alo
 of "Green Street 12", leaves the others out.
 """
 
+from serving.text.function_words import FUNCTION_WORDS
 from serving.text.terms import HYPHENATED_WORD
-from serving.text.wrapped_lines import FUNCTION_WORDS
 
 MAX_WORDS = 8  # of a source; of a longer one a model mostly leaves out what says little
 _MIN_LETTERS = 2  # of a word that must not be left out: not the s of "Perl's"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from serving.text.alignment import Array, TokenizedText, shares_of, words_of
+from serving.text.alignment import Array, TokenizedText, find_words, overlap_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def segment_quality(
     shares: how much of each token is in each piece, [pieces, tokens].
     """
     probabilities = np.exp(np.array(logprobs, np.float64))
-    words = words_of(written.text)
-    of_words = shares_of(words, written.spans) @ shares
+    words = find_words(written.text)
+    of_words = overlap_shares(words, written.spans) @ shares
     totals = of_words.sum(axis=1)
     means = (of_words @ probabilities / np.where(totals > 0, totals, 1)).tolist()
     return SegmentQuality(

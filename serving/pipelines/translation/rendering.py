@@ -9,20 +9,20 @@ from itertools import chain, islice
 import numpy as np
 
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
-from serving.pipelines.decoding import successful
-from serving.pipelines.translation.alternatives import differently_worded, likeliest
+from serving.pipelines.decoding import require_finished
+from serving.pipelines.translation.alternatives import keep_differently_worded, likeliest_ends
 from serving.pipelines.translation.job import (
     AlignedWords,
-    Origin,
     PairScore,
     Rendering,
+    SegmentOrigin,
     SentenceAttention,
     TranslationJob,
 )
 from serving.pipelines.translation.memory import memory_text
 from serving.pipelines.translation.quality import Calibration, SegmentQuality, segment_quality
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.parameters import TokenIds
 from serving.requests.request import (
     AttentionQuery,
@@ -38,21 +38,23 @@ from serving.text.alignment import (
     Array,
     Link,
     TokenizedText,
-    links,
-    replace_placeholders,
-    replace_unknown,
+    find_words,
+    link_words,
     word_attention,
-    words_of,
+)
+from serving.text.formatting import (
+    format_sentence_rest,
+    format_sentence_start,
+    match_end_marks,
 )
 from serving.text.languages import primary_language
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.plain_text import (
-    as_beginning_of_sentence,
-    as_rest_of_sentence,
-    token_text,
-    with_end_mark,
+from serving.text.markup.marked_translation import MarkedTranslation
+from serving.text.replacement import (
+    replace_placeholders,
+    replace_unknown,
 )
 from serving.text.sentences import TextLayout
+from serving.text.token_text import token_text
 
 _BY_SEVERITY = (FinishReason.CONSTRAINT, FinishReason.LENGTH, FinishReason.STOP)
 
@@ -95,10 +97,10 @@ class SegmentRenderer:
             return found
         return [replace(each, origins=(self._origin(segment, each.text),)) for each in found]
 
-    def _origin(self, segment: Segment, text: str) -> Origin:
+    def _origin(self, segment: Segment, text: str) -> SegmentOrigin:
         marks = segment.marks
         source = memory_text(marks.tokens, self._job.markup) if marks else segment.text
-        return Origin(source, text, segment.memory_score)
+        return SegmentOrigin(source, text, segment.memory_score)
 
     def _ranked_translations(
         self, segment: Segment, ends: Sequence[FinishedEvent]
@@ -107,8 +109,8 @@ class SegmentRenderer:
             return [Rendering(segment.given)]
         if len(ends) == 1:
             return [*self._ranked(segment, ends[0])]
-        ranked = (self._ranked(segment, end) for end in likeliest(ends))
-        return differently_worded(chain.from_iterable(ranked))
+        ranked = (self._ranked(segment, end) for end in likeliest_ends(ends))
+        return keep_differently_worded(chain.from_iterable(ranked))
 
     def _ranked(self, segment: Segment, end: FinishedEvent) -> Iterator[Rendering]:
         best, *others = end.hypotheses
@@ -142,16 +144,16 @@ class SegmentRenderer:
             return text
         language = primary_language(self._job.target)
         if segment.is_cut:
-            text = as_beginning_of_sentence(segment.text, text, language)
+            text = format_sentence_start(segment.text, text, language)
         if segment.is_rest:
-            text = as_rest_of_sentence(segment.text, text, language)
+            text = format_sentence_rest(segment.text, text, language)
         return text
 
     def _as_model_wrote(self, segment: Segment, hypothesis: Hypothesis) -> Rendering:
         ids = hypothesis.tokens.ids
         marks = segment.marks
         needs_pieces = self._job.needs_attention or self._job.returns_quality
-        if not needs_pieces and (marks is None or marks.is_one_text):
+        if not needs_pieces and (marks is None or marks.is_plain_text):
             text = self._tokenizers.target.decode(ids).strip()
             text = self._ended(segment, text)
             if marks is not None:
@@ -165,7 +167,7 @@ class SegmentRenderer:
         if attention is None:
             text = text if marked else text.strip()
             return Rendering(text, hypothesis.score, hypothesis.reason, quality=quality)
-        sides = marked.words() if marked else (target, source, attention)
+        sides = marked.word_alignment() if marked else (target, source, attention)
         return Rendering(
             text.strip(" "),  # line breaks count
             hypothesis.score,
@@ -177,7 +179,7 @@ class SegmentRenderer:
 
     def marked(self, segment: Segment, hypothesis: Hypothesis) -> MarkedTranslation | None:
         """Return the translation of a segment with tags or protected text; None for others."""
-        if segment.marks is None or segment.marks.is_one_text:
+        if segment.marks is None or segment.marks.is_plain_text:
             return None
         return _marked(segment, *self._sides(segment, hypothesis))
 
@@ -217,17 +219,17 @@ class SegmentRenderer:
         """Return a translation that ends with a mark if its segment does, and with none else."""
         if not self._job.protection or self._job.target_prefix or not text:
             return text
-        text = with_end_mark(segment.text, text)
+        text = match_end_marks(segment.text, text)
         if segment.text.endswith((":", ";")):
-            return as_beginning_of_sentence(segment.text, text, primary_language(self._job.target))
+            return format_sentence_start(segment.text, text, primary_language(self._job.target))
         return text
 
     def _quality(
         self, tokens: OutputTokens, target: TokenizedText, marked: MarkedTranslation | None
     ) -> Iterator[SegmentQuality]:
         if self._job.returns_quality:
-            written = marked.written() if marked else target
-            shares = marked.shares() if marked else np.eye(len(tokens))
+            written = marked.tokenized_text() if marked else target
+            shares = marked.token_shares() if marked else np.eye(len(tokens))
             yield segment_quality(self._calibration, tokens.logprobs, written, shares)
 
     def _sentence_attention(
@@ -243,7 +245,7 @@ def _marked(
     segment: Segment, target: TokenizedText, source: TokenizedText, attention: Array | None
 ) -> MarkedTranslation | None:
     """Return the translation of a segment with tags or protected text; None for others."""
-    if segment.marks is None or segment.marks.is_one_text:
+    if segment.marks is None or segment.marks.is_plain_text:
         return None
     return MarkedTranslation(segment.marks, target, source, attention)
 
@@ -262,11 +264,11 @@ def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> 
 
     attention: [tokens or words of the target, of the source]
     """
-    found = links(word_attention(attention, target, source))
+    found = link_words(word_attention(attention, target, source))
     return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), tuple(found))
 
 
-def text_renderings(
+def join_segments(
     layouts: Sequence[TextLayout], of_segments: Sequence[Sequence[Rendering]], count: int
 ) -> Iterator[tuple[Rendering, ...]]:
     """Yield the different translations of each text, best first.
@@ -327,7 +329,7 @@ def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
 def pair_score(
     tokenizers: TokenizerPair,
     shapes: Shapes,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     request: GenerationRequest,
     end: FinalEvent,
 ) -> PairScore:
@@ -336,7 +338,7 @@ def pair_score(
     request: one of `TranslationRequests.scores`.
     end: its final event.
     """
-    end = successful(end)
+    end = require_finished(end)
     tokens, stop_logprob = end.best.tokens, end.best.stop_logprob
     assert stop_logprob is not None, "a forced stop token ends the request"
     texts = map(token_text, tokenizers.target.pieces(tokens.ids))
@@ -353,7 +355,7 @@ def pair_score(
 
 def sentence_attention(
     tokenizers: TokenizerPair,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     source_ids: TokenIds,
     target_ids: Sequence[int],
     attention: Array,
@@ -365,7 +367,7 @@ def sentence_attention(
     source_pieces = tokenizers.source_pieces(source_ids, frame)
     target_pieces = tokenizers.target.pieces(target_ids)
     source, target = map(TokenizedText.from_pieces, (source_pieces, target_pieces))
-    source_words, target_words = (words_of(text.text, DRAWN_WORD) for text in (source, target))
+    source_words, target_words = (find_words(text.text, DRAWN_WORD) for text in (source, target))
     by_word = word_attention(attention, target, source, target_words, source_words)
     elsewhere = np.maximum(1 - by_word.sum(axis=1, keepdims=True), 0)
     return SentenceAttention(
@@ -384,7 +386,7 @@ def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:
 
 def sentence_maps(
     tokenizers: TokenizerPair,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,

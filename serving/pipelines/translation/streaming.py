@@ -5,7 +5,7 @@ sentences of a text are sent in order.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.pipelines.decoding import successful
+from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.rendering import SegmentRenderer
@@ -148,7 +148,7 @@ class GrowingTexts:
             if sentence is not None:
                 sentence.push(event.token_id)
             return
-        self._ends[number] = end = successful(event)
+        self._ends[number] = end = require_finished(event)
         if sentence is not None:
             segment = self._fallback.plan.segments[self._segments[number]]
             rendering = self._renderer.rendering(segment, end.best)
@@ -166,7 +166,7 @@ def _references(request: GenerationRequest, segment: Segment) -> References | No
         return None
     if segment.marks is None:
         return {}
-    return segment.marks.references if segment.marks.is_one_text else None
+    return segment.marks.references if segment.marks.is_plain_text else None
 
 
 def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:

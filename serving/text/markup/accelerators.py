@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from serving.text.markup.tokens import Role, Token, divided, placed, read
+from serving.text.markup.tokens import Role, Token, join_text, split_at, with_spans
 
 _IN_LABELS = (
     re.compile(r"(?<!&)&(?=[^\W_])(?!\w+;|\w*=)"),
@@ -34,7 +34,7 @@ def with_accelerator_at_word(tokens: Sequence[Token]) -> Iterator[Token]:
     """Yield the tokens of a text, which may be no label, with its accelerator as a mark before its
     word, if it has one and no more. What a sign begins may be a name there.
     """
-    text = read(tokens)
+    text = join_text(tokens)
     matches = [*_IN_TEXT.finditer(text)]
     if len(matches) != 1 or text.count(matches[0].group()[-1]) != 1:
         yield from tokens
@@ -42,7 +42,7 @@ def with_accelerator_at_word(tokens: Sequence[Token]) -> Iterator[Token]:
     start, end = matches[0].span()
     accelerator = None
     word = []
-    for token, span in placed(divided(tokens, [start, end - 1, end])):
+    for token, span in with_spans(split_at(tokens, [start, end - 1, end])):
         if span == (end - 1, end):
             accelerator = token
         elif span.end <= start:

@@ -56,7 +56,7 @@ _QUOTES, _CLOSING = frozenset("\"'`“”‘’()"), frozenset(",.;:!?)")
 _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 
-def with_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
+def read_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens of a text, its escapes apart as what they stand for."""
     backslash = ""  # before a quote that is written as a reference
     for token in tokens:
@@ -79,7 +79,7 @@ def _without_escapes(text: str) -> Iterator[Token]:
     start = 0
     for match in _ESCAPE.finditer(text):
         raw = match.group()
-        character = "" if match["break"] else unescaped(raw)
+        character = "" if match["break"] else unescape(raw)
         if match["stays"] or character == raw:
             continue
         if start < match.start():
@@ -88,7 +88,7 @@ def _without_escapes(text: str) -> Iterator[Token]:
             yield Token(Role.TEXT, raw, character)
         elif _is_mentioned(text, match):
             yield from text_tokens(raw[: len(raw) - len(raw.lstrip())], False, False)
-            yield Token(Role.KEPT, raw.strip(), raw.strip())
+            yield Token(Role.NON_TRANSLATABLE, raw.strip(), raw.strip())
             yield from text_tokens(raw[len(raw.rstrip()) :], False, False)
         else:
             yield Token(Role.BREAK, raw) if "t" in raw else Token(Role.LINE_BREAK, raw, " ")
@@ -106,7 +106,7 @@ def _is_mentioned(text: str, escape: re.Match[str]) -> bool:
     return raw.count("\\") == 1 and (is_quoted or (is_apart and is_within))
 
 
-def unescaped(raw: str) -> str:
+def unescape(raw: str) -> str:
     """Return the characters that a reference of HTML or an escape stands for; else what it is."""
     if not raw.startswith("\\") or raw[1:2] == "&":
         return html.unescape(raw.removeprefix("\\"))

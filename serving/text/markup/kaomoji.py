@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serving.text.alignment import Span
+from serving.text.spans import Span
 
 _CHUNK = re.compile(r"\S+")
 _IS_OF_WORDS = re.compile(r"[A-Za-zÀ-ÖØ-öø-ɏ]{2}|[0-9]")
@@ -42,7 +42,7 @@ class _Chunk:
     is_last: bool
 
 
-def kaomoji(text: str) -> Iterator[Span]:
+def find_kaomoji(text: str) -> Iterator[Span]:
     """Yield where faces lie; those side by side are one."""
     waiting: list[_Chunk] = []
     start = end = 0

@@ -1,22 +1,14 @@
 """Patterns of what a translation keeps as it is written: addresses, code, placeholders, signs."""
 
-import html
 import re
-import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from babel.core import get_global
 
-from serving.text.alignment import Span
 from serving.text.markup.escapes import LATEX, MATHEMATICS, REGULAR_EXPRESSION, WINDOWS_PATH
-from serving.text.markup.placeholders import (
-    DIRECTIVE,
-    IN_TEXT,
-    TEMPLATE_BORDER,
-    TEMPLATE_TAG,
-)
-from serving.text.markup.tokens import Role, Token
+from serving.text.markup.placeholders import DIRECTIVE, IN_TEXT, TEMPLATE_BORDER, TEMPLATE_TAG
+from serving.text.spans import Span
 
 _TLD = "com|org|net|io|dev|edu|gov|info|fr|de|uk|eu|ch"
 _FILE = (
@@ -73,10 +65,11 @@ _PATTERNS = {
     "trademark": r"(?<!\w)[A-Za-z][\w-]{0,40}[®™℠]",
     "hex": r"\b0x[\da-fA-F]+\b|#[\da-fA-F]{6}\b",
 }
-KEPT = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items()))
+NON_TRANSLATABLE = re.compile(
+    "|".join(f"(?P<{name}>{pattern})" for name, pattern in _PATTERNS.items())
+)
 # What ends a sentence, or closes what was opened before an address, is no part of it.
 _TRAILING = re.compile(r"(?<![.,;:!?…'\"»”)\]])[.,;:!?…'\"»”)\]]+$")
-
 _PICTURE = (
     r"[\U0001F1E6-\U0001F1FF]{2}"  # flags
     r"|[\d#*]\uFE0F?\u20E3"  # keycaps
@@ -93,27 +86,10 @@ _EMOTICON = (
 EMOJI = re.compile(
     rf"{_EMOTICON}|{_JOINED}(?:\u200D{_JOINED})*(?:\s?{_JOINED}(?:\u200D{_JOINED})*)*"
 )
-
 # What this does not find has nothing that the others find: most sentences are done so.
-MAY_BE_KEPT = re.compile(
+MAY_BE_NON_TRANSLATABLE = re.compile(
     r"[\d`{}\[\]$%/@\\_#:;<>=&+*^~|]|\.\S|--|\(\)|[xXoO8BDTQ][-D.]|[^\x00-\x7f\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u2018\u2019]"
 )
-
-
-def kept_end(match: re.Match[str]) -> int:
-    """Return where what was found ends: an address without the punctuation after it."""
-    if match.lastgroup not in ("web", "domain"):
-        return match.end()
-    text = match.group()
-    trailing = _TRAILING.search(text)
-    if trailing is None:
-        return match.end()
-    end = trailing.start()
-    if text[end] == ")" and "(" in text[:end]:
-        end += 1
-    return match.start() + end
-
-
 # A run of marks: !!!, ?!, ..., ?.. and !!1. What is joined to a word or a path is none.
 RUN = re.compile(
     r"(?:[!?！？]+[.…]*[!?！？.…]|(?<![./\\])(?<!\.\w)(?:\.{2,}|。{2,}|…|\.(?=[!?！？])))[.!?！？…]*"
@@ -121,26 +97,6 @@ RUN = re.compile(
 )
 # Round brackets around nothing but signs: (!), (*), (...).
 SIGNS_IN_BRACKETS = re.compile(r"\([^\w\s()\[\]{}]{1,9}\)")
-_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_NO_WIDTH = "\u00ad\u180e\u200b\u2060-\u2064\ufeff"
-_JOINERS = "\u200c\u200d"  # letters of Persian or Hindi need them, those of Latin do not
-_DIRECTIONS = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\ufff9-\ufffb\ufffe\uffff"
-DASHES, ELLIPSES, QUOTES = "‒–—―−", "…", "“”„‟«»‹›"
-# Written between words without spaces, these are read with them.
-_DASHES_BETWEEN_WORDS = "—―"
-_COMPATIBLE = "\ufb00-\ufb06\uff01-\uff5e"
-_UNCOMPOSED = r"[A-Za-z][\u0300-\u036f]+"
-_UNUSUAL = re.compile(
-    rf"{LETTER_REFERENCE}|[{_SPACES}]|[{_NO_WIDTH}]+|(?<![^\x00-\u024f])[{_JOINERS}]+(?![^\x00-\u024f])"
-    rf"|[{_DIRECTIONS}{_CONTROLS}]+|[{DASHES}{ELLIPSES}{QUOTES}‚]|(?<!`)``?(?!`)|''|[{_COMPATIBLE}]+|[。、]|{_UNCOMPOSED}"
-)
-_MAY_BE_UNUSUAL = re.compile(r"''|[&`\x00-\x08\x0e-\x1f\x7f-\xad\u0300-\u036f\u061c-\uffff]")
-_IN_ASCII = {"…": "...", **dict.fromkeys(DASHES, "-"), **dict.fromkeys([*QUOTES, "``", "''"], '"')}
-_IN_ASCII |= {"‚": "'", "`": "'", "。": ".", "、": ","}
-_NATIVE_QUOTES = {"zh": "“”", "ja": "“”", "ko": "“”"}  # models for these are trained on them
-_GUILLEMETS, _WITHOUT_GUILLEMETS = "«»‹›", frozenset({"en", "nl", "ga", "cy"})
-
 # Not Latin's own punctuation, nor what `_UNUSUAL` has: arrows, bullets, mathematics, currencies.
 _SIGN = r"[¢-©¬®-±¶·×÷‖‗†-‣‥‧‱-‸※-⁞₠-⃀℀-↋←-⯿⸎-⸿〃〄〇-〟｢｣�\U0001d000-\U0001f0ff]"
 _ASCII_SIGN = r"[<>=+*#^~|\\_{}$@]"
@@ -169,6 +125,25 @@ BRACKETS = re.compile(
 )
 # Of Spanish: other languages have no such marks before a sentence.
 INVERTED_MARKS = re.compile("[¡¿]+")
+_LETTER = (
+    r"[\u0370-\u167f\u1681-\u180d\u180f-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff"
+    r"\ufb07-\ufdff\ufe70-\ufefc\U00010000-\U0001cfff\U00020000-\U0003ffff]"
+)
+_FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}+)*")
+
+
+def end_of_match(match: re.Match[str]) -> int:
+    """Return where what was found ends: an address without the punctuation after it."""
+    if match.lastgroup not in ("web", "domain"):
+        return match.end()
+    text = match.group()
+    trailing = _TRAILING.search(text)
+    if trailing is None:
+        return match.end()
+    end = trailing.start()
+    if text[end] == ")" and "(" in text[:end]:
+        end += 1
+    return match.start() + end
 
 
 def separators(text: str) -> Iterator[Span]:
@@ -198,67 +173,9 @@ def foreign_words(text: str, language: str) -> Iterator[Span]:
         yield from (Span(*match.span()) for match in _FOREIGN.finditer(text))
 
 
-_LETTER = (
-    r"[\u0370-\u167f\u1681-\u180d\u180f-\u1dff\u2c00-\u2dff\u2e80-\u2fff\u3040-\uabff\uac00-\ud7ff\uf900-\ufaff"
-    r"\ufb07-\ufdff\ufe70-\ufefc\U00010000-\U0001cfff\U00020000-\U0003ffff]"
-)
-_FOREIGN = re.compile(rf"{_LETTER}+(?:[\s\u200c\u200d'’.,、-]{{0,2}}{_LETTER}+)*")
-
-
 @lru_cache(maxsize=256)
 def is_in_latin_script(language: str) -> bool:
     """Return whether a language is written in Latin letters, by the Unicode CLDR; False if not
     known.
     """
     return "_Latn_" in get_global("likely_subtags").get(language, "")
-
-
-def readable(tokens: Sequence[Token], language: str) -> Iterator[Token]:
-    """Yield the tokens of a text, each unusual character as a token that is read as a usual one."""
-    for number, token in enumerate(tokens):
-        if token.role is not Role.TEXT or not _MAY_BE_UNUSUAL.search(token.text):
-            yield token
-        elif token.is_divisible:
-            yield from _readable_text(token.text, language)
-        else:
-            before = tokens[number - 1].text[-1:] if number else ""
-            after = tokens[number + 1].text[:1] if number + 1 < len(tokens) else ""
-            yield Token(Role.TEXT, token.raw, _read_as(token.text, before, after, language))
-
-
-def _readable_text(text: str, language: str) -> Iterator[Token]:
-    start = 0
-    for match in _UNUSUAL.finditer(text):
-        unusual = match.group()
-        start_of_unusual, end = match.span()
-        before = text[max(start_of_unusual - 1, 0) : start_of_unusual]
-        read = _read_as(unusual, before, text[end : end + 1], language)
-        if read == unusual:
-            continue
-        if start < match.start():
-            yield Token(Role.TEXT, text[start : match.start()], text[start : match.start()])
-        is_between_words = unusual[0] not in "\u00ad" and not read
-        is_mark = is_between_words and re.match(rf"[{_DIRECTIONS}{_CONTROLS}]", unusual)
-        yield Token(Role.POINT if is_mark else Role.TEXT, unusual, read)
-        start = match.end()
-    if start < len(text):
-        yield Token(Role.TEXT, text[start:], text[start:])
-
-
-def _read_as(unusual: str, before: str, after: str, language: str) -> str:
-    """Return what a model reads for unusual characters that stand between two others."""
-    if re.fullmatch(LETTER_REFERENCE, unusual):
-        return _read_as(html.unescape(unusual), before, after, language)
-    if re.fullmatch(rf"[{_SPACES}]+", unusual):
-        return " "
-    if re.fullmatch(rf"[{_NO_WIDTH}{_JOINERS}{_DIRECTIONS}{_CONTROLS}]+", unusual):
-        return ""
-    if unusual in "。、" and language in _NATIVE_QUOTES:
-        return unusual
-    if unusual in _NATIVE_QUOTES.get(language, ""):
-        return unusual
-    if unusual in _GUILLEMETS and language not in _WITHOUT_GUILLEMETS:
-        return unusual
-    if unusual in _DASHES_BETWEEN_WORDS and before.strip() and after.strip():
-        return " - "
-    return _IN_ASCII.get(unusual) or unicodedata.normalize("NFKC", unusual)

@@ -15,7 +15,6 @@ from functools import cache
 _INNER = r"[^{}]*"
 for _ in range(2):
     _INNER = rf"[^{{}}]*(?:\{{{_INNER}\}}[^{{}}]*)*"
-
 _IN_BRACES = r"(?:[^{}\n]|\{[^{}\n]{0,80}\}){0,160}"
 _FUNCTION = r"[A-Z][A-Z_]+\([^(){}\n]{0,80}\)"
 # Flags, width and precision of a conversion. A width may be an argument: *, *2$.
@@ -26,6 +25,36 @@ _CONVERSION = rf"[-+#0'^]*{_WIDTH}(?:{_LENGTH}[A-Za-z@]|<PRI[A-Za-z]\w+>)"
 _NO_PERCENTAGE = r"(?<!\d)(?<!\d[ \u00a0\u202f])"
 # What a word in brackets or quotes, or after a currency, begins after.
 _BEFORE_WORD = r"(?<![^\s(\[{<>\"'“«„‘/+–$€£¥-])"
+# A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
+# before it: %d%%, {used}%, %dpx, v%s.
+_PERCENT = (
+    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=(?:\.+|…)(?:\s|\Z))"
+    r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
+)
+_LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
+_UNIT_AFTER = r"(?:(?<=[}>\d@)])[A-Za-z]{1,3}(?!\w))?"
+# Tags of templates stand around text, or part it, and for none: {% if %}, {{#if}}, <% if %>.
+_ELSE = r"(?:else|elsif|elif|elseif|when|case)\b"
+TEMPLATE_BORDER = (
+    rf"\{{%-?\s*{_ELSE}(?:(?!%\}})[^\n]){{0,160}}%\}}|\{{\{{~?\s*else\b[^{{}}\n]{{0,80}}\}}\}}"
+    rf"|\{{\{{\^[^{{}}\n]{{0,80}}\}}\}}|<%-?\s*\}}?\s*{_ELSE}(?:(?!%>)[^\n]){{0,160}}%>"
+)
+TEMPLATE_TAG = (
+    r"\{%(?:(?!%\})[^\n]){1,160}%\}|\{\#[^{}\n]{1,160}\#\}|\{\{\{?~?[#/!][^{}\n]{1,160}\}?\}\}"
+    r"|<%(?![=#])(?:(?!%>)[^\n]){1,160}%>|<\?(?:php|=)(?:(?!\?>)[^\n]){1,160}\?>"
+)
+# Directives and labels of reStructuredText begin a line.
+DIRECTIVE = (
+    r"(?<!\S)\.\. (?:[A-Za-z][\w+.-]*(?::[\w+.-]+)?::(?!\S)|_[^:\n]{1,80}:(?!\S)"
+    r"|\|[^|\n]{1,40}\| [\w-]+::(?!\S))"
+)
+_MARKUP_TAG = r"</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
+_BRACED = rf"\{{{_INNER}\}}"
+_PERCENTS, _BRACES = {"%": "%%"}, {"{": "{{", "}": "}}"}
+_C_TYPES = r"(?:hh|ll|wf?\d{1,2}|[hlLqjztZ])?[diouxXeEfFgGaAcCsSpnmbB]|<PRI[A-Za-z]\w+>"
+_QUOTED_BY_GCC = r"<(?:[^%\n]{1,80}%>)?|>"  # %<if%>: code
+_TILDE_BREAK = "~[%&]"
+_TILDE = r"~(?:[-+]?\d{1,4}|'.|[vV#,])*[:@]*[^\s\d]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,39 +173,17 @@ SYNTAXES = (
     ),
 )
 
-# A percent sign right after a placeholder belongs with it, as do a unit after it and a letter
-# before it: %d%%, {used}%, %dpx, v%s.
-_PERCENT = (
-    r"(?:[ \u00a0\u202f]?%%|%(?![\w%({<.|@\[*])|%(?=(?:\.+|…)(?:\s|\Z))"
-    r"|[ \u00a0\u202f]%(?! [dfsu](?!\w))(?=[.,;:!?)\]]*(?:\s|\Z)))"
-)
-_LETTER_BEFORE = r"(?:(?<![\w%$@#{}\\.:/-])[A-Za-z](?=[{%]))?"
-_UNIT_AFTER = r"(?:(?<=[}>\d@)])[A-Za-z]{1,3}(?!\w))?"
+
 IN_TEXT = (
     rf"{_LETTER_BEFORE}(?:{'|'.join(syntax.pattern for syntax in SYNTAXES)})"
     rf"{_UNIT_AFTER}{_PERCENT}?"
 )
 
-# Tags of templates stand around text, or part it, and for none: {% if %}, {{#if}}, <% if %>.
-_ELSE = r"(?:else|elsif|elif|elseif|when|case)\b"
-TEMPLATE_BORDER = (
-    rf"\{{%-?\s*{_ELSE}(?:(?!%\}})[^\n]){{0,160}}%\}}|\{{\{{~?\s*else\b[^{{}}\n]{{0,80}}\}}\}}"
-    rf"|\{{\{{\^[^{{}}\n]{{0,80}}\}}\}}|<%-?\s*\}}?\s*{_ELSE}(?:(?!%>)[^\n]){{0,160}}%>"
-)
-TEMPLATE_TAG = (
-    r"\{%(?:(?!%\})[^\n]){1,160}%\}|\{\#[^{}\n]{1,160}\#\}|\{\{\{?~?[#/!][^{}\n]{1,160}\}?\}\}"
-    r"|<%(?![=#])(?:(?!%>)[^\n]){1,160}%>|<\?(?:php|=)(?:(?!\?>)[^\n]){1,160}\?>"
-)
-# Directives and labels of reStructuredText begin a line.
-DIRECTIVE = (
-    r"(?<!\S)\.\. (?:[A-Za-z][\w+.-]*(?::[\w+.-]+)?::(?!\S)|_[^:\n]{1,80}:(?!\S)"
-    r"|\|[^|\n]{1,40}\| [\w-]+::(?!\S))"
-)
-_MARKUP_TAG = r"</?[A-Za-z][\w.-]*(?:\s[^<>]*)?/?>"
+
 PLACEHOLDER = re.compile(f"{TEMPLATE_TAG}|{IN_TEXT}|{_MARKUP_TAG}")
 
 
-class Order(Enum):
+class ArgumentOrder(Enum):
     """What becomes of arguments that a translation puts in another order.
 
     NUMBERED: they get numbers, %2$s. OF_THE_SOURCE: they stay in the order of the source, as the
@@ -189,7 +196,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class GettextFormat:
     """A format of gettext, as `msgfmt --check` reads it.
 
     literals: how characters of the text are written, such as `%%`.
@@ -200,17 +207,21 @@ class Format:
     pattern: str
     examples: tuple[str, ...]
     literals: Mapping[str, str] = field(default_factory=dict)
-    order: Order = Order.FREE
+    order: ArgumentOrder = ArgumentOrder.FREE
     syntax: str = ""
     line_break: str = ""
 
 
-_BRACED = rf"\{{{_INNER}\}}"
-_PERCENTS, _BRACES = {"%": "%%"}, {"{": "{{", "}": "}}"}
 _PRINTF = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("printf of"))
+
+
 _PYTHON = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Python"))
+
+
 _QT = next(syntax.name for syntax in SYNTAXES if syntax.name.startswith("Qt"))
-_NUMBERED, _IN_ORDER = Order.NUMBERED, Order.OF_THE_SOURCE
+
+
+_NUMBERED, _IN_ORDER = ArgumentOrder.NUMBERED, ArgumentOrder.OF_THE_SOURCE
 
 
 def _printf(
@@ -218,23 +229,18 @@ def _printf(
     *examples: str,
     flags: str = "-+ #0",
     argument: str = r"(?:\d{1,2}\$)?",
-    order: Order = _NUMBERED,
+    order: ArgumentOrder = _NUMBERED,
     line_break: str = "",
-) -> Format:
+) -> GettextFormat:
     pattern = rf"%{argument}[{flags}]*{_WIDTH}(?:{types})"
-    return Format(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
+    return GettextFormat(pattern, examples, _PERCENTS, order, _PRINTF, line_break)
 
 
-def _braced(*examples: str, pattern: str = _BRACED) -> Format:
-    return Format(pattern, examples, _BRACES, Order.FREE, _PYTHON)
+def _braced(*examples: str, pattern: str = _BRACED) -> GettextFormat:
+    return GettextFormat(pattern, examples, _BRACES, ArgumentOrder.FREE, _PYTHON)
 
 
-_C_TYPES = r"(?:hh|ll|wf?\d{1,2}|[hlLqjztZ])?[diouxXeEfFgGaAcCsSpnmbB]|<PRI[A-Za-z]\w+>"
-_QUOTED_BY_GCC = r"<(?:[^%\n]{1,80}%>)?|>"  # %<if%>: code
-_TILDE_BREAK = "~[%&]"
-_TILDE = r"~(?:[-+]?\d{1,4}|'.|[vV#,])*[:@]*[^\s\d]"
-
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, GettextFormat] = {
     "c": _printf(_C_TYPES, "%s", "%2$d", "%<PRIu64>", "%I64d", flags="-+ #0'I"),
     "objc": _printf(f"{_C_TYPES}|@", "%@", "%1$@", "%lld", flags="-+ #0'I"),
     "c++": _braced("{}", "{0:d}", "{:>10}"),
@@ -245,7 +251,7 @@ FORMATS: Mapping[str, Format] = {
         order=_IN_ORDER,
     ),
     "python-brace": _braced("{name}", "{0.attr}", "{x[0]!r:>10}"),
-    "java": Format(
+    "java": GettextFormat(
         rf"\{{\d{{1,3}}\s*(?:,{_INNER})?\}}", ("{0}", "{0,number,integer}"), {"'": "''"}
     ),
     "java-printf": _printf(
@@ -257,8 +263,10 @@ FORMATS: Mapping[str, Format] = {
     ),
     "csharp": _braced("{0}", "{0,10:N2}", pattern=rf"\{{\d{{1,3}}{_INNER}\}}"),
     "javascript": _printf("[cdiouxXeEfFgGaAsjJoO]", "%s", "%2$d", "%j", flags="-+ #0'"),
-    "scheme": Format(_TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
-    "lisp": Format(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
+    "scheme": GettextFormat(
+        _TILDE, ("~a", "~d", "~10,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK
+    ),
+    "lisp": GettextFormat(_TILDE, ("~a", "~:d", "~,2f"), {"~": "~~"}, _IN_ORDER, "", _TILDE_BREAK),
     "elisp": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "librep": _printf("[sSdioxXeEfgGc]", "%s", "%2$d"),
     "rust": _braced("{}", "{name}", "{0:>5}"),
@@ -269,14 +277,14 @@ FORMATS: Mapping[str, Format] = {
         flags=r"-+ #0",
         order=_IN_ORDER,
     ),
-    "ruby": Format(
+    "ruby": GettextFormat(
         rf"%[-+ #0]*(?:\d{{1,2}}\$)?{_WIDTH}(?:<\w+>[-+ #0]*{_WIDTH})?[a-zA-Z]|%\{{\w+\}}",
         ("%s", "%2$d", "%<count>d", "%{name}"),
         _PERCENTS,
         _NUMBERED,
         _PRINTF,
     ),
-    "sh": Format(r"\$[A-Za-z_]\w*|\$\{[^{}]*\}", ("$name", "${VAR}")),
+    "sh": GettextFormat(r"\$[A-Za-z_]\w*|\$\{[^{}]*\}", ("$name", "${VAR}")),
     "sh-printf": _printf("[diouxXeEfFgGaAcsbq]", "%s", "%2$d", "%b"),
     "awk": _printf("[diouxXeEfFgGaAcs]", "%s", "%2$d"),
     "lua": _printf("[cdiouxXaAeEfFgGqs]", "%s", "%q", argument="", order=_IN_ORDER),
@@ -296,12 +304,12 @@ FORMATS: Mapping[str, Format] = {
         flags="-+ #0_",
         order=_IN_ORDER,
     ),
-    "smalltalk": Format(r"%(?:<[^<>|]*\|[^<>|]*>)?\d{1,2}", ("%1", "%<yes|no>1"), _PERCENTS),
-    "qt": Format(r"%L?\d{1,2}", ("%1", "%L2", "%99"), {}, Order.FREE, _QT),
-    "qt-plural": Format(r"%L?n", ("%n", "%Ln")),
-    "kde": Format(r"%\d{1,3}", ("%1", "%12"), {}, Order.FREE, _QT),
-    "kde-kuit": Format(r"%\d{1,3}", ("%1",), {}, Order.FREE, _QT),
-    "boost": Format(
+    "smalltalk": GettextFormat(r"%(?:<[^<>|]*\|[^<>|]*>)?\d{1,2}", ("%1", "%<yes|no>1"), _PERCENTS),
+    "qt": GettextFormat(r"%L?\d{1,2}", ("%1", "%L2", "%99"), {}, ArgumentOrder.FREE, _QT),
+    "qt-plural": GettextFormat(r"%L?n", ("%n", "%Ln")),
+    "kde": GettextFormat(r"%\d{1,3}", ("%1", "%12"), {}, ArgumentOrder.FREE, _QT),
+    "kde-kuit": GettextFormat(r"%\d{1,3}", ("%1",), {}, ArgumentOrder.FREE, _QT),
+    "boost": GettextFormat(
         rf"%(?:\d{{1,2}}%|\|[^|\s]{{1,20}}\||(?:\d{{1,2}}\$)?[-+ #0_=']*{_WIDTH}"
         r"(?:hh|ll|[hlLjzt])?[diouxXeEfFgGaAcCsSpnbB])",
         ("%1%", "%|2$d|", "%s"),
@@ -313,8 +321,8 @@ FORMATS: Mapping[str, Format] = {
     "perl": _printf(
         "(?:hh|ll|[hlqLVzt])?[csdiouxXeEfFgGaAbBpnDUO]", "%s", "%2$d", "%vd", flags="-+ #0v"
     ),
-    "perl-brace": Format(r"\{[A-Za-z_]\w*\}", ("{name}",)),
-    "php": Format(
+    "perl-brace": GettextFormat(r"\{[A-Za-z_]\w*\}", ("{name}",)),
+    "php": GettextFormat(
         rf"%(?:\d{{1,2}}\$)?(?:[-+ 0]|'[^%])*{_WIDTH}[bcdeEfFgGosuxX]",
         ("%s", "%1$s", "%'*10s"),
         _PERCENTS,
@@ -332,11 +340,11 @@ FORMATS: Mapping[str, Format] = {
     "gfc-internal": _printf(
         f"ll?[diu]|[diusceLCgp]|{_QUOTED_BY_GCC}|'", "%s", "%L", "%qs", "%<if%>", flags="q"
     ),
-    "ycp": Format(r"%\d", ("%1", "%9"), _PERCENTS),
+    "ycp": GettextFormat(r"%\d", ("%1", "%9"), _PERCENTS),
 }
 
 
-def formats_of(flags: Iterable[str]) -> list[Format]:
+def gettext_formats(flags: Iterable[str]) -> list[GettextFormat]:
     """Return the formats that the flags of a message name, as `c-format`."""
     names = (flag.removesuffix("-format") for flag in flags if flag.endswith("-format"))
     return [FORMATS[name] for name in names if name in FORMATS]
@@ -346,11 +354,11 @@ def formats_of(flags: Iterable[str]) -> list[Format]:
 def message_pattern(flags: frozenset[str] = frozenset()) -> str:
     """Return a pattern of the placeholders of a message that has these flags of gettext."""
     denied = (flag.removeprefix("no-") for flag in flags if flag.startswith("no-"))
-    others = {format.syntax for format in formats_of(denied)}
+    others = {format.syntax for format in gettext_formats(denied)}
     patterns = [syntax.pattern for syntax in SYNTAXES if syntax.name not in others]
     patterns.append(r"\{[^{}\n]{0,80}\}")  # in a message any braces are a placeholder's
     in_text = rf"{_LETTER_BEFORE}(?:{'|'.join(patterns)}){_UNIT_AFTER}{_PERCENT}?"
-    formats = formats_of(flags)
+    formats = gettext_formats(flags)
     if not formats:
         return in_text
     signs = "".join({re.escape(sign) for format in formats for sign in format.literals})

@@ -9,58 +9,42 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from itertools import chain, count, groupby
+from itertools import chain, groupby
 
-from serving.bundle.opening import Bundle
-from serving.text.abbreviations import goes_on
-from serving.text.alignment import Span
+from serving.text.abbreviations import sentence_continues
+from serving.text.formatting import LANGUAGES_WITH_CAPITALIZED_NOUNS
 from serving.text.markup.accelerators import with_accelerator_at_word
-from serving.text.markup.kaomoji import kaomoji
-from serving.text.markup.numbers import (
-    TIME_OF_DAY,
+from serving.text.markup.kaomoji import find_kaomoji
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.number_formats import (
     has_24_hours,
-    in_24_hours,
-    localised,
-    localised_amount,
+    localize_amount,
+    localize_number,
     scaled_amounts,
-    written_units,
+    to_24_hours,
 )
 from serving.text.markup.patterns import (
     BORDER,
     BRACKETS,
     EMOJI,
     INVERTED_MARKS,
-    KEPT,
-    MAY_BE_KEPT,
+    MAY_BE_NON_TRANSLATABLE,
+    NON_TRANSLATABLE,
     PHRASE_BRACKETS,
     RUN,
     SIGNS,
     SIGNS_IN_BRACKETS,
     TAG,
+    end_of_match,
     foreign_words,
-    kept_end,
-    readable,
     separators,
     words_with_signs,
 )
 from serving.text.markup.tagged_spans import with_tagged_spans
-from serving.text.markup.tokens import (
-    MADE_OF_STAND_IN,
-    STAND_IN,
-    Role,
-    Token,
-    divided,
-    is_run,
-    placed,
-    read,
-    run_read_as,
-    translations,
-    written,
-)
-from serving.text.plain_text import WITH_CAPITAL_NOUNS
-
-_BETWEEN_KEPT = re.compile(r"[\s,/|+*=&×:;–—-]*")
-
+from serving.text.markup.tokens import Role, Token, join_raw, join_text, split_at, with_spans
+from serving.text.markup.typography import run_as_read, with_usual_characters
+from serving.text.markup.written_units import TIME_OF_DAY, written_units
+from serving.text.spans import Span
 
 # What a part must hold for it to belong to what is kept beside it without a space.
 _IDENTIFIER_SIGN = re.compile(r"[\d#@№_/\\=+*~^|$&]")
@@ -68,7 +52,6 @@ _IDENTIFIER_PART = re.compile(rf"{_IDENTIFIER_SIGN.pattern}|[-.:]\w")
 _TIME_WITH_MERIDIEM = re.compile(r"[ap]\. ?m\.?", re.IGNORECASE)
 # Languages that write a space before these marks.
 _WITH_SPACED_MARKS = frozenset({"fr"})
-
 _WITH_INVERTED_MARKS = frozenset({"es", "gl", "ast"})
 _WITH_ELISIONS = frozenset({"fr", "it", "ca", "oc"})
 
@@ -88,6 +71,8 @@ class _Kind(IntEnum):
 
 
 _JOINABLE = frozenset({_Kind.WHOLE, _Kind.TIME, _Kind.AMOUNT, _Kind.QUANTITY, _Kind.NUMBER})
+
+
 _ROLES = {
     _Kind.RUN: Role.TEXT,
     _Kind.NUMBER: Role.NUMBER,
@@ -97,59 +82,8 @@ _ROLES = {
     _Kind.CLOSING: Role.CLOSE,
 }
 
+
 _KINDS = {BORDER: _Kind.BREAK, TAG: _Kind.POINT}
-
-
-class KnownWords:
-    """The words that a model knows of the languages it reads, as they are mostly written."""
-
-    def __init__(self, words: Iterable[str]) -> None:
-        self._usual = {word.lower(): word for word in words}
-
-    @classmethod
-    def load(cls, bundle: Bundle) -> "KnownWords | None":
-        """Read a bundle's list; None where it has none."""
-        text = bundle.words_text
-        return None if text is None else cls(text.split())
-
-    def references(self, text: str) -> Iterator[Span]:
-        """Yield where references to numbered things stand, as p. 45."""
-        return (Span(*match.span()) for match in _REFERENCE.finditer(text))
-
-    def unknown_names(self, text: str) -> Iterator[Span]:
-        """Yield where unknown names stand; those that only a space parts are one."""
-        start = end = 0
-        for word in self.unknown_words(text):
-            if not (start < end and text[end : word.start] == " "):
-                if start < end:
-                    yield Span(start, end)
-                start = word.start
-            end = word.end
-        if start < end:
-            yield Span(start, end)
-
-    def unknown_words(self, text: str) -> Iterator[Span]:
-        """Yield where the words of unknown names stand."""
-        for match in _WORD.finditer(text):
-            if text[match.start()].isupper():
-                word = _POSSESSIVE.sub("", match.group())
-                if self._is_unknown_name(word) or _follows_title(text, match.start()):
-                    yield Span(match.start(), match.start() + len(word))
-
-    def in_usual_letters(self, text: str) -> str:
-        """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""
-
-        def usual(match: re.Match[str]) -> str:
-            return self._usual.get(match.group(), match.group())
-
-        return _WORD.sub(usual, text.lower())
-
-    def _is_unknown_name(self, word: str) -> bool:
-        if len(word) < 2 or word.isupper():
-            return len(word) > 1 and _NUMERAL.fullmatch(word) is not None
-        small = word.lower()
-        is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
-        return not is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +91,7 @@ class Protection:
     """Finds what must not change.
 
     placeholders: what is kept in any case; None for nothing.
-    is_whole: addresses, code, signs and the like are kept too, quantities and numbers as the
+    protects_all: addresses, code, signs and the like are kept too, quantities and numbers as the
         target writes them, and emoji are marks.
     source, target: languages, in two letters.
     known_words: names that are none of them are kept too; None where it is not known what a model
@@ -167,7 +101,7 @@ class Protection:
     """
 
     placeholders: re.Pattern[str] | None
-    is_whole: bool
+    protects_all: bool
     source: str
     target: str
     known_words: KnownWords | None = None
@@ -178,13 +112,13 @@ class Protection:
         found: Iterable[Span] = self.terms(text)
         if self.known_words:
             found = chain(found, self.known_words.references(text))
-            if self.source not in WITH_CAPITAL_NOUNS:
+            if self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
                 found = chain(found, self.known_words.unknown_words(text))
         return any(True for _ in found)
 
     def with_tagged_spans(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with code, addresses and the like that have tags in them as one."""
-        if self.is_whole or self.placeholders is not None:
+        if self.protects_all or self.placeholders is not None:
             return with_tagged_spans(tokens, self._whole_spans)
         return iter(tokens)
 
@@ -192,8 +126,8 @@ class Protection:
         """Yield what is kept wherever it stands, and of which kind it is."""
         if self.placeholders is not None:
             yield from _matches(text, self.placeholders)
-        if self.is_whole and MAY_BE_KEPT.search(text):
-            yield from _matches(text, KEPT)
+        if self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text):
+            yield from _matches(text, NON_TRANSLATABLE)
 
     def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
@@ -204,21 +138,21 @@ class Protection:
                 yield from group
 
     def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
-        if self.is_whole:
+        if self.protects_all:
             tokens = [*with_accelerator_at_word(tokens)]
             if any(token.role is Role.POINT for token in tokens):
                 yield from self.protected(tokens)
                 return
-        found = self._found(read(tokens))
+        found = self._found(join_text(tokens))
         borders = [border for span, _ in found for border in span]
-        pieces = placed(divided(tokens, borders))
+        pieces = with_spans(split_at(tokens, borders))
         for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
             part = [token for token, _ in group]
             kind = found[slot // 2][1] if slot % 2 else _Kind.TERM
             if kind is not _Kind.TERM:
                 yield self._token(kind, part)
-            elif self.is_whole:
-                yield from readable(part, self.source)
+            elif self.protects_all:
+                yield from with_usual_characters(part, self.source)
             else:
                 yield from part
 
@@ -247,18 +181,18 @@ class Protection:
         return sorted(found.values())
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        may_be_kept = self.is_whole and MAY_BE_KEPT.search(text)
+        may_be_kept = self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text)
         terms = [*self.terms(text)]
         if self.placeholders is not None:
             yield from _kept(text, self.placeholders)
         if may_be_kept:
-            yield from ((span, _Kind.POINT) for span in kaomoji(text))
-            kept = _kept(text, KEPT)
+            yield from ((span, _Kind.POINT) for span in find_kaomoji(text))
+            kept = _kept(text, NON_TRANSLATABLE)
             yield from (part for part in kept if not any(_holds(term, part[0]) for term in terms))
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in terms)
-        if not self.is_whole:
+        if not self.protects_all:
             return
         yield from ((Span(*m.span()), _Kind.POINT) for m in SIGNS_IN_BRACKETS.finditer(text))
         if not {self.source, self.target} & _WITH_INVERTED_MARKS:
@@ -268,7 +202,7 @@ class Protection:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
         if may_be_kept:
             yield from self._written_parts(text)
-        if self.known_words and self.source not in WITH_CAPITAL_NOUNS:
+        if self.known_words and self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_names(text))
             # A name with a term of the glossary in it is not found as a whole: its other words are.
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_words(text))
@@ -292,21 +226,23 @@ class Protection:
         end = time.end + 1
         is_time = _TIME_WITH_MERIDIEM.search(text, max(time.end - 4, time.start), time.end)
         return bool(
-            is_time and text[end:].strip() and goes_on(text[:end].lower(), text[end:], self.source)
+            is_time
+            and text[end:].strip()
+            and sentence_continues(text[:end].lower(), text[end:], self.source)
         )
 
     def _token(self, kind: _Kind, part: list[Token]) -> Token:
-        raw, text = written(part), read(part)
-        role = _ROLES.get(kind, Role.KEPT)
+        raw, text = join_raw(part), join_text(part)
+        role = _ROLES.get(kind, Role.NON_TRANSLATABLE)
         if role in (Role.POINT, Role.BREAK):
             return Token(role, raw)
         if role in (Role.OPEN, Role.CLOSE):
             return Token(role, raw, name="]")
         if kind is _Kind.RUN:
             is_spaced = self.target in _WITH_SPACED_MARKS and text[0] in "!?"
-            return Token(role, raw, run_read_as(text), " " * is_spaced + text)
+            return Token(role, raw, run_as_read(text), " " * is_spaced + text)
         if role is Role.NUMBER:
-            return Token(role, raw, text, localised(text, self.source, self.target))
+            return Token(role, raw, text, localize_number(text, self.source, self.target))
         translation = self._translation(kind, text)
         return Token(role, raw, text, raw if translation == text else _as_in(part, translation))
 
@@ -314,9 +250,9 @@ class Protection:
         if kind is _Kind.TIME:
             return self._time(text)
         if kind is _Kind.QUANTITY:
-            return localised(text, self.source, self.target)
+            return localize_number(text, self.source, self.target)
         if kind is _Kind.AMOUNT:
-            return localised_amount(text, self.source, self.target)
+            return localize_amount(text, self.source, self.target)
         return text
 
     def _time(self, text: str) -> str:
@@ -324,40 +260,7 @@ class Protection:
         found = TIME_OF_DAY.match(text)
         if found is None or not has_24_hours(self.target):
             return text
-        return in_24_hours(int(found[1]), found[2], found[3] in "pP")
-
-
-def with_stand_ins(passage: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens, those that are kept read as names that are nowhere else in the passage;
-    what is kept side by side, or apart by spaces and signs, is one.
-    """
-    known = {*MADE_OF_STAND_IN.findall(read(passage))}
-    names = (name for name in map(STAND_IN.format, count(1)) if name not in known)
-    waiting: list[Token] = []  # tokens that are kept, and what may part them
-    for token in passage:
-        if token.role is Role.KEPT or (waiting and _may_part_kept(token)):
-            waiting.append(token)
-            continue
-        yield from _stood_for(waiting, names)
-        waiting = []
-        yield token
-    yield from _stood_for(waiting, names)
-
-
-def _may_part_kept(token: Token) -> bool:
-    if token.role is Role.TEXT:
-        return _BETWEEN_KEPT.fullmatch(token.text) is not None
-    return token.role is Role.POINT and not token.raw.startswith("<")
-
-
-def _stood_for(tokens: list[Token], names: Iterator[str]) -> Iterator[Token]:
-    """Yield one token for all that is kept, and what follows the last."""
-    kept = [*tokens]
-    while kept and kept[-1].role is not Role.KEPT:
-        kept.pop()
-    if kept:
-        yield Token(Role.KEPT, written(kept), next(names), translations(kept))
-    yield from tokens[len(kept) :]
+        return to_24_hours(int(found[1]), found[2], found[3] in "pP")
 
 
 def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]) -> bool:
@@ -414,72 +317,5 @@ def _matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, str | 
     """Yield what a pattern matches, and the name of the group that did."""
     start = 0
     while match := pattern.search(text, start):
-        start = max(kept_end(match), match.start() + 1)
+        start = max(end_of_match(match), match.start() + 1)
         yield Span(match.start(), start), match.lastgroup
-
-
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-
-
-_POSSESSIVE = re.compile(r"['’]s?$")
-
-
-_PARTS = re.compile(r"['’-]")
-
-
-# A name follows these, whatever else it may be: "Mrs. Rose".
-_TITLE = re.compile(
-    r"\b(?:Mr|Mrs|Ms|Mx|Dr|Prof|Rev|Capt|Sgt|Lt|Col|Gen|Sen|Gov|Sir|Madam|Lady|Mme|Mlle)\.? $"
-)
-
-
-# What is counted, abbreviated: p. 45, no. 5/B, vol. II.
-_REFERENCE = re.compile(
-    r"(?<![\w.])(?:[Nn]os?|[Pp]p?|[Rr]ef|[Nn]r|[Aa]pt|[Cc]h|[Vv]ol|[Ff]igs?|[Ss]ecs?|[Aa]rt|[Pp]ara|[Ee]q"
-    r"|[Ee]xt)\. ?"
-    r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
-)
-
-
-_NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
-
-
-def _follows_title(text: str, start: int) -> bool:
-    return _TITLE.search(text, max(start - 8, 0), start) is not None
-
-
-_CAPITAL_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-
-
-_FEWEST_WORDS, _FEWEST_LETTERS = 2, 8  # less may be an abbreviation
-
-
-_ENGLISH_I = re.compile(r"\bi\b")
-
-
-def is_in_capitals(tokens: Iterable[Token]) -> bool:
-    """Return whether a segment has no small letter, and is no abbreviation."""
-    text = " ".join(token.text for token in tokens if token.role is Role.TEXT)
-    words = _CAPITAL_WORD.findall(text)
-    num_letters = sum(map(len, words))
-    return text.isupper() and len(words) >= _FEWEST_WORDS and num_letters >= _FEWEST_LETTERS
-
-
-def in_small_letters(
-    tokens: Iterable[Token], language: str, known_words: KnownWords | None
-) -> Iterator[Token]:
-    """Yield the tokens of a segment as a model reads them in a sentence; names keep their capitals
-    where the words are known.
-    """
-    is_first = True
-    for token in tokens:
-        if token.role is not Role.TEXT or not token.text or is_run(token):
-            yield token
-            continue
-        text = known_words.in_usual_letters(token.text) if known_words else token.text.lower()
-        if language == "en":
-            text = _ENGLISH_I.sub("I", text)
-        if is_first:
-            text = text[:1].upper() + text[1:]
-        is_first = False
-        yield Token(Role.TEXT, token.raw, text)

@@ -1,4 +1,6 @@
-"""Writes brackets, quotation marks and runs of marks of a translation as its source has them."""
+"""Writes brackets, quotation marks, dashes and runs of marks of a translation as its source has
+them.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,11 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from serving.text.markup.enclosing import APOSTROPHES, ROUND_BRACKETS, Pairs, pairs_in
-from serving.text.markup.escapes import unescaped
-from serving.text.markup.tokens import ELLIPSIS, Role, Token, divided, is_run, placed, read
-from serving.text.markup.translated_words import TargetWord, is_wordy, words_in
+from serving.text.markup.escapes import unescape
+from serving.text.markup.paired_marks import APOSTROPHES, ROUND_BRACKETS, MarkPairs, find_pairs
+from serving.text.markup.tokens import Role, Token, join_text, split_at, with_spans
+from serving.text.markup.translated_words import (
+    TargetWord,
+    find_words_and_marks,
+    has_letters_or_digits,
+)
+from serving.text.markup.typography import DASH, ELLIPSIS, is_run, is_typographic
 
+Places = list[int]
 _END_MARKS = frozenset(".!?…。！？")
 _CLOSING = frozenset(")]}\"”»›'’")
 _LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
@@ -19,6 +27,36 @@ _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")
 _END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
+
+
+def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
+    """Write the dashes of the source where the translation has as many; else they stay as the model
+    wrote them.
+    """
+    signs = [token for token in tokens if is_typographic(token)]
+    wanted = [token for token in signs if token.text.strip() == DASH]
+    places = _dashes(words)
+    if wanted and len(wanted) == len(places):
+        for place, token in zip(places, wanted, strict=True):
+            words[place].text = unescape(token.raw)
+        _close_up(words, places, wanted)
+
+
+def _dashes(words: Sequence[TargetWord]) -> Places:
+    return [
+        place
+        for place, word in enumerate(words)
+        if word.raw is None and word.text in "-–—" and (word.gap or not place)
+    ]
+
+
+def _close_up(words: Sequence[TargetWord], places: Places, dashes: Sequence[Token]) -> None:
+    """Take the spaces around dashes away that the source writes without."""
+    for number, token in zip(places, dashes, strict=True):
+        if token.text != token.text.strip():
+            words[number].gap = ""
+            if number + 1 < len(words):
+                words[number + 1].gap = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +76,8 @@ class PairedMarks:
 
     @classmethod
     def of(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
-        text = read(tokens)
-        source, target = pairs_in(text), pairs_in(translation)
+        text = join_text(tokens)
+        source, target = find_pairs(text), find_pairs(translation)
         lost: set[int] = set()
         replaced: set[int] = set()
         written: dict[int, str] = {}
@@ -82,12 +120,16 @@ class PairedMarks:
                     word.gap = ""
 
 
-def _opens(pairs: Pairs, place: int) -> bool:
+def _opens(pairs: MarkPairs, place: int) -> bool:
     return place in pairs.closing or pairs.alone.get(place, False)
 
 
 def _are_alike(
-    source: Pairs, target: Pairs, places: Sequence[int], others: Sequence[int], translation: str
+    source: MarkPairs,
+    target: MarkPairs,
+    places: Sequence[int],
+    others: Sequence[int],
+    translation: str,
 ) -> bool:
     """Return whether a translation has the same brackets or quotation marks, each pair of them
     around words.
@@ -96,14 +138,16 @@ def _are_alike(
     if opens != [_opens(target, place) for place in others]:
         return False
     pairs = [(start, target.closing[start]) for start in others if start in target.closing]
-    return all(is_wordy(translation[start:end]) for start, end in pairs)
+    return all(has_letters_or_digits(translation[start:end]) for start, end in pairs)
 
 
 def _raws(tokens: Sequence[Token], places: Sequence[int]) -> Iterator[str]:
     """Yield how the source writes the marks at places in what is read."""
     borders = sorted({border for place in places for border in (place, place + 1)})
-    starts = {span.start: token for token, span in placed(divided(tokens, borders)) if token.text}
-    return (unescaped(starts[place].raw) for place in places)
+    starts = {
+        span.start: token for token, span in with_spans(split_at(tokens, borders)) if token.text
+    }
+    return (unescape(starts[place].raw) for place in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +166,12 @@ def _source_marks(tokens: Sequence[Token]) -> tuple[list[_SourceMark], _SourceMa
     for place, token in enumerate(tokens):
         if is_run(token):
             marks.append(_SourceMark(token.text, token, place))
-        elif token.role in (Role.KEPT, Role.NUMBER):
+        elif token.role in (Role.NON_TRANSLATABLE, Role.NUMBER):
             last_word = place
         elif token.role is Role.TEXT:
             end = _END.search(token.text)
             assert end is not None  # it matches nothing at least
-            if is_wordy(token.text):
+            if has_letters_or_digits(token.text):
                 last_word = place - bool(end[1])
             matches = _MARKS.finditer(token.text)
             marks += (_SourceMark(mark.group(), None, place) for mark in matches)
@@ -145,7 +189,7 @@ def loses_runs(tokens: Sequence[Token], translation: str) -> bool:
     inner, _ = _source_marks(tokens)
     if all(mark.run is None for mark in inner):
         return False
-    texts = [translation[span.start : span.end] for span in words_in(translation)]
+    texts = [translation[span.start : span.end] for span in find_words_and_marks(translation)]
     return len(_inner_groups(tokens, texts)) != len(inner)
 
 
@@ -209,7 +253,7 @@ def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
     _, group = _groups(_texts(words))
     if not group.start or any(word.text in _written_runs(tokens) for word in words[group]):
         return
-    blank = TargetWord("", "", np.zeros_like(words[0].origins))
+    blank = TargetWord("", "", np.zeros_like(words[0].alignment))
     has_mark = group.start < group.stop
     if mark is None:
         del words[group]
@@ -222,7 +266,7 @@ def write_end(tokens: Sequence[Token], words: list[TargetWord]) -> None:
         if last.raw is None and last.text in _OTHER_MARKS:
             last.text = mark.text
         else:
-            place = len(words) if read(tokens).endswith(mark.text) else group.start
+            place = len(words) if join_text(tokens).endswith(mark.text) else group.start
             words.insert(place, replace(blank, text=mark.text))
 
 

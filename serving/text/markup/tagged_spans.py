@@ -10,16 +10,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from serving.text.alignment import Span
 from serving.text.markup.tokens import (
     Role,
     Token,
-    divided,
     is_range_name,
-    placed,
-    read,
-    written,
+    join_raw,
+    join_text,
+    split_at,
+    with_spans,
 )
+from serving.text.spans import Span
 
 # Yields what must not change in a text, and of which kind it is; what is found first counts.
 Find = Callable[[str], Iterable[tuple[Span, str | None]]]
@@ -43,7 +43,7 @@ def _parts_lines(token: Token) -> bool:
 
 def _with_tagged_spans(run: Sequence[Token], find: Find) -> Iterator[Token]:
     spans = _spans_with_marks(run, find)
-    pieces = [*placed(divided(run, [border for span, _ in spans for border in span]))]
+    pieces = [*with_spans(split_at(run, [border for span, _ in spans for border in span]))]
     tokens = [token for token, _ in pieces]
     with_text = [number for number, token in enumerate(tokens) if token.text]
     starts = [pieces[number][1].start for number in with_text]
@@ -57,7 +57,7 @@ def _with_tagged_spans(run: Sequence[Token], find: Find) -> Iterator[Token]:
             continue
         start, stop, lone = _with_own_tags(tokens, first, stop, done)
         part = tokens[start:stop]
-        if not _is_enclosed(read(part)) and (lone or _are_several(part, kind, find)):
+        if not _is_enclosed(join_text(part)) and (lone or _are_several(part, kind, find)):
             continue
         yield from tokens[done:start]
         yield from _kept(part, [number - start for number in lone])
@@ -70,7 +70,7 @@ def _spans_with_marks(run: Sequence[Token], find: Find) -> list[tuple[Span, str 
     text = "".join(
         token.text if token.role is Role.TEXT else _MASK * len(token.text) for token in run
     )
-    marks = [span.start for token, span in placed(run) if token.role is not Role.TEXT]
+    marks = [span.start for token, span in with_spans(run) if token.role is not Role.TEXT]
     taken = bytearray(len(text))
     spans = []
     for span, kind in find(text):
@@ -133,7 +133,7 @@ def _are_several(part: Sequence[Token], kind: str | None, find: Find) -> bool:
     roles = [token.role for token in part if token.text or token.role is not Role.TEXT]
     if any(pair == (Role.CLOSE, Role.OPEN) for pair in pairwise(roles)):
         return True
-    texts = [read(group) for is_text, group in groupby(part, key=_is_text) if is_text]
+    texts = [join_text(group) for is_text, group in groupby(part, key=_is_text) if is_text]
     if len(texts) < 2:  # an address and code beside it, which no tag parts
         return False
     first, *_, last = texts
@@ -158,6 +158,6 @@ def _kept(part: Sequence[Token], lone: Sequence[int]) -> Iterator[Token]:
     follow = all(token.role is Role.CLOSE for token in moved)
     if not follow:
         yield from moved
-    yield Token(Role.KEPT, written(whole), read(whole))
+    yield Token(Role.NON_TRANSLATABLE, join_raw(whole), join_text(whole))
     if follow:
         yield from moved

@@ -6,33 +6,18 @@ Joined, what the tokens are written as is the text itself, to the character.
 import html
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from itertools import pairwise
 
-from serving.text.alignment import Span
+from serving.text.spans import Span
 
 _SPACES = r" \t\n\r\f\v\x1c-\x1e\x85\u2028\u2029"  # not those that do not break
-
-
 _LINE_BREAK = re.compile(r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")
-
-
 _PLAIN_OR_SPACE = re.compile(rf"[{_SPACES}]+|[^{_SPACES}]+(?: [^{_SPACES}]+)*")
-
-
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][\da-fA-F]+|[A-Za-z][\w.]*);?")
-
-
-# What a model reads in the place of what is kept, "%1": of the forms that were tried models copy it
-# most often (loadtest/LOG.md). They may write it with a space.
-STAND_IN = "%{}"
-
-
-MADE_OF_STAND_IN = re.compile(r"%[ \u00a0\u202f.-]?\d{1,4}")
+LINE_BREAK_TAG = "br"
 
 
 class Role(Enum):
@@ -40,7 +25,7 @@ class Role(Enum):
 
     TEXT: is translated.
     NUMBER: is translated; should it come out as another one, it is written as its language has it.
-    KEPT: stands in the translation as it is, where its words would stand.
+    NON_TRANSLATABLE: stands in the translation as it is, where its words would stand.
     OPEN, CLOSE: a tag around words.
     POINT: a mark between words.
     LINE_BREAK: ends a line within a sentence; a model reads a space.
@@ -49,7 +34,7 @@ class Role(Enum):
 
     TEXT = auto()
     NUMBER = auto()
-    KEPT = auto()
+    NON_TRANSLATABLE = auto()
     OPEN = auto()
     CLOSE = auto()
     POINT = auto()
@@ -81,7 +66,7 @@ class Token:
     @property
     def translation(self) -> str:
         """Return how a translation writes it, if no model does."""
-        return self.name if self.role is Role.KEPT and self.name else self.raw
+        return self.name if self.role is Role.NON_TRANSLATABLE and self.name else self.raw
 
 
 def range_name(kind: str, key: str) -> str:
@@ -135,7 +120,7 @@ def with_single_spaces(tokens: Iterable[Token]) -> Iterator[Token]:
         yield token
 
 
-def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+def split_passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     """Yield what stands between breaks; each break alone."""
     passage: list[Token] = []
     for token in tokens:
@@ -148,7 +133,7 @@ def passages(tokens: Iterable[Token]) -> Iterator[list[Token]]:
     yield passage
 
 
-def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
+def with_spans(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
     """Yield each token with its place in what is read."""
     start = 0
     for token in tokens:
@@ -156,9 +141,9 @@ def placed(tokens: Iterable[Token]) -> Iterator[tuple[Token, Span]]:
         start += len(token.text)
 
 
-def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
+def split_at(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
     """Yield the tokens, text cut at borders in what is read, which are in order."""
-    for token, span in placed(tokens):
+    for token, span in with_spans(tokens):
         if not (token.is_divisible and token.text):
             yield token
             continue
@@ -169,19 +154,16 @@ def divided(tokens: Iterable[Token], borders: Sequence[int]) -> Iterator[Token]:
                 yield Token(Role.TEXT, part, part)
 
 
-def read(tokens: Iterable[Token]) -> str:
+def join_text(tokens: Iterable[Token]) -> str:
     return "".join(token.text for token in tokens)
 
 
-def written(tokens: Iterable[Token]) -> str:
+def join_raw(tokens: Iterable[Token]) -> str:
     return "".join(token.raw for token in tokens)
 
 
-def translations(tokens: Iterable[Token]) -> str:
+def join_translations(tokens: Iterable[Token]) -> str:
     return "".join(token.translation for token in tokens)
-
-
-LINE_BREAK_TAG = "br"
 
 
 class MarkupKind(StrEnum):
@@ -205,121 +187,3 @@ class Markup:
     non_splitting_tags: frozenset[str] = frozenset()
     ignore_tags: frozenset[str] = frozenset()
     outline_detection: bool = True
-
-
-class Keeping(Enum):
-    """Describes how an element stays as it is.
-
-    NO: it does not.
-    WORDS: it stands for its words in a sentence.
-    MARK: it stands in a sentence as a mark does.
-    BREAK: it stands between sentences.
-    """
-
-    NO = auto()
-    WORDS = auto()
-    MARK = auto()
-    BREAK = auto()
-
-
-class Part(NamedTuple):
-    """A token, and what it is to the element that it belongs to.
-
-    depth: 1 for what begins an element, -1 for what ends one.
-    keeping: of the element that it begins.
-    is_wanted: the element that it begins is translated wherever it stands.
-    """
-
-    token: Token
-    depth: int = 0
-    keeping: Keeping = Keeping.NO
-    is_wanted: bool = False
-
-
-def with_whole_elements(parts: Iterable[Part]) -> Iterator[Token]:
-    """Yield the tokens, one for each outermost element that stays as it is; one that does not end
-    goes on to the end. Of an element that stays but for others in it, what stays is a break.
-    """
-    parts = [*parts]
-    stops = _stops(parts)
-    num_wanted = [0, *accumulate(part.is_wanted for part in parts)]
-    within: list[tuple[int, bool]] = []  # where elements end, and whether they are translated
-    staying: list[Token] = []
-    place = 0
-    while place < len(parts):
-        while within and within[-1][0] <= place:
-            within.pop()
-        token, depth, keeping, is_wanted = parts[place]
-        is_translated = within[-1][1] if within else True
-        stop = stops.get(place, len(parts) if depth > 0 else place + 1)
-        if not is_translated and is_wanted:
-            is_translated = True
-            within.append((stop, True))
-        elif is_translated and keeping is not Keeping.NO:
-            if num_wanted[stop] == num_wanted[place]:
-                yield from _break_of(staying)
-                staying = []
-                yield _whole([part.token for part in parts[place:stop]], keeping)
-                place = stop
-                continue
-            is_translated = False
-            within.append((stop, False))
-        if is_translated:
-            yield from _break_of(staying)
-            staying = []
-            yield token
-        else:
-            staying.append(token)
-        place += 1
-    yield from _break_of(staying)
-
-
-def _stops(parts: Sequence[Part]) -> dict[int, int]:
-    """Return for what begins an element the place after the element; not of one without an end."""
-    stops: dict[int, int] = {}
-    opened: defaultdict[str, list[int]] = defaultdict(list)
-    for place, part in enumerate(parts):
-        if part.depth > 0:
-            opened[part.token.name].append(place)
-        elif part.depth < 0 and opened[part.token.name]:
-            stops[opened[part.token.name].pop()] = place + 1
-    return stops
-
-
-def _break_of(tokens: Sequence[Token]) -> Iterator[Token]:
-    if tokens:
-        yield Token(Role.BREAK, written(tokens))
-
-
-def _whole(element: Sequence[Token], keeping: Keeping) -> Token:
-    raw, text = written(element), " ".join(read(element).split())
-    if keeping is Keeping.BREAK:
-        return Token(Role.BREAK, raw)
-    if keeping is Keeping.MARK or not text:
-        return Token(Role.POINT, raw)
-    return Token(Role.KEPT, raw, text)
-
-
-QUOTES = frozenset('"“”„‟«»')
-
-
-# What a model reads in the place of typographic signs.
-DASH, ELLIPSIS, QUOTE = "-", "...", '"'
-
-
-def run_read_as(run: str) -> str:
-    """Return the mark that a model reads for a run of marks, as ??? or ?!."""
-    if "?" in run or "？" in run:
-        return "?"
-    return "!" if "!" in run or "！" in run else ELLIPSIS
-
-
-def is_run(token: Token) -> bool:
-    """Return whether a token is a run of marks; its name is how the target writes it at an end."""
-    return token.role is Role.TEXT and bool(token.name)
-
-
-def is_typographic(token: Token) -> bool:
-    """Return whether a token is a dash, an ellipsis or a quote that is read as another one."""
-    is_read_as_other = token.role is Role.TEXT and token.raw != token.text
-    return is_read_as_other and token.text.strip() in (DASH, QUOTE)

@@ -7,30 +7,35 @@ from itertools import pairwise
 
 import numpy as np
 
-from serving.text.alignment import Array, Span, TokenizedText, word_attention
-from serving.text.markup.placing import Origins
-from serving.text.markup.tokens import MADE_OF_STAND_IN, STAND_IN, Role, Token, placed
+from serving.text.alignment import Array, TokenizedText, word_attention
+from serving.text.markup.model_placeholders import MODEL_PLACEHOLDER, WRITTEN_MODEL_PLACEHOLDER
+from serving.text.markup.tag_placement import WordAlignment
+from serving.text.markup.tokens import Role, Token, with_spans
+from serving.text.spans import Span
 
 _LEAST = 1e-6
 _NOWHERE = Span(0, 0)
-
-
 _FIGURES_AFTER_LETTERS = re.compile(r"([a-zà-ÿ])\d|[^\W\d]\d")
-
-
 _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
-
-
 _FIGURES = re.compile(r"\d+")
-
-
 _LETTER_OR_DIGIT = re.compile(r"[^\W_\u0e00-\u0eff\u3000-\u9fff]|%")
-
-
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
-
-
 _ENDS_SENTENCE = frozenset(".!?…。！？:;")
+# Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
+_LETTER = (
+    r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
+    r"\u0F00-\u109F\u1780-\u17FF\u200C\u200D]"
+)
+_ALONE = r"[\u3040-\u30FF\u3400-\u4DBF\u4E00-\u9FFF]"  # scripts without spaces between words
+# What is elided before a word (l', qu'), a character that is a word, a word, punctuation.
+_WORD = re.compile(
+    rf"(?:[cdjlmnst]|\w*qu)['’](?=\w)|{_ALONE}|(?:(?!{_ALONE}){_LETTER})+"
+    rf"(?:[-.'’,](?=\w)(?:(?!{_ALONE}){_LETTER})+)*|[^\w\s]",
+    re.IGNORECASE,
+)
+_NUMBER_AT_TAG = re.compile(
+    r"(?<!\w)\d[\d.,]*(?:-\0+|\0+-\0*)(?=[^\W\d_])|(?<=[^\W\d_])(?:-\0+|\0+-\0*)\d[\d.,]*(?!\w)"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +43,14 @@ class TargetWord:
     """A word of a translation.
 
     gap: what stands before it.
-    origins: how much it came of each of the source's words.
+    alignment: how much it came of each of the source's words.
     raw: how it is to be written, where it is not translated.
     span: where it lies in the model's text; empty for what is not from there.
     """
 
     text: str
     gap: str
-    origins: Array
+    alignment: Array
     raw: str | None = None
     span: Span = _NOWHERE
 
@@ -87,10 +92,10 @@ class TranslatedWords:
         text = target.text
         copied = [
             Span(*match.span())
-            for match in MADE_OF_STAND_IN.finditer(text)
+            for match in WRITTEN_MODEL_PLACEHOLDER.finditer(text)
             if source_words.kept and match.group() not in source_words.translated
         ]
-        spans = [*_cut_at(source_words.seams, text, words_in(text, copied))]
+        spans = [*_cut_at(source_words.seams, text, find_words_and_marks(text, copied))]
         matrix = (
             _in_order(spans, source_words.spans)
             if attention is None
@@ -110,7 +115,7 @@ class TranslatedWords:
         missing = [number for number in self._source.kept if not self._put_where_named(number)]
         made_up = [word for word in self.words if self._is_made_up(word, missing)]
         for number in missing:
-            best = max(made_up, key=lambda word: word.origins[number], default=None)
+            best = max(made_up, key=lambda word: word.alignment[number], default=None)
             if best is not None:
                 made_up.remove(best)
             self._put(number, best or self.made_room(number))
@@ -130,8 +135,10 @@ class TranslatedWords:
         figures -= {token.text for token in self._source.numbers.values()}
         found = _FIGURES.search(word.text)
         is_of_missing = found is not None and found.group() in figures
-        is_stand_in = MADE_OF_STAND_IN.fullmatch(word.text) or word.text == STAND_IN[0]
-        return is_of_missing or bool(is_stand_in)
+        is_placeholder = (
+            WRITTEN_MODEL_PLACEHOLDER.fullmatch(word.text) or word.text == MODEL_PLACEHOLDER[0]
+        )
+        return is_of_missing or bool(is_placeholder)
 
     def _leave_out_what_is_no_character(self) -> None:
         """Take away what stands for bytes of a character that a model began and did not end, and
@@ -165,7 +172,7 @@ class TranslatedWords:
             if word in words:
                 gap = gap or word.gap
             else:
-                word.gap, gap = word.gap or gap * is_wordy(word.text), ""
+                word.gap, gap = word.gap or gap * has_letters_or_digits(word.text), ""
                 left.append(word)
         self.words = left
 
@@ -173,18 +180,21 @@ class TranslatedWords:
         """Return whether a word came of a number, or of what is kept, more than of any other
         word.
         """
-        if not word.origins.size:  # of a source of nothing but quotation marks
+        if not word.alignment.size:  # of a source of nothing but quotation marks
             return False
-        best = int(word.origins.argmax())
+        best = int(word.alignment.argmax())
         return best in numbers or best in self._source.kept
 
-    def origins(self) -> Origins:
+    def word_alignment(self) -> WordAlignment:
         width = len(self._source.spans)
-        rows = [word.origins for word in self.words]
-        return Origins(
+        rows = [word.alignment for word in self.words]
+        return WordAlignment(
             np.array(rows, np.float64).reshape(len(rows), width),
             np.array(self._source.is_word, bool),
-            np.array([word.raw is not None or is_wordy(word.text) for word in self.words], bool),
+            np.array(
+                [word.raw is not None or has_letters_or_digits(word.text) for word in self.words],
+                bool,
+            ),
         )
 
     def _put_where_named(self, number: int) -> bool:
@@ -196,14 +206,14 @@ class TranslatedWords:
             if word.raw is None and _WITHIN_STAND_IN.sub("", word.text) == name
         ]
         if named:
-            best = max(named, key=lambda word: word.origins[number])
+            best = max(named, key=lambda word: word.alignment[number])
             self.remove([word for word in named if word is not best])
             self._put(number, best)
         return bool(named)
 
     def _put(self, number: int, word: TargetWord) -> None:
         word.raw = self._source.kept[number].translation
-        word.origins = np.eye(len(self._source.spans))[number]
+        word.alignment = np.eye(len(self._source.spans))[number]
         place = self.words.index(word)
         for before, after in pairwise(self.words[max(place - 1, 0) : place + 2]):
             if not after.gap and _LETTER_OR_DIGIT.match(after.text) and before.text[-1:].isalnum():
@@ -214,7 +224,7 @@ class TranslatedWords:
         if there is none, a new one.
         """
         for place in sorted(
-            range(len(self.words)), key=lambda place: -self.words[place].origins[number]
+            range(len(self.words)), key=lambda place: -self.words[place].alignment[number]
         ):
             if self._came_of(place, number):
                 return self._joined(place, number)
@@ -222,8 +232,8 @@ class TranslatedWords:
 
     def _came_of(self, place: int, number: int) -> bool:
         word = self.words[place]
-        is_free = word.raw is None and is_wordy(word.text)
-        return is_free and word.origins[number] > 0 and word.origins.argmax() == number
+        is_free = word.raw is None and has_letters_or_digits(word.text)
+        return is_free and word.alignment[number] > 0 and word.alignment.argmax() == number
 
     def _joined(self, place: int, number: int) -> TargetWord:
         first, last = place, place + 1
@@ -243,7 +253,9 @@ class TranslatedWords:
         is_first = place == 0
         follower = self.words[place] if place < len(self.words) else None
         gap = "" if is_first else " "
-        if follower is not None and (is_first or is_wordy(follower.text) or follower.raw):
+        if follower is not None and (
+            is_first or has_letters_or_digits(follower.text) or follower.raw
+        ):
             follower.gap = " "
         word = TargetWord("", gap, np.zeros(len(self._source.spans)))
         self.words.insert(place, word)
@@ -254,7 +266,7 @@ class TranslatedWords:
         before the sentence's end.
         """
         for following in range(number + 1, len(self._source.spans)):
-            column = [word.origins[following] for word in self.words]
+            column = [word.alignment[following] for word in self.words]
             if self._source.is_word[following] and column and max(column) > 0:
                 return int(np.argmax(column))
         place = len(self.words)
@@ -290,25 +302,7 @@ def _in_order(target: Sequence[Span], source: Sequence[Span]) -> Array:
     return shares
 
 
-# Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
-_LETTER = (
-    r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
-    r"\u0F00-\u109F\u1780-\u17FF\u200C\u200D]"
-)
-
-
-_ALONE = r"[\u3040-\u30FF\u3400-\u4DBF\u4E00-\u9FFF]"  # scripts without spaces between words
-
-
-# What is elided before a word (l', qu'), a character that is a word, a word, punctuation.
-_WORD = re.compile(
-    rf"(?:[cdjlmnst]|\w*qu)['’](?=\w)|{_ALONE}|(?:(?!{_ALONE}){_LETTER})+"
-    rf"(?:[-.'’,](?=\w)(?:(?!{_ALONE}){_LETTER})+)*|[^\w\s]",
-    re.IGNORECASE,
-)
-
-
-def source_words(tokens: Sequence[Token]) -> SourceWords:
+def read_source_words(tokens: Sequence[Token]) -> SourceWords:
     spans: list[Span] = []
     is_word: list[bool] = []
     before: list[int] = []
@@ -317,19 +311,19 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
     text, start = "", 0
 
     def end_text() -> None:
-        for span in words_in(text):
+        for span in find_words_and_marks(text):
             spans.append(Span(start + span.start, start + span.end))
-            is_word.append(is_wordy(text[span.start : span.end]))
+            is_word.append(has_letters_or_digits(text[span.start : span.end]))
 
-    for token, place in placed(tokens):
+    for token, place in with_spans(tokens):
         if token.role is Role.TEXT:
             before.append(len(spans))  # not used of text
             text += token.text
             continue
         end_text()
         before.append(len(spans))
-        if token.role in (Role.KEPT, Role.NUMBER):
-            (kept if token.role is Role.KEPT else numbers)[len(spans)] = token
+        if token.role in (Role.NON_TRANSLATABLE, Role.NUMBER):
+            (kept if token.role is Role.NON_TRANSLATABLE else numbers)[len(spans)] = token
             spans.append(place)
             is_word.append(True)
         text, start = "", place.end
@@ -344,11 +338,6 @@ def source_words(tokens: Sequence[Token]) -> SourceWords:
         numbers,
         _seams(tokens),
     )
-
-
-_NUMBER_AT_TAG = re.compile(
-    r"(?<!\w)\d[\d.,]*(?:-\0+|\0+-\0*)(?=[^\W\d_])|(?<=[^\W\d_])(?:-\0+|\0+-\0*)\d[\d.,]*(?!\w)"
-)
 
 
 def _seams(tokens: Sequence[Token]) -> frozenset[str]:
@@ -377,7 +366,7 @@ def _cut_at(seams: Iterable[str], text: str, words: Iterable[Span]) -> Iterator[
         yield Span(hyphen + 1, word.end)
 
 
-def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:
+def find_words_and_marks(text: str, whole: Iterable[Span] = ()) -> list[Span]:
     """Return where the words of a text lie.
 
     whole: in order, what is a word each.
@@ -390,6 +379,6 @@ def words_in(text: str, whole: Iterable[Span] = ()) -> list[Span]:
     return words + [Span(*match.span()) for match in _WORD.finditer(text, start)]
 
 
-def is_wordy(word: str) -> bool:
+def has_letters_or_digits(word: str) -> bool:
     """Return whether it is more than punctuation."""
     return any(character.isalnum() for character in word)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +175,27 @@ def test_an_export_that_is_ended_leaves_nothing(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tiny_checkpoint("llama", tmp_path / "mine").folder
-    monkeypatch.setattr("export.bundling.writer.seal", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(
+        "export.bundling.writer.write_manifest", lambda *_: os.kill(os.getpid(), number)
+    )
     assert run(folder, "-o", tmp_path / "out", "--no-verify").exit_code != 0
+    assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
+
+
+def test_a_bug_ends_with_a_traceback_that_asks_for_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ValueError of ours is not shown as if the user's file were wrong."""
+    folder = tiny_checkpoint("llama", tmp_path / "mine").folder
+
+    def fail(*_: object) -> None:
+        np.zeros(3).reshape(2, 2)
+
+    monkeypatch.setattr("export.bundling.writer.write_manifest", fail)
+    result = run(folder, "-o", tmp_path / "out", "--no-verify")
+    assert isinstance(result.exception, ValueError) and result.exit_code == 1
+    *_, last = traceback.format_exception(result.exception)
+    assert "bug of Attendant" in last and "cannot reshape" not in result.output
     assert not (tmp_path / "out").exists() and leftovers(tmp_path) == []
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from export.graph.blocks import BLOCK, BlockQuantiser, eight_bits, four_bits, in_blocks, packed
+from export.graph.blocks import BLOCK, BlockQuantiser, eight_bits, four_bits, in_blocks, pack_blocks
 from export.graph.writer import GraphWriter
 from tests.export.readers.gguf.test_gguf_tensors import random_blocks
 from tests.export.sessions import session_of
@@ -147,7 +147,7 @@ def test_weights_in_8_bits_lie_within_half_a_step(in_dim: int) -> None:
 
 def test_two_levels_lie_in_a_byte() -> None:
     levels = np.arange(16, dtype=np.uint8).reshape(1, 1, 16)
-    assert packed(levels)[0, 0].tolist() == [0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]
+    assert pack_blocks(levels)[0, 0].tolist() == [0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]
 
 
 def test_rows_of_a_table_are_those_that_are_scored_by() -> None:

@@ -12,7 +12,7 @@ import onnx
 from onnx import GraphProto, TensorProto, numpy_helper
 
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 
 
 def widened(bundle: Path, folder: Path) -> Path:
@@ -32,7 +32,9 @@ def widened(bundle: Path, folder: Path) -> Path:
         for name, graph in manifest.graphs.items()
     }
     states = _wide(manifest.states)
-    seal(folder, replace(manifest, precision=Precision.FP32, graphs=graphs, states=states))
+    write_manifest(
+        folder, replace(manifest, precision=Precision.FP32, graphs=graphs, states=states)
+    )
     return folder
 
 

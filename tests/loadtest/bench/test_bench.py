@@ -17,7 +17,7 @@ from loadtest.bench.command import COMPARED, OF_ONE_SIZE, bench
 from loadtest.bench.comparisons import COMPARISONS
 from loadtest.bench.workload import build_workload
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.errors import EngineError, Overloaded, RequestError
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.completion import CompletionPipeline
@@ -132,7 +132,7 @@ LIMITS = {"max_length_factor": 2.0, "max_new_tokens": 40}
 def language_tokens(folder: Path) -> ModelParts:
     """Make a model of many languages whose makers limit the length of a translation."""
     path = many_languages_bundle(folder)
-    seal(path, replace(open_bundle(path).manifest, generation=LIMITS))
+    write_manifest(path, replace(open_bundle(path).manifest, generation=LIMITS))
     return ModelParts.open(path)
 
 

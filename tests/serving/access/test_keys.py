@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from serving.access.keys import (
-    KeyRing,
-    hash_of,
-    key_ring,
-    new_entry,
-    new_key,
-    read_keys,
-    write_keys,
-)
+from serving.access.key_file import generate_key, hash_key, new_key_entry, read_keys, write_keys
+from serving.access.key_ring import KeyRing, open_key_ring
 from serving.cli import main
 from serving.errors import ConfigError, RateExceeded
 from tests.serving.access.clock import Clock
@@ -90,10 +83,34 @@ def test_only_known_keys_are_found(path: Path) -> None:
     key = attendant("create", "alice", "--file", path)
     ring = KeyRing(path, {"ATTENDANT_KEY": "a key of one's own"})
 
-    found = [ring.find(each) for each in (key, "a key of one's own", new_key(), "", "é\ud800")]
+    found = [ring.find(each) for each in (key, "a key of one's own", generate_key(), "", "é\ud800")]
 
     assert [each and each.name for each in found] == ["alice", "environment", None, None, None]
-    assert key_ring(None, {}) is None
+    assert open_key_ring(None, {}) is None
+
+
+def test_white_space_around_the_key_of_the_environment_is_no_part_of_it(path: Path) -> None:
+    """A Kubernetes secret that was made with `echo` ends with a line break."""
+    ring = open_key_ring(None, {"ATTENDANT_KEY": "a key of one's own\r\n"})
+    assert ring is not None and ring.find("a key of one's own") is not None
+
+    with pytest.raises(ConfigError, match="only white space"):
+        open_key_ring(None, {"ATTENDANT_KEY": " \n"})
+
+
+def test_no_key_of_the_file_has_the_name_of_the_key_in_the_environment(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, key = Clock(), attendant("create", "alice", "--file", path)
+    ring = KeyRing(path, {"ATTENDANT_KEY": "a key of one's own"}, clock)
+    attendant("create", "environment", "--file", path)
+
+    with pytest.raises(ConfigError, match="may be named 'environment' while ATTENDANT_KEY is set"):
+        open_key_ring(path, {"ATTENDANT_KEY": "a key of one's own"})
+    assert open_key_ring(path, {}) is not None
+
+    clock.now += 1
+    assert ring.find(key) and "'environment'" in caplog.text
 
 
 def test_a_changed_file_is_read_and_a_broken_one_changes_nothing(
@@ -120,7 +137,7 @@ def test_a_changed_file_is_read_and_a_broken_one_changes_nothing(
 def test_a_key_may_ask_for_no_more_than_its_rates(path: Path) -> None:
     clock = Clock()
     limits = {"requests_per_second": 2, "tokens_per_minute": 60}
-    write_keys(path, (new_entry(name="alice", sha256=hash_of("k"), **limits),))
+    write_keys(path, (new_key_entry(name="alice", sha256=hash_key("k"), **limits),))
     key = KeyRing(path, {}, clock).find("k")
     assert key is not None
 

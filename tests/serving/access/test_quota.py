@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
-from serving.access.usage import Quota
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
 from serving.errors import QuotaExceeded, RateExceeded
 
 NOW = datetime(2026, 12, 30, 12, tzinfo=UTC)
@@ -30,10 +31,10 @@ def calendar() -> Calendar:
 def ring(tmp_path: Path) -> KeyRing:
     limits = {"requests_per_minute": 3, "characters_per_month": 100}
     entries = (
-        KeyEntry(name="free", sha256=hash_of("a")),
-        KeyEntry(name="many", sha256=hash_of("b"), characters_per_month=100),
-        KeyEntry(name="few", sha256=hash_of("c"), **limits),
-        KeyEntry(name="slow", sha256=hash_of("d"), requests_per_minute=0.5),
+        KeyEntry(name="free", sha256=hash_key("a")),
+        KeyEntry(name="many", sha256=hash_key("b"), characters_per_month=100),
+        KeyEntry(name="few", sha256=hash_key("c"), **limits),
+        KeyEntry(name="slow", sha256=hash_key("d"), requests_per_minute=0.5),
     )
     write_keys(tmp_path / "keys.json", entries)
     return KeyRing(tmp_path / "keys.json", {})

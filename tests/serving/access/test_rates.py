@@ -1,12 +1,12 @@
 """Token buckets, by a clock that stands still."""
 
-from serving.access.keys import Bucket, requests_bucket, tokens_bucket
+from serving.access.token_bucket import TokenBucket, requests_bucket, tokens_bucket
 from tests.serving.access.clock import Clock
 
 
 def test_a_bucket_fills_steadily_and_no_further_than_it_holds() -> None:
     clock = Clock()
-    bucket = Bucket(per_second=2, capacity=4, clock=clock)
+    bucket = TokenBucket(per_second=2, capacity=4, clock=clock)
     bucket.take(4)
     assert bucket.seconds_until(1) == 0.5
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
@@ -24,8 +25,8 @@ BEARER = {"Authorization": "Bearer secret"}
 @pytest.fixture
 def ring(tmp_path: Path) -> KeyRing:
     entries = (
-        KeyEntry(name="alice", sha256=hash_of("secret")),
-        KeyEntry(name="slow", sha256=hash_of("slow"), requests_per_second=0.001),
+        KeyEntry(name="alice", sha256=hash_key("secret")),
+        KeyEntry(name="slow", sha256=hash_key("slow"), requests_per_second=0.001),
     )
     write_keys(tmp_path / "keys.json", entries)
     return KeyRing(tmp_path / "keys.json", {})

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.access.keys import KeyRing, hash_of, new_entry, write_keys
+from serving.access.key_file import hash_key, new_key_entry, write_keys
+from serving.access.key_ring import KeyRing
 from serving.api.http.services import Operators
 from serving.bundle.manifest import Task
 from serving.errors import RequestError
@@ -63,7 +64,7 @@ class Loader:
 
 
 async def test_operators_load_and_unload_models(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    write_keys(tmp_path / "keys", (new_entry(name="me", sha256=hash_of("secret")),))
+    write_keys(tmp_path / "keys", (new_key_entry(name="me", sha256=hash_key("secret")),))
     loader = Loader()
     operators = Operators(KeyRing(tmp_path / "keys", {}), loader)
     async with made_world(tokenizer, access={"operators": operators}) as world:

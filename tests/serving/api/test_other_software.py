@@ -7,7 +7,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from serving.access.keys import KEY_VARIABLE, KeyRing
+from serving.access.key_ring import KEY_VARIABLE, KeyRing
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.errors import Overloaded
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
@@ -32,8 +33,8 @@ LIMIT = 20
 async def world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     limits = {"characters_per_month": LIMIT}
     entries = (
-        KeyEntry(name="poor", sha256=hash_of("poor"), **limits),
-        KeyEntry(name="any", sha256=hash_of("any")),
+        KeyEntry(name="poor", sha256=hash_key("poor"), **limits),
+        KeyEntry(name="any", sha256=hash_key("any")),
     )
     write_keys(tmp_path / "keys.json", entries)
     ring = KeyRing(tmp_path / "keys.json", {})
@@ -97,7 +98,7 @@ async def test_without_a_limit_what_is_used_is_told(world: World) -> None:
 
 
 async def test_state_that_cannot_be_written_is_said(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    write_keys(tmp_path / "keys.json", (KeyEntry(name="any", sha256=hash_of("any")),))
+    write_keys(tmp_path / "keys.json", (KeyEntry(name="any", sha256=hash_key("any")),))
     ring = KeyRing(tmp_path / "keys.json", {})
     access = {"keys": ring, "state_dir": Path("/dev/null/state")}
     async with made_world(tokenizer, access=access) as world:

@@ -12,7 +12,8 @@ import pytest
 from fastapi import FastAPI
 from libretranslatepy import LibreTranslateAPI
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
@@ -31,7 +32,7 @@ async def desk(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
     """A server with a model from English to French alone, that works on documents."""
     write_keys(
         tmp_path / "keys.json",
-        (KeyEntry(name="ann", sha256=hash_of("secret"), characters_per_month=1_000),),
+        (KeyEntry(name="ann", sha256=hash_key("secret"), characters_per_month=1_000),),
     )
     access = {"state_dir": tmp_path, "keys": KeyRing(tmp_path / "keys.json", {})}
     async with (

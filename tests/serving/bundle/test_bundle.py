@@ -20,7 +20,7 @@ from serving.bundle.manifest import (
     TensorSpec,
     Tokens,
 )
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.errors import BundleError
 
 STATES = (
@@ -79,7 +79,7 @@ def folder(tmp_path: Path) -> Path:
     graphs = ("encode.onnx", "step.onnx", "step_attention.onnx")
     for name in (*graphs, "tokenizer.json", "README.md"):
         (tmp_path / name).write_text(name)
-    seal(tmp_path, manifest())
+    write_manifest(tmp_path, manifest())
     return tmp_path
 
 
@@ -96,7 +96,7 @@ def problems_of(folder: Path) -> list[str]:
 
 def test_what_was_sealed_opens_as_it_was(folder: Path) -> None:
     bundle = open_bundle(folder)
-    assert bundle.manifest == seal(folder, manifest())
+    assert bundle.manifest == write_manifest(folder, manifest())
     assert bundle.manifest.vocab_size == 100
     assert bundle.manifest.num_attention_heads == 8
     assert bundle.graph_path("step") == folder / "step.onnx"

@@ -18,7 +18,7 @@ from serving.bundle.manifest import (
     TensorSpec,
     Tokens,
 )
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.bundle.validation import manifest_problems
 
 INPUTS = (
@@ -59,7 +59,7 @@ def test_what_was_sealed_opens_as_it_was(tmp_path: Path) -> None:
     for name in EMBEDDER.files:
         (tmp_path / name).write_text(name)
     for manifest in (EMBEDDER, CLASSIFIER):
-        sealed = seal(tmp_path, manifest)
+        sealed = write_manifest(tmp_path, manifest)
         assert open_bundle(tmp_path).manifest == sealed
         assert sealed.encoder == manifest.encoder and not sealed.has_shortlist
 

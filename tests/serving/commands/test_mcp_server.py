@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from serving.access.keys import KEY_VARIABLE, KeyRing
+from serving.access.key_ring import KEY_VARIABLE, KeyRing
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
 from tests.serving.pipelines.fakes import byte_tokenizer

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fastapi import FastAPI
 
-from serving.access.keys import KEY_VARIABLE, KeyRing
+from serving.access.key_ring import KEY_VARIABLE, KeyRing
 from serving.commands.memory import memory
 from serving.translation_memory.tmx import Segment, Unit, written
 from tests.serving.api.conftest import made_world

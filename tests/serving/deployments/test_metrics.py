@@ -83,8 +83,8 @@ def test_what_charts_need_is_summed_over_models_and_replicas() -> None:
 
 
 def test_large_counters_keep_all_their_digits() -> None:
-    text = 'attendant_tokens_total{kind="generated",model="m",replica="a"} 123456789.0\n'
-    assert charted(text) == 'attendant_tokens_total{kind="generated"} 123456789.0\n'
+    text = 'vllm:generation_tokens_total{engine="a",model_name="m"} 123456789.0\n'
+    assert charted(text) == "vllm:generation_tokens_total{} 123456789.0\n"
 
 
 def test_replicas_read_at_the_same_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,11 @@ def test_every_metric_is_one_family_with_all_replicas() -> None:
     families = list(text_string_to_metric_families(text))
     names = [family.name for family in families]
     assert len(names) == len({*names})
-    rows = next(family for family in families if family.name == "attendant_rows")
-    assert {sample.labels["replica"]: sample.value for sample in rows.samples} == {"a": 3, "b": 3}
+    slots = next(family for family in families if family.name == "attendant_slots")
+    assert {sample.labels["replica"]: sample.value for sample in slots.samples} == {
+        "a": 64,
+        "b": 64,
+    }
 
 
 def test_what_is_documented_is_there() -> None:
@@ -170,10 +173,9 @@ def test_what_is_documented_is_there() -> None:
 
     for sample in (
         'attendant_requests_total{model="m",outcome="success",protocol="openai",replica="a"} 1.0',
-        'attendant_tokens_total{kind="generated",model="m",replica="a"} 5.0',
         'attendant_slots{model="m",replica="a"} 64.0',
         'attendant_padding_ratio{model="m",replica="a"} 0.375',
-        'attendant_queue_seconds_count{model="m",replica="a"} 2.0',
+        'vllm:request_queue_time_seconds_count{engine="a",model_name="m"} 2.0',
         'vllm:num_requests_running{engine="a",model_name="m"} 3.0',
         'vllm:generation_tokens_total{engine="a",model_name="m"} 5.0',
         'vllm:request_success_total{engine="a",finished_reason="stop",model_name="m"} 1.0',
@@ -184,14 +186,10 @@ def test_what_is_documented_is_there() -> None:
         'vllm:request_success_total{engine="a",finished_reason="abort",model_name="m"} 2.0',
         'vllm:request_success_total{engine="a",finished_reason="error",model_name="m"} 1.0',
         'vllm:e2e_request_latency_seconds_count{engine="a",model_name="m"} 2.0',
-        'attendant_prefix_cache_tokens_total{model="m",replica="a",result="hit"} 64.0',
-        'attendant_prefix_cache_tokens_total{model="m",replica="a",result="miss"} 36.0',
         'attendant_encoder_cache_total{model="m",replica="a",result="hit"} 2.0',
         'attendant_encoder_cache_total{model="m",replica="a",result="miss"} 1.0',
         'attendant_deadlines_exceeded_total{model="m",replica="a"} 1.0',
         'attendant_beam_reorders_total{model="m",replica="a"} 7.0',
-        'attendant_drafted_tokens_total{model="m",replica="a"} 9.0',
-        'attendant_accepted_tokens_total{model="m",replica="a"} 4.0',
         'vllm:spec_decode_num_draft_tokens_total{engine="a",model_name="m"} 9.0',
         'vllm:spec_decode_num_accepted_tokens_total{engine="a",model_name="m"} 4.0',
         'vllm:prefix_cache_queries_total{engine="a",model_name="m"} 100.0',

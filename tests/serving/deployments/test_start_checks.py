@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serving.bundle.manifest import Precision
-from serving.bundle.opening import open_bundle, seal
+from serving.bundle.opening import open_bundle, write_manifest
 from serving.deployments.start_checks import choices, problems_at_start, problems_of, settled
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup
@@ -52,7 +52,7 @@ def test_every_bundle_is_checked(bundle: Path, tmp_path: Path) -> None:
 def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(bundle, tmp_path / "two")
     (tmp_path / "two" / "target_tokenizer.json").write_text("{}")
-    seal(tmp_path / "two", open_bundle(bundle).manifest)
+    write_manifest(tmp_path / "two", open_bundle(bundle).manifest)
     [problem] = problems_of(config_of(tmp_path / "two"))
     assert problem.startswith(f"{tmp_path / 'two' / 'target_tokenizer.json'}: not a tokenizer")
     assert problems_at_start(config_of(tmp_path / "two")) == []  # its replicas say so
@@ -61,7 +61,7 @@ def test_the_tokenizer_of_the_target_is_checked_too(bundle: Path, tmp_path: Path
 def test_defaults_are_checked_too(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(bundle, tmp_path / "wide")
     manifest = replace(open_bundle(bundle).manifest, generation={"num_beams": 1000})
-    seal(tmp_path / "wide", manifest)
+    write_manifest(tmp_path / "wide", manifest)
     [problem] = problems_of(config_of(tmp_path / "wide"))
     assert problem.startswith(f"{tmp_path / 'wide'}: generation.num_beams")
 
@@ -114,7 +114,7 @@ def copies(bundle: Path, folder: Path, **chrf: float | None) -> list[Path]:
         shutil.copytree(bundle, folder / name)
         scores = [] if score is None else [{"origin": "captions", "chrf": score}]
         manifest = replace(open_bundle(bundle).manifest, name=name, quality={"scores": scores})
-        seal(folder / name, manifest)
+        write_manifest(folder / name, manifest)
         folders.append(folder / name)
     return folders
 

@@ -16,7 +16,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import GenerationRequest
-from serving.text.terms import Insertion
+from serving.text.constraints.term_insertion import TermInsertion
 from tests.grid import full
 from tests.serving.engine.devices import DEVICE, PRECISIONS, assert_alike, config_of
 from tests.serving.engine.driving import Story, run_all, run_alone, tell
@@ -26,7 +26,7 @@ EOS = 2
 DRAWN = SamplingParams(temperature=1.0, seed=5)
 EDITS = ProcessorParams(repetition_penalty=1.3, no_repeat_ngram_size=2, frequency_penalty=0.5)
 NO_IDS = np.array([], np.int64)
-TERM = Insertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
+TERM = TermInsertion(1, (40, 41), (42,), (), frozenset({33}), NO_IDS, np.array([EOS]))
 ASKS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "plain": {"returns_logprobs": False},

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import serving.storage.sqlite
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
-from serving.access.usage import Quota
-from serving.glossaries.entries import Pair
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
+from serving.access.quota import Quota
+from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN, State
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
 from serving.translation_memory.tmx import Segment, Unit, written
@@ -117,7 +118,7 @@ async def tmx() -> AsyncIterator[bytes]:
 
 
 def _quota(folder: Path) -> Quota:
-    ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=1_000)
+    ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=1_000)
     write_keys(folder / "keys.json", (ann,))
     return Quota(folder / "state", KeyRing(folder / "keys.json", {}))
 
@@ -139,7 +140,7 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
     glossary = await GlossaryStore(folder / "state").create(
-        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+        "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):

@@ -5,7 +5,7 @@ MatMulNBits.
 import numpy as np
 import pytest
 
-from export.graph.blocks import BLOCK, eight_bits, four_bits, packed
+from export.graph.blocks import BLOCK, eight_bits, four_bits, pack_blocks
 from export.graph.functions import BLOCK_QUANTIZED_LINEAR
 from serving.kernels.library import native_kernels
 from tests.serving.kernels.models import FLOAT, Array, model_of, native, portable
@@ -28,7 +28,7 @@ def layer(
     weight = random.standard_normal((outputs, inputs)).astype(np.float32)
     weight[0, :BLOCK] = 0
     levels, scale = eight_bits(weight) if bits == 8 else four_bits(weight)[:2]
-    stored = levels if bits == 8 else packed(levels)
+    stored = levels if bits == 8 else pack_blocks(levels)
     weights: dict[str, Array] = {"levels": stored, "scale": scale}
     if has_bias:
         weights["bias"] = random.standard_normal(outputs).astype(np.float32)

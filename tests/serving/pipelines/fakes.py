@@ -38,7 +38,7 @@ from serving.requests.request import (
     TokenLogprob,
     is_final,
 )
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

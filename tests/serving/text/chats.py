@@ -2,7 +2,7 @@
 
 import tokenizers
 
-from serving.text.chat import ChatTemplate
+from serving.text.chat_template import ChatTemplate
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import byte_level_bpe
 

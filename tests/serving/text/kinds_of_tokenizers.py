@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from export.readers.common.tokenizers import from_sentencepiece, from_words
+from export.readers.common.tokenizers import tokenizer_from_sentencepiece, tokenizer_from_words
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
@@ -52,15 +52,15 @@ def write_plain_words(path: Path) -> None:
 
 WRITERS = {
     "byte-level": lambda path: write_byte_tokenizer(path, TEXTS * 5, 340),
-    "unigram": lambda path: path.write_bytes(from_sentencepiece(trained())),
+    "unigram": lambda path: path.write_bytes(tokenizer_from_sentencepiece(trained())),
     "spaces behind": lambda path: path.write_bytes(
-        from_sentencepiece(trained(treat_whitespace_as_suffix=True))
+        tokenizer_from_sentencepiece(trained(treat_whitespace_as_suffix=True))
     ),
-    "Llama": lambda path: path.write_bytes(from_sentencepiece(trained(**LLAMA))),
-    "Gemma": lambda path: path.write_bytes(from_sentencepiece(trained(**GEMMA))),
+    "Llama": lambda path: path.write_bytes(tokenizer_from_sentencepiece(trained(**LLAMA))),
+    "Gemma": lambda path: path.write_bytes(tokenizer_from_sentencepiece(trained(**GEMMA))),
     "metaspace": write_metaspace,
     "subword-nmt": lambda path: path.write_bytes(
-        from_words([*SPECIAL, *PARTS.split()], "<unk>", SPECIAL, codes=None)
+        tokenizer_from_words([*SPECIAL, *PARTS.split()], "<unk>", SPECIAL, codes=None)
     ),
     "word pieces": write_word_piece,
     "plain words": write_plain_words,

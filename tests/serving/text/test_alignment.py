@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from serving.text.alignment import (
     DRAWN_WORD,
     Link,
-    Span,
     TokenizedText,
-    links,
-    pharaoh,
+    find_words,
+    format_pharaoh,
+    link_words,
     word_attention,
-    words_of,
 )
+from serving.text.spans import Span
 
 
 def tokens(*pieces: str | bytes) -> TokenizedText:
@@ -70,7 +70,7 @@ def test_a_token_of_whole_characters_holds_just_these(text: str, data: st.DataOb
 
 @given(st.text(alphabet=st.sampled_from("ab.,é ☃\t\n\u00a0\u3000")))
 def test_words_are_those_of_split(text: str) -> None:
-    assert [text[start:end] for start, end in words_of(text)] == text.split()
+    assert [text[start:end] for start, end in find_words(text)] == text.split()
 
 
 def test_a_words_attention_is_summed_over_source_and_averaged_over_target() -> None:
@@ -88,7 +88,7 @@ def test_a_words_attention_is_summed_over_source_and_averaged_over_target() -> N
     matrix = word_attention(attention, target, source)
     expected = [[0.7, 0.2, 0.0], [0.05, 0.7, 0.2], [0.0, 0.1, 0.2]]
     assert np.allclose(matrix, expected, atol=1e-7)
-    assert pharaoh(links(matrix)) == "0-0 1-1 2-2"
+    assert format_pharaoh(link_words(matrix)) == "0-0 1-1 2-2"
 
 
 def test_a_token_in_two_words_belongs_to_each_by_its_characters() -> None:
@@ -108,21 +108,21 @@ def test_no_attention_is_made_up(data: st.DataObject) -> None:
     random = np.random.default_rng(seed)
     attention = random.dirichlet(np.ones(len(source.spans)), len(target.spans))
     matrix = word_attention(attention, target, source)
-    assert matrix.shape == (len(words_of(target.text)), len(words_of(source.text)))
+    assert matrix.shape == (len(find_words(target.text)), len(find_words(source.text)))
     assert (matrix >= 0).all() and (matrix.sum(axis=1) <= 1 + 1e-9).all()
-    assert all(0 <= s < matrix.shape[1] for s, _ in links(matrix))
+    assert all(0 <= s < matrix.shape[1] for s, _ in link_words(matrix))
 
 
 def test_links_name_the_source_first_and_come_in_its_order() -> None:
     matrix = np.array([[0.1, 0.9], [0.8, 0.1], [0.0, 0.0], [0.2, 0.7]])
-    assert links(matrix) == [Link(0, 1), Link(1, 0), Link(1, 3)]
-    assert pharaoh(links(matrix)) == "0-1 1-0 1-3"
+    assert link_words(matrix) == [Link(0, 1), Link(1, 0), Link(1, 3)]
+    assert format_pharaoh(link_words(matrix)) == "0-1 1-0 1-3"
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0)])
 def test_without_words_there_are_no_links(shape: tuple[int, int]) -> None:
-    assert links(np.zeros(shape)) == []
-    assert pharaoh([]) == ""
+    assert link_words(np.zeros(shape)) == []
+    assert format_pharaoh([]) == ""
 
 
 def test_words_of_no_tokens_attend_to_nothing() -> None:
@@ -143,4 +143,4 @@ def test_words_of_no_tokens_attend_to_nothing() -> None:
     ],
 )
 def test_drawn_words(text: str, words: str) -> None:
-    assert [text[slice(*span)] for span in words_of(text, DRAWN_WORD)] == words.split()
+    assert [text[slice(*span)] for span in find_words(text, DRAWN_WORD)] == words.split()

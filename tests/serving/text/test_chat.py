@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
-from serving.text.chat import Channels, Chat
+from serving.text.chat_template import Chat
+from serving.text.reasoning_channels import HarmonyChannels
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.chat_templates import CHATML, GEMMA
 from tests.serving.text.chats import ASKED, SPECIAL, TOLD, chat_tokenizer, template_of
@@ -172,7 +173,10 @@ THOUGHT = (CHANNEL, "analysis", MESSAGE, "H", "m", END, START, "assistant")
     ],
 )
 def test_channels_of_harmony(pieces: tuple[str, ...], said: str, thought: str) -> None:
-    channels, ids = Channels(dict(enumerate(MARKS))), {mark: i for i, mark in enumerate(MARKS)}
+    channels, ids = (
+        HarmonyChannels(dict(enumerate(MARKS))),
+        {mark: i for i, mark in enumerate(MARKS)},
+    )
     found = []
     for each in pieces:
         is_said = channels.read(ids.get(each, 9))
@@ -194,5 +198,5 @@ def test_a_translation_has_no_thoughts(tmp_path: Path) -> None:
 
 def test_other_models_have_no_channels() -> None:
     """Phi-3 ends messages with a token of harmony's."""
-    channels = Channels({0: END})
+    channels = HarmonyChannels({0: END})
     assert channels.read(0) and channels.split("more") == ("more", "")

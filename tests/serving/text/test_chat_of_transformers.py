@@ -8,7 +8,7 @@ import tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from serving.text.chat import Chat
+from serving.text.chat_template import Chat
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.chat_templates import CHATML, LLAMA_2, LLAMA_3, QWEN_3, TEMPLATES
 from tests.serving.text.chats import ASKED, SPECIAL, TOLD, chat_tokenizer, template_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from serving.errors import RequestError, Untokenizable
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.tokenizers_for_tests import FAILS_AT, write_failing_tokenizer
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.plain_text import formatted_as
+from serving.text.formatting import format_like_source
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ from serving.text.plain_text import formatted_as
     ],
 )
 def test_first_letter_and_last_marks(source: str, translation: str, formatted: str) -> None:
-    assert formatted_as(source, translation) == formatted
+    assert format_like_source(source, translation) == formatted
 
 
 @pytest.mark.parametrize("text", ["!" * 200_000 + "a", " " * 200_000 + "a", "<b>" * 60_000])
 def test_long_runs_take_no_time(text: str) -> None:
-    assert formatted_as(text, text) == text
+    assert format_like_source(text, text) == text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.plain_text import arguments
+from serving.text.icu_messages import find_arguments
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from serving.text.plain_text import arguments
     ],
 )
 def test_branches(message: str, branches: list[str]) -> None:
-    found = [span for argument in arguments(message) for span in argument.branches]
+    found = [span for argument in find_arguments(message) for span in argument.branches]
     assert [message[span.start : span.end] for span in found] == branches

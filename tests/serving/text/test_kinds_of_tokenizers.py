@@ -11,10 +11,20 @@ import pytest
 import tokenizers
 
 from serving.errors import BundleError
-from serving.text.alignment import Span, TokenizedText, replace_unknown, words_of
-from serving.text.grammars import Grammars
-from serving.text.terms import Beginnings, WordBorders
-from serving.text.tokenizer import Detokenizer, StopStrings, Tokenizer
+from serving.text.alignment import (
+    TokenizedText,
+    find_words,
+)
+from serving.text.constraints.grammars import Grammars
+from serving.text.constraints.prefix import PrefixConstraints
+from serving.text.constraints.term_insertion import WordBorders
+from serving.text.replacement import replace_unknown
+from serving.text.spans import Span
+from serving.text.stop_strings import StopStrings
+from serving.text.tokenizer import (
+    Detokenizer,
+    Tokenizer,
+)
 from tests.serving.text.kinds_of_tokenizers import TEXTS, WRITERS, tokenizer_of
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 
@@ -254,7 +264,7 @@ def test_tokens_lie_in_the_words_of_their_text(kind: str, tmp_path: Path) -> Non
     text = TokenizedText.from_pieces(tokenizer.pieces(ids))
 
     assert text.text == tokenizer.decode(ids) == "the black dog"
-    assert [text.text[span.start : span.end] for span in words_of(text.text)] == text.text.split()
+    assert [text.text[span.start : span.end] for span in find_words(text.text)] == text.text.split()
     assert text.spans[0].start == 0
     assert text.spans[-1].end == len(text.text)
 
@@ -286,7 +296,7 @@ def test_what_is_written_begins_as_was_asked(
     ids = tokenizer.encode(before)
     for seed in range(20):
         choose, written = random.Random(seed), [*ids]
-        matcher = Beginnings(tokenizer).constraint(begun, not before).start()
+        matcher = PrefixConstraints(tokenizer).constraint(begun, not before).start()
         mask = np.zeros(tokenizer.vocab_size, bool)
         matcher.fill_mask(mask)
         while not mask.all():
@@ -300,10 +310,10 @@ def test_what_is_written_begins_as_was_asked(
 def test_a_word_may_begin_with_the_space_that_is_dropped(kind: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(kind, tmp_path)
     mask = np.zeros(tokenizer.vocab_size, bool)
-    Beginnings(tokenizer).constraint("chien").start().fill_mask(mask)
+    PrefixConstraints(tokenizer).constraint("chien").start().fill_mask(mask)
     assert mask[tokenizer.encode("chien")[0]]
     assert mask[tokenizer.encode_inside("chien")[0]]
-    Beginnings(tokenizer).constraint("chien", begins_text=False).start().fill_mask(mask)
+    PrefixConstraints(tokenizer).constraint("chien", begins_text=False).start().fill_mask(mask)
     assert not mask[tokenizer.encode("chien")[0]]
 
 

@@ -6,7 +6,7 @@ from serving.text.languages import (
     full_language_name,
     is_same_language,
     language_name,
-    matching,
+    match_codes,
     primary_language,
     script_of_text,
 )
@@ -67,7 +67,7 @@ M2M = ("en", "fr", "pt", "zh", "he")
     ],
 )
 def test_what_a_code_means(code: str, known: tuple[str, ...], meant: list[str]) -> None:
-    assert list(matching(code, known)) == meant
+    assert list(match_codes(code, known)) == meant
 
 
 def test_names() -> None:

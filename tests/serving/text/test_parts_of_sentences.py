@@ -2,11 +2,11 @@
 
 import pytest
 
-from serving.text.plain_text import (
-    as_beginning_of_sentence,
-    as_rest_of_sentence,
-    is_cut_sentence,
-    with_end_mark,
+from serving.text.formatting import (
+    format_sentence_rest,
+    format_sentence_start,
+    is_unfinished_sentence,
+    match_end_marks,
 )
 
 
@@ -28,7 +28,7 @@ from serving.text.plain_text import (
     ],
 )
 def test_sentences_that_go_on(segment: str, gap: str, is_cut: bool) -> None:
-    assert is_cut_sentence(segment, gap) is is_cut
+    assert is_unfinished_sentence(segment, gap) is is_cut
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_sentences_that_go_on(segment: str, gap: str, is_cut: bool) -> None:
 def test_the_beginning_ends_with_its_mark(
     source: str, translation: str, language: str, expected: str
 ) -> None:
-    assert as_beginning_of_sentence(source, translation, language) == expected
+    assert format_sentence_start(source, translation, language) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_beginning_ends_with_its_mark(
     ],
 )
 def test_the_rest_begins_small(source: str, translation: str, language: str, expected: str) -> None:
-    assert as_rest_of_sentence(source, translation, language) == expected
+    assert format_sentence_rest(source, translation, language) == expected
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_the_rest_begins_small(source: str, translation: str, language: str, exp
 def test_a_translation_ends_with_a_mark_where_its_source_does(
     source: str, translation: str, written: str
 ) -> None:
-    assert with_end_mark(source, translation) == written
+    assert match_end_marks(source, translation) == written
 
 
 @pytest.mark.parametrize("translation", ["Le chien", "Le chien,", "Le chien.", "Le chien ;"])
 def test_a_label_ends_with_its_mark(translation: str) -> None:
-    assert as_beginning_of_sentence("The dog;", translation, "fr") == "Le chien ;"
+    assert format_sentence_start("The dog;", translation, "fr") == "Le chien ;"

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.alignment import (
-    TokenizedText,
+from serving.text.alignment import TokenizedText
+from serving.text.markup.placeholders import PLACEHOLDER
+from serving.text.replacement import (
     placeholder_pattern,
     replace_placeholders,
     replace_unknown,
 )
-from serving.text.markup.placeholders import PLACEHOLDER
 
 UNKNOWN = b""  # a special token
 

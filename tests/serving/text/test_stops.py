@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.tokenizer import StopStrings
+from serving.text.stop_strings import StopStrings
 
 
 def stream(pieces: list[str], stops: list[str]) -> tuple[str, bool]:

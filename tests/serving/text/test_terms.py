@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.text.terms import Words, first_word, term_pattern
+from serving.text.terms import TextWords, first_word, term_pattern
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from serving.text.terms import Words, first_word, term_pattern
 def test_where_a_term_occurs(term: str, text: str, occurs: bool) -> None:
     assert bool(term_pattern(term).search(text)) == occurs
     if occurs:
-        assert first_word(term) in Words(text).first_words()
-        assert Words(text).may_have(term)
+        assert first_word(term) in TextWords(text).first_words()
+        assert TextWords(text).may_have(term)
 
 
 def test_the_words_of_a_term_follow_each_other() -> None:
-    words = Words("One two, three four five six seven eight nine ten.")
+    words = TextWords("One two, three four five six seven eight nine ten.")
     assert words.may_have("two three") and words.may_have("TWO-three")
     assert not words.may_have("one three") and not words.may_have("ten eleven")
     assert words.may_have("one two three four five six seven eight NINE")

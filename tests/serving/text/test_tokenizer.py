@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import BundleError, RequestError
-from serving.text.plain_text import check_text
+from serving.text.checks import check_text
 from serving.text.tokenizer import Detokenizer, Tokenizer
 from tests.serving.text.tokenizers_for_tests import write_byte_tokenizer
 

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from serving.access.usage import Part, current_account
+from serving.observability.request_stats import GenerationStats, current_request_stats
 from serving.observability.tracing import Tracing, problems_of_tracing, tracing_to_collector
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world, tokenizer
@@ -16,8 +16,8 @@ from tests.serving.api.conftest import made_world, tokenizer
 __all__ = ["tokenizer"]
 EN_FR = {"source": "en", "target": "fr"}
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-PART = Part("m", 100.0, 0.5, 0.25, 2.0, num_steps=9, num_given_tokens=4, num_generated_tokens=8,
-            reads_source=True)  # fmt: skip
+PART = GenerationStats("m", 100.0, 0.5, 0.25, 2.0, num_steps=9, num_input_tokens=4,
+                       num_generated_tokens=8, reads_source=True)  # fmt: skip
 
 
 class Collected:
@@ -86,7 +86,7 @@ async def test_a_job_tells_where_its_trace_goes_on(
         script = engine.script
 
         def looked_at(request: Any) -> Any:
-            seen.append(current_account().traceparent)
+            seen.append(current_request_stats().traceparent)
             return script(request)
 
         engine.script = looked_at
@@ -99,7 +99,7 @@ async def test_a_job_tells_where_its_trace_goes_on(
 
 def test_what_the_engine_did_stands_beneath_the_request(collected: Collected) -> None:
     with collected.tracing.continued(f"00-{TRACE}-{PARENT}-01"):
-        parts = current_account().parts
+        parts = current_request_stats().generations
         assert parts is not None
         parts.append(PART)
     spans = collected.take()
@@ -112,7 +112,7 @@ def test_what_the_engine_did_stands_beneath_the_request(collected: Collected) ->
 
 def test_a_request_of_many_parts_has_spans_of_the_first_only(collected: Collected) -> None:
     with collected.tracing.continued(f"00-{TRACE}-{PARENT}-01"):
-        parts = current_account().parts
+        parts = current_request_stats().generations
         assert parts is not None
         parts += [PART] * 1000
     assert len(collected._exporter.get_finished_spans()) == 3 * 64

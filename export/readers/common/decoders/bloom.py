@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.decoders.family import (
-    NEEDLESS,
+    IGNORED,
     QUERY_KEY_VALUE,
     LanguageFamily,
     rename,
     sizes,
 )
-from export.readers.common.decoders.heads import parts_apart
-from export.readers.common.options import MOST_POSITIONS, Options, joined
+from export.readers.common.decoders.heads import split_query_key_value
+from export.readers.common.options import MOST_POSITIONS, Options, merge_options
 from export.readers.common.rope import read_rotary, rope_section
-from export.readers.common.weights import Held, Made, Names, Shape, Table
+from export.readers.common.weights import Computed, Names, Shape, Table, TensorReference
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.layers.position_tables import linear_slopes
 from models.safetensors import Array
@@ -56,7 +56,7 @@ def configure_bloom(config: Options) -> dict[str, Any]:
             "residual_after_norm": config.flag("apply_residual_connection_post_layernorm", False),
         },
     }
-    return joined(_sizes(config), more)
+    return merge_options(_sizes(config), more)
 
 
 def _sizes(config: Options) -> dict[str, Any]:
@@ -66,14 +66,19 @@ def _sizes(config: Options) -> dict[str, Any]:
 
 
 def bloom_table(options: Options, config: GPTNeoXConfig) -> Table:
-    names = {**_names(config), "position_biases.weight": Made(_biases)}
+    names = {**_names(config), "position_biases.weight": Computed(_biases)}
     return Table(names, prefix="transformer.")
 
 
 def _names(config: GPTNeoXConfig) -> Names:
     group = config.num_heads // config.kv_heads
     fused = f"{LAYER}.self_attention.query_key_value"
-    return {**NAMES, QUERY_KEY_VALUE: Held(fused, change=parts_apart(config.kv_heads, group))}
+    return {
+        **NAMES,
+        QUERY_KEY_VALUE: TensorReference(
+            fused, change=split_query_key_value(config.kv_heads, group)
+        ),
+    }
 
 
 def _biases(shape: Shape) -> Array:
@@ -102,7 +107,7 @@ def configure_falcon(config: Options) -> dict[str, Any]:
     if is_linear and num_kv_heads != num_heads:
         config.refuse("alibi", "needs a key for each head")
     position_biases = {"imported": {"position_biases": True}}
-    return joined(found, more, position_biases if is_linear else rotary.options)
+    return merge_options(found, more, position_biases if is_linear else rotary.options)
 
 
 ONE_NORM = {"layers.*.feed_forward_norm": f"{LAYER}.input_layernorm"}
@@ -113,12 +118,15 @@ TWO_NORMS = {
 
 
 def falcon_table(options: Options, config: GPTNeoXConfig) -> Table:
-    names = {**_names(config), "position_biases.weight": Made(_rounded_biases(config.head_size))}
+    names = {
+        **_names(config),
+        "position_biases.weight": Computed(_rounded_biases(config.head_size)),
+    }
     if config.parallel_residual:
         is_new = options.flag("new_decoder_architecture", False)
         has_two = options.integer("num_ln_in_parallel_attn", 1 + is_new) == 2
         names |= TWO_NORMS if has_two else ONE_NORM
-    return Table(names, needless=NEEDLESS, prefix="transformer.")
+    return Table(names, ignored=IGNORED, prefix="transformer.")
 
 
 def _rounded_biases(head_size: int) -> Callable[[Shape], Array]:

@@ -7,12 +7,12 @@ a window do not rotate.
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, num_layers
 from export.readers.common.decoders.gpt_neox import grouped_sizes
-from export.readers.common.decoders.heads import centred, halves_of_queries_and_keys
+from export.readers.common.decoders.heads import centre_heads, deinterleave_queries_and_keys
 from export.readers.common.decoders.llama import NAMES, rotary, windows
-from export.readers.common.options import Options, joined
-from export.readers.common.weights import ZEROS, Change, Names, Table, times
+from export.readers.common.options import Options, merge_options
+from export.readers.common.weights import ZEROS, Change, Names, Table, scale_by
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 
 NORMS: Names = {
@@ -27,7 +27,7 @@ NORMS: Names = {
 def configure_cohere(config: Options) -> dict[str, Any]:
     config.use("model_max_length")  # which the table of rotations does not follow
     norms = {"imported": {"qk_norm": config.flag("use_qk_norm", False)}}
-    return joined(_sizes(config), rotary(config, theta=500000.0), norms)
+    return merge_options(_sizes(config), rotary(config, theta=500000.0), norms)
 
 
 def _sizes(config: Options) -> dict[str, Any]:
@@ -36,18 +36,18 @@ def _sizes(config: Options) -> dict[str, Any]:
         "ffn_bias": False,
         "gated_ffn": True,
     }
-    return joined(grouped_sizes(config, act="silu", is_tied=True), {"imported": imported})
+    return merge_options(grouped_sizes(config, act="silu", is_tied=True), {"imported": imported})
 
 
 def cohere_table(options: Options, config: GPTNeoXConfig) -> Table:
     """Fold the scale of logits into the last norm."""
-    changes: dict[str, Change] = {"norm": times(options.positive("logit_scale", 0.0625))}
-    for name, ordered in halves_of_queries_and_keys(config).items():
+    changes: dict[str, Change] = {"norm": scale_by(options.positive("logit_scale", 0.0625))}
+    for name, ordered in deinterleave_queries_and_keys(config).items():
         changes[name] = ordered
         if config.imported.qk_norm:
             changes[f"{name}_norm"] = _by_row(ordered)
-            changes[name] = _both(centred(config.head_size), ordered)
-    return Table({**NAMES, **NORMS}, changes, NEEDLESS, prefix="model.")
+            changes[name] = _both(centre_heads(config.head_size), ordered)
+    return Table({**NAMES, **NORMS}, changes, IGNORED, prefix="model.")
 
 
 def _both(first: Change, second: Change) -> Change:
@@ -67,9 +67,9 @@ def configure_cohere2(config: Options) -> dict[str, Any]:
     config.only("use_parallel_block", True)
     config.only("use_qk_norm", False)
     config.use("layer_switch", "use_embedding_sharing", "use_parallel_embedding")
-    found = joined(_sizes(config), rotary(config), _windows(config))
+    found = merge_options(_sizes(config), rotary(config), _windows(config))
     still = found["imported"].get("layers_without_window", ())
-    return joined(found, {"imported": {"layers_without_rotation": still}})
+    return merge_options(found, {"imported": {"layers_without_rotation": still}})
 
 
 def _windows(config: Options) -> dict[str, Any]:

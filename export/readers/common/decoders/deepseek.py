@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.decoders import llama
-from export.readers.common.decoders.experts import QWEN_MOE, experts_of, experts_table
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers, rename
-from export.readers.common.options import MOST_LAYERS, Options, joined
-from export.readers.common.rope import read_rotary, rope_section, sharpness
-from export.readers.common.weights import Change, Held, Table
+from export.readers.common.decoders.experts import QWEN_MOE, experts_table, read_experts
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, num_layers, rename
+from export.readers.common.options import MOST_LAYERS, Options, merge_options
+from export.readers.common.rope import read_rotary, rope_section, yarn_magnitude
+from export.readers.common.weights import Change, Table, TensorReference
 from models.architectures.llama.config import LlamaConfig
 from models.safetensors import Array
 
@@ -104,7 +104,7 @@ def _configure(config: Options, experts: Mapping[str, Any]) -> dict[str, Any]:
     rotated = config.integer(ROPE)
     config.values["head_dim"] = config.integer(NOPE) + rotated
     shared, width = config.integer("n_shared_experts", 0), config.integer("moe_intermediate_size")
-    every = experts_of(config, "n_routed_experts", "moe_intermediate_size")
+    every = read_experts(config, "n_routed_experts", "moe_intermediate_size")
     common = {
         "normalised": False,
         "shared_ffn_dim": shared * width or None,
@@ -118,7 +118,7 @@ def _configure(config: Options, experts: Mapping[str, Any]) -> dict[str, Any]:
         "layers_without_experts": tuple(range(dense)),
     }
     rotary = read_rotary(config, rope_section(config), rotated).options
-    return joined(llama.sizes(config), rotary, {"imported": imported})
+    return merge_options(llama.sizes(config), rotary, {"imported": imported})
 
 
 def _latent_attention(config: Options) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def table(options: Options, config: LlamaConfig) -> Table:
         f"{ours}.query_latent_norm": f"{theirs}.q_a_layernorm",
         (f"{ours}.latent", f"{ours}.shared_key"): f"{theirs}.kv_a_proj_with_mqa",
         f"{ours}.latent_norm": f"{theirs}.kv_a_layernorm",
-        (f"{ours}.key", f"{ours}.value"): Held(
+        (f"{ours}.key", f"{ours}.value"): TensorReference(
             f"{theirs}.kv_b_proj", change=_keys_before_values(config.num_heads, nope)
         ),
         "layers.*.feed_forward.selection_bias": "model.layers.*.mlp.gate.e_score_correction_bias",
@@ -169,7 +169,7 @@ def table(options: Options, config: LlamaConfig) -> Table:
         found,
         names={**found.names, **names},
         changes=changes,
-        needless=(*NEEDLESS, *predictors),
+        ignored=(*IGNORED, *predictors),
     )
 
 
@@ -184,7 +184,7 @@ def _scale(options: Options) -> float:
     kind, weight = rope.get("rope_type", rope.get("type", "default")), "mscale_all_dim"
     if kind == "default" or not rope.get(weight):
         return 1.0
-    return sharpness(rope.positive("factor"), rope.number(weight)) ** 2
+    return yarn_magnitude(rope.positive("factor"), rope.number(weight)) ** 2
 
 
 def _queries(nope: int, rotary: list[int], scale: float) -> Change:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from export.readers.common.decoders import llama
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size, num_layers
-from export.readers.common.options import MOST_EXPERTS, Options, joined
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size, num_layers
+from export.readers.common.options import MOST_EXPERTS, Options, merge_options
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
 
@@ -25,14 +25,14 @@ def configure_qwen2_moe(config: Options) -> dict[str, Any]:
         "attention_bias": "qkv" if config.flag("qkv_bias", True) else "none"
     }
     imported["experts"] |= experts
-    return joined(llama.configure_qwen2(config), {"imported": imported})
+    return merge_options(llama.configure_qwen2(config), {"imported": imported})
 
 
 def configure_qwen3_moe(config: Options) -> dict[str, Any]:
     config.default_to(num_experts_per_tok=8, num_local_experts=128, moe_intermediate_size=768)
     imported = _qwen_experts(config)
     config.default_to(head_dim=head_size(config))
-    return joined(llama.configure_qwen3(config), {"imported": imported})
+    return merge_options(llama.configure_qwen3(config), {"imported": imported})
 
 
 def _qwen_experts(config: Options) -> dict[str, Any]:
@@ -41,19 +41,19 @@ def _qwen_experts(config: Options) -> dict[str, Any]:
     layers = range(num_layers(config))
     without = tuple(i for i in layers if i in dense or (i + 1) % max(step, 1))
     number = "num_experts" if "num_experts" in config else "num_local_experts"
-    experts = experts_of(config, number, "moe_intermediate_size")
+    experts = read_experts(config, number, "moe_intermediate_size")
     experts |= {"normalised": config.flag("norm_topk_prob", False)}
     return {"experts": experts, "layers_without_experts": without}
 
 
 def configure_mixtral(config: Options) -> dict[str, Any]:
     config.default_to(num_local_experts=8, num_experts_per_tok=2, rms_norm_eps=1e-5)
-    experts = experts_of(config, "num_local_experts", "intermediate_size")
+    experts = read_experts(config, "num_local_experts", "intermediate_size")
     sizes, rotary = llama.sizes(config), llama.rotary(config, theta=1_000_000.0)
-    return joined(sizes, rotary, llama.windows(config), {"imported": {"experts": experts}})
+    return merge_options(sizes, rotary, llama.windows(config), {"imported": {"experts": experts}})
 
 
-def experts_of(config: Options, number: str, size: str) -> dict[str, Any]:
+def read_experts(config: Options, number: str, size: str) -> dict[str, Any]:
     """Read what all write alike."""
     config.use("router_aux_loss_coef", "router_jitter_noise", "output_router_logits")
     return {
@@ -93,7 +93,7 @@ def experts_table(config: LlamaConfig, place: str, parts: dict[str, str]) -> Tab
         for number in range(experts.num_experts if experts else 0)
         for part, theirs in parts.items()
     }
-    return Table({**names, **each}, needless=NEEDLESS, prefix="model.")
+    return Table({**names, **each}, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

@@ -9,11 +9,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.shapes import read_activation, shapes_of
-from export.readers.common.weights import Held, Table, Tensors, WeightReader, read_weights
+from export.readers.common.shapes import language_model_shapes, read_activation
+from export.readers.common.weights import (
+    Table,
+    TensorReference,
+    Tensors,
+    WeightReader,
+    read_weights,
+)
 
 QUERY_KEY_VALUE = tuple(f"layers.*.attention.{part}" for part in ("query", "key", "value"))
-NEEDLESS = (r"(.*\.)?rotary_emb\.inv_freq",)
+IGNORED = (r"(.*\.)?rotary_emb\.inv_freq",)
 
 
 class LanguageFamily(NamedTuple):
@@ -41,9 +47,9 @@ class LanguageFamily(NamedTuple):
         table = self.table(options, config)
         if config.tied_embeddings:  # under either name
             embedding, output = _vocabulary(table)
-            names = {**table.names, "embedding": Held((embedding, output, embedding))}
+            names = {**table.names, "embedding": TensorReference((embedding, output, embedding))}
             table = replace(table, names=names)
-        return read_weights(shapes_of(config), table, tensors)
+        return read_weights(language_model_shapes(config), table, tensors)
 
 
 def _vocabulary(table: Table) -> tuple[str, str]:

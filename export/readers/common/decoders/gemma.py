@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size, num_layers
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size, num_layers
 from export.readers.common.decoders.llama import NAMES, NORMS, rotary, sizes, windows
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary
-from export.readers.common.weights import Change, Table, times
+from export.readers.common.weights import Change, Table, scale_by
 from models.architectures.llama.config import LlamaConfig
 from models.safetensors import Array
 
@@ -29,12 +29,12 @@ def configure_gemma(config: Options) -> dict[str, Any]:
     """Its first files say "gelu" and mean the tanh approximation."""
     config.only("hidden_act", "gelu", "gelu_pytorch_tanh")
     config.only("hidden_activation", "gelu", "gelu_pytorch_tanh")
-    return joined(_sizes(config), rotary(config), {"activation": "gelu_tanh"})
+    return merge_options(_sizes(config), rotary(config), {"activation": "gelu_tanh"})
 
 
 def configure_gemma2(config: Options) -> dict[str, Any]:
     config.default_to(attn_logit_softcapping=50.0, final_logit_softcapping=30.0)
-    return joined(_sandwich(config, pattern=2), rotary(config))
+    return merge_options(_sandwich(config, pattern=2), rotary(config))
 
 
 def configure_gemma3(config: Options) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def configure_gemma3(config: Options) -> dict[str, Any]:
         "qk_norm": True,
     }
     rotary = read_rotary(config, full, size, theta=1_000_000.0)
-    return joined(sizes, rotary.options, {"imported": imported})
+    return merge_options(sizes, rotary.options, {"imported": imported})
 
 
 def _ropes(config: Options) -> tuple[Options, Options]:
@@ -69,7 +69,7 @@ def _sizes(config: Options, act_name: str = "hidden_act") -> dict[str, Any]:
         "attention_bias": "all" if has_bias else "none",
         "embedding_scale": math.sqrt(config.integer("hidden_size")),
     }
-    return joined(sizes(config, is_tied=True, act_name=act_name), {"imported": imported})
+    return merge_options(sizes(config, is_tied=True, act_name=act_name), {"imported": imported})
 
 
 def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def _sandwich(config: Options, pattern: int) -> dict[str, Any]:
     caps = {"attention_cap": "attn_logit_softcapping", "logit_cap": "final_logit_softcapping"}
     limits = {ours: config.number(theirs) for ours, theirs in caps.items() if theirs in config}
     sizes = _sizes(config, act_name="hidden_activation")
-    return joined(sizes, windows(config), {"imported": {**limits, "sandwich_norms": True}})
+    return merge_options(sizes, windows(config), {"imported": {**limits, "sandwich_norms": True}})
 
 
 def gemma_table(options: Options, config: LlamaConfig) -> Table:
@@ -91,12 +91,14 @@ def gemma_table(options: Options, config: LlamaConfig) -> Table:
     scaled = ["norm", *norms, *(f"layers.*.attention.{part}_norm" for part in ("query", "key"))]
     changes: dict[str, Change] = dict.fromkeys(scaled, plus_one)
     if config.imported.sandwich_norms:
-        scale = times(math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256)))
+        scale = scale_by(
+            math.sqrt(config.head_size / options.positive("query_pre_attn_scalar", 256))
+        )
         if config.imported.qk_norm:
             changes["layers.*.attention.query_norm"] = lambda weight: scale(plus_one(weight))
         else:
             changes["layers.*.attention.query"] = scale
-    return Table(NAMES | norms, changes, NEEDLESS, prefix="model.")
+    return Table(NAMES | norms, changes, IGNORED, prefix="model.")
 
 
 def plus_one(weight: Array) -> Array:

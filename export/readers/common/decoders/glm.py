@@ -5,10 +5,10 @@ Llama's shape, of which half a head rotates, neighbours against each other.
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size
-from export.readers.common.decoders.heads import halves_of_queries_and_keys
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size
+from export.readers.common.decoders.heads import deinterleave_queries_and_keys
 from export.readers.common.decoders.llama import NAMES, NORMS, sizes
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
@@ -27,16 +27,16 @@ def configure_glm(config: Options) -> dict[str, Any]:
     has_bias = config.flag("attention_bias", True)
     rotary = read_rotary(config, rope_section(config), head_size(config), portion=0.5)
     imported = {"attention_bias": "qkv" if has_bias else "none"}
-    return joined(sizes(config), rotary.options, {"imported": imported})
+    return merge_options(sizes(config), rotary.options, {"imported": imported})
 
 
 def configure_glm4(config: Options) -> dict[str, Any]:
-    return joined(configure_glm(config), {"imported": {"sandwich_norms": True}})
+    return merge_options(configure_glm(config), {"imported": {"sandwich_norms": True}})
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
     names = GLM4_NAMES if config.imported.sandwich_norms else GLM_NAMES
-    return Table(names, halves_of_queries_and_keys(config), NEEDLESS, prefix="model.")
+    return Table(names, deinterleave_queries_and_keys(config), IGNORED, prefix="model.")
 
 
 FAMILIES = {

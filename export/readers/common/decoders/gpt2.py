@@ -15,11 +15,11 @@ from export.readers.common.decoders.family import (
     sizes,
 )
 from export.readers.common.options import MOST_LAYERS, Options
-from export.readers.common.weights import ONES, ZEROS, Held, Names, Table, times
+from export.readers.common.weights import ONES, ZEROS, Names, Table, TensorReference, scale_by
 from models.architectures.gpt2.config import GPT2Config
 
 LAYER = "transformer.h.*"
-GPT2_NEEDLESS = r".*\.attn\.(bias|masked_bias)"
+GPT2_IGNORED = r".*\.attn\.(bias|masked_bias)"
 NAMES: Names = {
     "embedding": "transformer.wte",
     "norm": "transformer.ln_f",
@@ -48,20 +48,20 @@ def gpt2_table(options: Options, config: GPT2Config) -> Table:
         "layers.*.feed_forward.down": _linear("mlp.c_proj"),
     }
     changes = {
-        f"layers.{n}.attention.query": times(_scale(options, config, n))
+        f"layers.{n}.attention.query": scale_by(_scale(options, config, n))
         for n in range(config.num_layers)
     }
-    return Table(names, changes, needless=(GPT2_NEEDLESS,), prefix="transformer.")
+    return Table(names, changes, ignored=(GPT2_IGNORED,), prefix="transformer.")
 
 
-def _linear(name: str) -> Held:
-    return Held(f"{LAYER}.{name}", is_transposed=True)
+def _linear(name: str) -> TensorReference:
+    return TensorReference(f"{LAYER}.{name}", is_transposed=True)
 
 
-def _positions(name: str, options: Options, config: GPT2Config, unused: int = 0) -> Held:
+def _positions(name: str, options: Options, config: GPT2Config, unused: int = 0) -> TensorReference:
     """unused: positions before the first."""
     length = options.integer("n_positions", config.context_length)
-    return Held(
+    return TensorReference(
         name,
         shape=(unused + length, config.d_model),
         change=lambda table: table[unused:][: config.context_length],
@@ -117,9 +117,9 @@ GPT_NEO_NAMES: Names = {
 
 def gpt_neo_table(options: Options, config: GPT2Config) -> Table:
     names = {**GPT_NEO_NAMES, "positions": _positions("transformer.wpe", options, config)}
-    changes = {"layers.*.attention.query": times(math.sqrt(config.head_size))}
-    needless = r".*\.attn\.attention\.(bias|masked_bias)"
-    return Table(names, changes, (needless,), prefix="transformer.")
+    changes = {"layers.*.attention.query": scale_by(math.sqrt(config.head_size))}
+    ignored = r".*\.attn\.attention\.(bias|masked_bias)"
+    return Table(names, changes, (ignored,), prefix="transformer.")
 
 
 def configure_opt(config: Options) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def opt_table(options: Options, config: GPT2Config) -> Table:
         names |= {f"{name}.weight": ONES for name in OPT_NORMS}
     names["positions"] = _positions("model.decoder.embed_positions", options, config, unused=2)
     names |= {"embedding": "model.decoder.embed_tokens", "output": "lm_head"}
-    return Table(names, needless=(r"(model\.)?decoder\.version",), prefix="model.")
+    return Table(names, ignored=(r"(model\.)?decoder\.version",), prefix="model.")
 
 
 FAMILIES = {

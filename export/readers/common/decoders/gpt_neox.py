@@ -7,19 +7,19 @@ norm and whose output has a bias.
 from typing import Any
 
 from export.readers.common.decoders.family import (
-    NEEDLESS,
+    IGNORED,
     QUERY_KEY_VALUE,
     LanguageFamily,
     head_size,
     sizes,
 )
-from export.readers.common.decoders.heads import parts_apart
-from export.readers.common.options import Options, joined
+from export.readers.common.decoders.heads import split_query_key_value
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary, rope_section
-from export.readers.common.weights import Held, Names, Table
+from export.readers.common.weights import Names, Table, TensorReference
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 
-GPT_NEOX_NEEDLESS = r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
+GPT_NEOX_IGNORED = r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)"
 GPT_NEOX_NAMES = {
     "embedding": "gpt_neox.embed_in",
     "norm": "gpt_neox.final_layer_norm",
@@ -38,7 +38,7 @@ def configure_gpt_neox(config: Options) -> dict[str, Any]:
     theta, portion = config.number("rotary_emb_base", 10000.0), config.number("rotary_pct", 0.25)
     size = found["d_model"] // max(found["num_heads"], 1)
     rotary = read_rotary(config, rope, size, theta=theta, portion=portion)
-    return joined(
+    return merge_options(
         found,
         rotary.options,
         {"parallel_residual": config.flag("use_parallel_residual", True)},
@@ -57,9 +57,9 @@ def gpt_neox_table(options: Options, config: GPTNeoXConfig) -> Table:
     name = "gpt_neox.layers.*.attention.query_key_value"
     names: Names = {
         **GPT_NEOX_NAMES,
-        QUERY_KEY_VALUE: Held(name, change=parts_apart(config.num_heads, 1)),
+        QUERY_KEY_VALUE: TensorReference(name, change=split_query_key_value(config.num_heads, 1)),
     }
-    return Table(names, needless=(GPT_NEOX_NEEDLESS,), prefix="gpt_neox.")
+    return Table(names, ignored=(GPT_NEOX_IGNORED,), prefix="gpt_neox.")
 
 
 def configure_phi(config: Options) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def configure_phi(config: Options) -> dict[str, Any]:
     config.only("tie_word_embeddings", False)
     found = grouped_sizes(config, act="gelu_new")
     rotary = read_rotary(config, rope_section(config), head_size(config), portion=0.5)
-    return joined(found, rotary.options, {"imported": {"output_bias": True}})
+    return merge_options(found, rotary.options, {"imported": {"output_bias": True}})
 
 
 PHI_NAMES = {
@@ -86,7 +86,7 @@ PHI_NAMES = {
 
 
 def phi_table(options: Options, config: GPTNeoXConfig) -> Table:
-    return Table(PHI_NAMES, needless=NEEDLESS, prefix="model.")
+    return Table(PHI_NAMES, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from export.readers.common.decoders import llama
-from export.readers.common.decoders.experts import experts_of
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, num_layers, rename
-from export.readers.common.options import Options, joined
-from export.readers.common.weights import Change, Held, Table, times
+from export.readers.common.decoders.experts import read_experts
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, num_layers, rename
+from export.readers.common.options import Options, merge_options
+from export.readers.common.weights import Change, Table, TensorReference, scale_by
 from models.architectures.llama.config import LlamaConfig
 
 ROPE = {  # where the file has none
@@ -36,7 +36,7 @@ def configure(config: Options) -> dict[str, Any]:
     config.use("experts_per_token", "initial_context_length")  # said by others, too
     config.default_to(swiglu_alpha=1.702, swiglu_limit=7.0)
     alpha, limit = config.positive("swiglu_alpha"), config.positive("swiglu_limit")
-    experts = experts_of(config, "num_local_experts", "intermediate_size")
+    experts = read_experts(config, "num_local_experts", "intermediate_size")
     limits = {"gate": alpha * limit, "up": (1 - limit, 1 + limit)}
     imported = {
         "attention_bias": "all" if config.flag("attention_bias", True) else "none",
@@ -44,7 +44,7 @@ def configure(config: Options) -> dict[str, Any]:
         "experts": experts | {"bias": True, "limits": limits},
     }
     rotary = llama.rotary(config, theta=150_000.0)
-    return joined(llama.sizes(config), rotary, llama.windows(config), {"imported": imported})
+    return merge_options(llama.sizes(config), rotary, llama.windows(config), {"imported": imported})
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
@@ -57,11 +57,11 @@ def table(options: Options, config: LlamaConfig) -> Table:
         one = f"{ours}.experts.{number}"
         for part in ("gate", "up", "down"):
             name = f"{theirs}.experts.{part}_proj{{}}.{number}"
-            names[f"{one}.{part}"] = Held(name, ("", "_bias"), is_transposed=True)
-        changes[f"{one}.gate"] = times(alpha)
+            names[f"{one}.{part}"] = TensorReference(name, ("", "_bias"), is_transposed=True)
+        changes[f"{one}.gate"] = scale_by(alpha)
         changes[f"{one}.up.bias"] = lambda bias: bias + np.float32(1)
-        changes[f"{one}.down.weight"] = times(1 / alpha)
-    return Table(names, changes, NEEDLESS, prefix="model.")
+        changes[f"{one}.down.weight"] = scale_by(1 / alpha)
+    return Table(names, changes, IGNORED, prefix="model.")
 
 
 FAMILIES = {"gpt_oss": LanguageFamily(configure, table)}

@@ -11,10 +11,10 @@ import numpy as np
 from export.readers.common.decoders.family import QUERY_KEY_VALUE, LanguageFamily
 from export.readers.common.decoders.gpt2 import LAYER, configure_gpt2
 from export.readers.common.decoders.gpt2 import NAMES as GPT2_NAMES
-from export.readers.common.decoders.heads import halves_of_queries_and_keys
+from export.readers.common.decoders.heads import deinterleave_queries_and_keys
 from export.readers.common.options import Options
 from export.readers.common.rope import LARGEST_HEAD
-from export.readers.common.weights import Held, Names, Table
+from export.readers.common.weights import Names, Table, TensorReference
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.safetensors import Array
 
@@ -29,7 +29,7 @@ NAMES: Names = {
     "layers.*.feed_forward.up": f"{LAYER}.mlp.fc_in",
     "layers.*.feed_forward.down": f"{LAYER}.mlp.fc_out",
 }
-NEEDLESS = (r".*\.attn\.(bias|masked_bias|causal_mask|embed_positions)",)
+IGNORED = (r".*\.attn\.(bias|masked_bias|causal_mask|embed_positions)",)
 
 
 def configure_gptj(config: Options) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def configure_gptj(config: Options) -> dict[str, Any]:
 
 
 def gptj_table(options: Options, config: GPTNeoXConfig) -> Table:
-    return Table(NAMES, halves_of_queries_and_keys(config), NEEDLESS, prefix="transformer.")
+    return Table(NAMES, deinterleave_queries_and_keys(config), IGNORED, prefix="transformer.")
 
 
 def configure_codegen(config: Options) -> dict[str, Any]:
@@ -58,8 +58,8 @@ def configure_codegen(config: Options) -> dict[str, Any]:
 
 def codegen_table(options: Options, config: GPTNeoXConfig) -> Table:
     table = gptj_table(options, config)
-    fused = Held(f"{LAYER}.attn.qkv_proj", change=_parts_of_codegen)
-    return Table({**NAMES, QUERY_KEY_VALUE: fused}, table.changes, NEEDLESS, table.prefix)
+    fused = TensorReference(f"{LAYER}.attn.qkv_proj", change=_parts_of_codegen)
+    return Table({**NAMES, QUERY_KEY_VALUE: fused}, table.changes, IGNORED, table.prefix)
 
 
 def _parts_of_codegen(joined: Array) -> Array:

@@ -7,7 +7,7 @@ from models.configs.transformer import RotaryConfig
 from models.safetensors import Array
 
 
-def parts_apart(num_kv_heads: int, group: int) -> Change:
+def split_query_key_value(num_kv_heads: int, group: int) -> Change:
     """Put queries, keys and values one below the other. In the tensor the queries of a group of
     heads lie before their key and their value: [kv_heads, group + 2, head_size, ...].
     """
@@ -20,7 +20,7 @@ def parts_apart(num_kv_heads: int, group: int) -> Change:
     return change
 
 
-def halves(head_size: int, pairs: int) -> Change:
+def deinterleave_heads(head_size: int, pairs: int) -> Change:
     """Order the numbers of heads for a rotation of number i with i + pairs. In the tensor the two
     numbers of a pair are neighbours.
     """
@@ -33,13 +33,13 @@ def halves(head_size: int, pairs: int) -> Change:
     return change
 
 
-def halves_of_queries_and_keys(config: RotaryConfig) -> dict[str, Change]:
+def deinterleave_queries_and_keys(config: RotaryConfig) -> dict[str, Change]:
     """Return the changes of weights in models that rotate neighbours."""
-    change = halves(config.head_size, len(config.frequencies))
+    change = deinterleave_heads(config.head_size, len(config.frequencies))
     return {f"layers.*.attention.{part}": change for part in ("query", "key")}
 
 
-def centred(head_size: int) -> Change:
+def centre_heads(head_size: int) -> Change:
     """Take the mean away from the numbers of each head. What LayerNorm makes of a head is then what
     RMSNorm makes of it.
     """

@@ -5,9 +5,9 @@ Llama's shape, but queries and keys of each head are normalised after they are r
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size
 from export.readers.common.decoders.llama import NAMES, NORMS, rotary, sizes
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import rope_section
 from export.readers.common.weights import Table
 from models.architectures.llama.config import LlamaConfig
@@ -30,7 +30,9 @@ def configure(config: Options) -> dict[str, Any]:
         "qk_norm": True,
         "qk_norm_after_rotation": True,
     }
-    return joined(sizes(config), rotary(config, rope=_stretched(config)), {"imported": imported})
+    return merge_options(
+        sizes(config), rotary(config, rope=_stretched(config)), {"imported": imported}
+    )
 
 
 def _stretched(config: Options) -> Options:
@@ -47,7 +49,7 @@ def _stretched(config: Options) -> Options:
 
 
 def table(options: Options, config: LlamaConfig) -> Table:
-    return Table(NAMES | NORMS | NORMS_OF_HEADS, needless=NEEDLESS, prefix="model.")
+    return Table(NAMES | NORMS | NORMS_OF_HEADS, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {"hunyuan_v1_dense": LanguageFamily(configure, table)}

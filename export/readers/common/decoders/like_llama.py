@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily
-from export.readers.common.decoders.heads import halves_of_queries_and_keys
+from export.readers.common.decoders.family import IGNORED, LanguageFamily
+from export.readers.common.decoders.heads import deinterleave_queries_and_keys
 from export.readers.common.decoders.llama import (
     NAMES,
     NORMS,
@@ -12,7 +12,7 @@ from export.readers.common.decoders.llama import (
     sizes,
     table,
 )
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.weights import Table
 from models.architectures.llama.config import LlamaConfig
 
@@ -20,7 +20,7 @@ from models.architectures.llama.config import LlamaConfig
 def configure_arcee(config: Options) -> dict[str, Any]:
     """Its feed-forward network has no gate."""
     config.default_to(hidden_act="relu2", rms_norm_eps=1e-5)
-    return joined(configure_llama(config), {"imported": {"gated_ffn": False}})
+    return merge_options(configure_llama(config), {"imported": {"gated_ffn": False}})
 
 
 def configure_ernie4_5(config: Options) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def configure_ernie4_5(config: Options) -> dict[str, Any]:
     has_bias = config.flag("use_bias", False)
     imported = {"attention_bias": "all" if has_bias else "none", "ffn_bias": has_bias}
     found = sizes(config, is_tied=True)
-    return joined(found, rotary(config, theta=500_000.0), {"imported": imported})
+    return merge_options(found, rotary(config, theta=500_000.0), {"imported": imported})
 
 
 def configure_helium(config: Options) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def configure_helium(config: Options) -> dict[str, Any]:
         "attention_bias": "qkv" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
     }
-    return joined(sizes(config), rotary(config, theta=100_000.0), {"imported": imported})
+    return merge_options(sizes(config), rotary(config, theta=100_000.0), {"imported": imported})
 
 
 def configure_seed_oss(config: Options) -> dict[str, Any]:
@@ -51,11 +51,11 @@ def configure_seed_oss(config: Options) -> dict[str, Any]:
         "attention_bias": "all" if has_output_bias else "qkv" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
     }
-    return joined(sizes(config), rotary(config), {"imported": imported})
+    return merge_options(sizes(config), rotary(config), {"imported": imported})
 
 
 def interleaved_table(options: Options, config: LlamaConfig) -> Table:
-    return Table(NAMES | NORMS, halves_of_queries_and_keys(config), NEEDLESS, prefix="model.")
+    return Table(NAMES | NORMS, deinterleave_queries_and_keys(config), IGNORED, prefix="model.")
 
 
 FAMILIES = {

@@ -11,13 +11,13 @@ from typing import Any
 
 from export.readers.common.decoders import family
 from export.readers.common.decoders.family import (
-    NEEDLESS,
+    IGNORED,
     QUERY_KEY_VALUE,
     LanguageFamily,
     head_size,
     num_layers,
 )
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary, rope_section
 from export.readers.common.weights import Names, Table
 from models.architectures.llama.config import LlamaConfig
@@ -33,7 +33,7 @@ def configure_llama(config: Options) -> dict[str, Any]:
         "attention_bias": "all" if has_bias else "none",
         "ffn_bias": config.flag("mlp_bias", False),
     }
-    return joined(sizes(config), rotary(config), {"imported": imported})
+    return merge_options(sizes(config), rotary(config), {"imported": imported})
 
 
 def sizes(config: Options, **options: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def without_windows(config: Options) -> None:
 
 def table(options: Options, config: LlamaConfig) -> Table:
     """Return the tensor names of Llama, which Mistral, Qwen and SmolLM use too."""
-    return Table(NAMES | NORMS, needless=NEEDLESS, prefix="model.")
+    return Table(NAMES | NORMS, ignored=IGNORED, prefix="model.")
 
 
 NORMS = {
@@ -103,37 +103,37 @@ NAMES = {
 
 def configure_mistral(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
-    return joined(sizes(config), rotary(config), windows(config))
+    return merge_options(sizes(config), rotary(config), windows(config))
 
 
 def configure_qwen2(config: Options) -> dict[str, Any]:
-    return joined(_qwen_sizes(config), {"imported": {"attention_bias": "qkv"}})
+    return merge_options(_qwen_sizes(config), {"imported": {"attention_bias": "qkv"}})
 
 
 def configure_qwen3(config: Options) -> dict[str, Any]:
     config.default_to(head_dim=128)
     has_bias = config.flag("attention_bias", False)
     imported = {"attention_bias": "all" if has_bias else "none", "qk_norm": True}
-    return joined(_qwen_sizes(config), {"imported": imported})
+    return merge_options(_qwen_sizes(config), {"imported": imported})
 
 
 def _qwen_sizes(config: Options) -> dict[str, Any]:
     config.default_to(sliding_window=4096)
-    found = joined(sizes(config), rotary(config))
+    found = merge_options(sizes(config), rotary(config))
     if not config.flag("use_sliding_window", False):
         config.use("max_window_layers")
         without_windows(config)
         return found
-    return joined(found, windows(config, config.integer("max_window_layers", 28)))
+    return merge_options(found, windows(config, config.integer("max_window_layers", 28)))
 
 
 def configure_smollm3(config: Options) -> dict[str, Any]:
     rotating = _rotating(config)
-    found = joined(sizes(config, is_tied=True), rotary(config, theta=2_000_000.0))
+    found = merge_options(sizes(config, is_tied=True), rotary(config, theta=2_000_000.0))
     if config.flag("use_sliding_window", False):
         kinds = ("sliding_attention", "full_attention")
         config.default_to(layer_types=[kinds[rotates > 0] for rotates in rotating])
-        found = joined(found, windows(config))
+        found = merge_options(found, windows(config))
     else:
         without_windows(config)
     has_bias = config.flag("attention_bias", False)
@@ -144,7 +144,7 @@ def configure_smollm3(config: Options) -> dict[str, Any]:
             layer for layer, rotates in enumerate(rotating) if not rotates
         ),
     }
-    return joined(found, {"imported": imported})
+    return merge_options(found, {"imported": imported})
 
 
 def _rotating(config: Options) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def configure_phi3(config: Options) -> dict[str, Any]:
     for name in ("type", "rope_type"):
         if rope.values.get(name) == "yarn":
             rope.values[name] = "longrope"
-    return joined(sizes(config), rotary(config, rope=rope), windows(config))
+    return merge_options(sizes(config), rotary(config, rope=rope), windows(config))
 
 
 PHI3_NAMES: Names = {
@@ -181,7 +181,7 @@ PHI3_NAMES: Names = {
 
 
 def phi3_table(options: Options, config: LlamaConfig) -> Table:
-    return Table(PHI3_NAMES, needless=NEEDLESS, prefix="model.")
+    return Table(PHI3_NAMES, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

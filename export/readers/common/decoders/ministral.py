@@ -4,7 +4,7 @@ from typing import Any
 
 from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.decoders.llama import rotary, sizes, table, windows
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import rope_section
 
 ROPE = {  # where the file has none
@@ -26,8 +26,8 @@ def configure(config: Options) -> dict[str, Any]:
         "rate": rope.positive("llama_4_scaling_beta"),
         "length": rope.integer("original_max_position_embeddings"),
     }
-    found = joined(sizes(config), rotary(config, rope=rope), windows(config))
-    return joined(found, {"imported": {"query_growth": growth}})
+    found = merge_options(sizes(config), rotary(config, rope=rope), windows(config))
+    return merge_options(found, {"imported": {"query_growth": growth}})
 
 
 FAMILIES = {"ministral3": LanguageFamily(configure, table)}

@@ -7,10 +7,10 @@ and EXAONE 4 windows and rotation at all.
 
 from typing import Any
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size, num_layers
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size, num_layers
 from export.readers.common.decoders.gemma import SANDWICH
 from export.readers.common.decoders.llama import NAMES, rotary, sizes, windows
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary
 from export.readers.common.weights import Table
 from models.architectures.llama.config import LlamaConfig
@@ -19,7 +19,7 @@ THETA = 500_000.0  # of OLMo 3, where the file does not say
 
 
 def configure_olmo2(config: Options) -> dict[str, Any]:
-    return joined(_sizes(config), rotary(config))
+    return merge_options(_sizes(config), rotary(config))
 
 
 def configure_olmo3(config: Options) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def configure_olmo3(config: Options) -> dict[str, Any]:
     size = head_size(config)
     imported = {"window_frequencies": read_rotary(config, local, size).frequencies}
     rotary = read_rotary(config, full, size, theta=THETA).options
-    return joined(_sizes(config), _windows(config, 4), rotary, {"imported": imported})
+    return merge_options(_sizes(config), _windows(config, 4), rotary, {"imported": imported})
 
 
 def configure_exaone4(config: Options) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def configure_exaone4(config: Options) -> dict[str, Any]:
     found = _windows(config, interval)
     unrotated = found.get("imported", {}).get("layers_without_window", ())
     imported = {"qk_norm_spans_heads": False, "layers_without_rotation": unrotated}
-    return joined(_sizes(config), rotary(config), found, {"imported": imported})
+    return merge_options(_sizes(config), rotary(config), found, {"imported": imported})
 
 
 def _windows(config: Options, interval: int) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _sizes(config: Options) -> dict[str, Any]:
         "sandwich_norms": True,
         "input_norms": False,
     }
-    return joined(sizes(config), {"imported": imported})
+    return merge_options(sizes(config), {"imported": imported})
 
 
 def _ropes(config: Options) -> tuple[Options, Options]:
@@ -82,7 +82,7 @@ def _ropes(config: Options) -> tuple[Options, Options]:
 
 def table(options: Options, config: LlamaConfig) -> Table:
     norms = {ours: theirs for ours, theirs in SANDWICH.items() if ours.endswith("output_norm")}
-    return Table(NAMES | norms, needless=NEEDLESS, prefix="model.")
+    return Table(NAMES | norms, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

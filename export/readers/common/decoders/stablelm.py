@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from export.readers.common.decoders.family import NEEDLESS, LanguageFamily, head_size
+from export.readers.common.decoders.family import IGNORED, LanguageFamily, head_size
 from export.readers.common.decoders.gpt_neox import grouped_sizes
-from export.readers.common.decoders.heads import centred
+from export.readers.common.decoders.heads import centre_heads
 from export.readers.common.decoders.llama import NAMES, NORMS, rotary
-from export.readers.common.options import Options, joined
+from export.readers.common.options import Options, merge_options
 from export.readers.common.rope import read_rotary, rope_section
-from export.readers.common.weights import ONES, ZEROS, Joined, Table
+from export.readers.common.weights import ONES, ZEROS, Merged, Table
 from models.architectures.gpt_neox.config import GPTNeoXConfig
 
 
@@ -29,7 +29,7 @@ def configure_stablelm(config: Options) -> dict[str, Any]:
     }
     more = {"parallel_residual": config.flag("use_parallel_residual", False), "imported": imported}
     rotary = read_rotary(config, rope_section(config), head_size(config), portion=0.25)
-    return joined(grouped_sizes(config, act="silu"), rotary.options, more)
+    return merge_options(grouped_sizes(config, act="silu"), rotary.options, more)
 
 
 def stablelm_table(options: Options, config: GPTNeoXConfig) -> Table:
@@ -37,15 +37,15 @@ def stablelm_table(options: Options, config: GPTNeoXConfig) -> Table:
     if config.parallel_residual:
         names["layers.*.feed_forward_norm"] = NORMS["layers.*.attention_norm"]
     if not config.imported.qk_norm:
-        return Table(names, needless=NEEDLESS, prefix="model.")
+        return Table(names, ignored=IGNORED, prefix="model.")
     changes = {}
     for part, number in (("query", config.num_heads), ("key", config.kv_heads)):
         norm = f"model.layers.*.self_attn.{part[0]}_layernorm.norms"
         parts = {f"{norm}.{head}.weight": (config.head_size,) for head in range(number)}
-        weight = Joined(parts, lambda *each: np.stack(each))
+        weight = Merged(parts, lambda *each: np.stack(each))
         names[f"layers.*.attention.{part}_norm.weight"] = weight
-        changes[f"layers.*.attention.{part}"] = centred(config.head_size)
-    return Table(names, changes, NEEDLESS, prefix="model.")
+        changes[f"layers.*.attention.{part}"] = centre_heads(config.head_size)
+    return Table(names, changes, IGNORED, prefix="model.")
 
 
 def configure_starcoder2(config: Options) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def configure_starcoder2(config: Options) -> dict[str, Any]:
     imported = {"attention_bias": bias, "ffn_bias": bias}
     if "sliding_window" in config:
         found["window"] = min(config.integer("sliding_window"), found["context_length"])
-    return joined(found, rotary(config), {"parallel_residual": False, "imported": imported})
+    return merge_options(found, rotary(config), {"parallel_residual": False, "imported": imported})
 
 
 def starcoder2_table(options: Options, config: GPTNeoXConfig) -> Table:
@@ -67,7 +67,7 @@ def starcoder2_table(options: Options, config: GPTNeoXConfig) -> Table:
         "layers.*.feed_forward.up": "model.layers.*.mlp.c_fc",
         "layers.*.feed_forward.down": "model.layers.*.mlp.c_proj",
     }
-    return Table(NAMES | NORMS | feed_forward, needless=NEEDLESS, prefix="model.")
+    return Table(NAMES | NORMS | feed_forward, ignored=IGNORED, prefix="model.")
 
 
 def configure_olmo(config: Options) -> dict[str, Any]:
@@ -76,14 +76,14 @@ def configure_olmo(config: Options) -> dict[str, Any]:
     if "clip_qkv" in config:
         imported["qkv_limit"] = config.positive("clip_qkv")
     found = grouped_sizes(config, act="silu", epsilon=None)
-    return joined(found, rotary(config), {"parallel_residual": False, "imported": imported})
+    return merge_options(found, rotary(config), {"parallel_residual": False, "imported": imported})
 
 
 def olmo_table(options: Options, config: GPTNeoXConfig) -> Table:
     norms = ("norm", *NORMS)
     weights = {f"{name}.weight": ONES for name in norms}
     biases = {f"{name}.bias": ZEROS for name in norms}
-    return Table({**NAMES, **weights, **biases}, needless=NEEDLESS, prefix="model.")
+    return Table({**NAMES, **weights, **biases}, ignored=IGNORED, prefix="model.")
 
 
 FAMILIES = {

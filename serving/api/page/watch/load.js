@@ -22,13 +22,13 @@ const CHARTS = {
   ],
   "Requests in progress": [
     ["running", "", ({ now }) => sum(now, "attendant_requests_running")],
-    ["waiting", "", ({ now }) => sum(now, "attendant_waiting")],
+    ["waiting", "", ({ now }) => sum(now, "vllm:num_requests_waiting")],
   ],
   "Tokens written": [
-    ["a second", "", (readings) => rate(readings, "attendant_tokens_total", 'kind="generated"')],
+    ["a second", "", (readings) => rate(readings, "vllm:generation_tokens_total")],
   ],
   "Time of a request": times("attendant_request_seconds"),
-  "Time to the first token": times("attendant_time_to_first_token_seconds"),
+  "Time to the first token": times("vllm:time_to_first_token_seconds"),
   "Refused or failed": [
     ["a second", "", (readings) => FAILED
       .map((outcome) => rate(readings, "attendant_requests_total", `outcome="${outcome}"`))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.readers.common.torch_files import LazyArray, looks_like_torch, read_torch
+from export.readers.common.torch_files import LazyArray, is_torch_file, read_torch
 from export.readers.common.unpickling import Name, Record
 from models.checkpoint import CheckpointError
 
@@ -68,7 +68,7 @@ def test_an_archive_of_an_unknown_version(tmp_path: Path) -> None:
 def test_what_torch_wrote_is_read(tmp_path: Path, options: dict[str, Any]) -> None:
     wrote = an_object()
     path = saved(tmp_path, wrote, **options)
-    assert looks_like_torch(path)
+    assert is_torch_file(path)
     found = read_torch(path)
     assert found["opt"] == Record("argparse.Namespace", vars(wrote["opt"]))
     assert found["kind"] == Name("torch.float16")
@@ -349,4 +349,4 @@ def test_no_file_of_torch(tmp_path: Path, content: bytes) -> None:
 def test_folders_devices_and_what_is_not_there(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero"), tmp_path / "none.pt"):
         assert problems_of(path) == ["there is no such file"]
-        assert not looks_like_torch(tmp_path)
+        assert not is_torch_file(tmp_path)

@@ -10,7 +10,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from export.readers.common.decoders.families import FAMILIES
 from export.readers.common.options import Options
-from export.readers.common.rope import read_rotary, rope_section, shorten
+from export.readers.common.rope import read_rotary, rope_section, set_context_length
 from models.architectures.registry import parse_config
 from tests.export.readers.hugging_face.language_models import LLAMA3, SIZES, YARN
 
@@ -141,7 +141,7 @@ def llama_of(**values: Any) -> Options:
 @pytest.mark.parametrize("place", ["rope_parameters", "rope_scaling"])
 def test_a_shorter_context_changes_no_angle(name: str, place: str) -> None:
     config, shortened = (llama_of(**{place: SCALINGS[name], "rope_theta": 9.0}) for _ in "ab")
-    shorten(shortened, 2048)
+    set_context_length(shortened, 2048)
     expected, found = (FAMILIES["llama"].configure(each) for each in (config, shortened))
     assert found.pop("context_length") == 2048
     assert expected.pop("context_length") == LONG
@@ -151,7 +151,7 @@ def test_a_shorter_context_changes_no_angle(name: str, place: str) -> None:
 
 def test_a_context_that_is_short_enough_takes_the_short_table() -> None:
     config = llama_of(rope_parameters=SCALINGS["longrope"])
-    shorten(config, 1024)
+    set_context_length(config, 1024)
     found = read_rotary(config, rope_section(config), 64)
     np.testing.assert_allclose(found.frequencies, THETA ** (-np.arange(0, 64, 2) / 64))
     assert found.magnitude == pytest.approx(math.sqrt(1.2)), "as of the whole model"
@@ -160,5 +160,5 @@ def test_a_context_that_is_short_enough_takes_the_short_table() -> None:
 @pytest.mark.parametrize("length", [1, LONG + 1])
 def test_a_context_that_cannot_be(length: int) -> None:
     config = llama_of()
-    shorten(config, length)
+    set_context_length(config, length)
     assert config.problems == [f"context length {length} is not one of 2 to {LONG}"]

@@ -9,7 +9,11 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer as Library
 
 from export.readers.common.pieces import Order, TokenizerError
-from export.readers.common.tokenizers import fairseq_order, from_sentencepiece, piece_ids
+from export.readers.common.tokenizers import (
+    fairseq_order,
+    read_piece_ids,
+    tokenizer_from_sentencepiece,
+)
 from models.data.tokenizer import encode_all, load_tokenizer
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import awkward_texts
@@ -64,7 +68,7 @@ def opened(path: Path, tokenizer_json: bytes) -> Tokenizer:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_ids_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
-    model = from_sentencepiece(trained(**MODELS[name]))
+    model = tokenizer_from_sentencepiece(trained(**MODELS[name]))
     texts = awkward_texts()
 
     found = opened(tmp_path / "tokenizer.json", model).encode_batch(texts)
@@ -77,7 +81,7 @@ def test_ids_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_texts_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
-    processor, data = own(MODELS[name]), from_sentencepiece(trained(**MODELS[name]))
+    processor, data = own(MODELS[name]), tokenizer_from_sentencepiece(trained(**MODELS[name]))
     served, library = opened(tmp_path / "tokenizer.json", data), Library.from_str(data.decode())
     rows = [ids for ids in processor.encode(awkward_texts()) if processor.unk_id() not in ids]
 
@@ -93,7 +97,7 @@ def test_texts_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", SPLITS.values(), ids=SPLITS.keys())
 def test_marks_are_kept_that_the_library_would_lose(text: str, tmp_path: Path) -> None:
     options = {"byte_fallback": True}
-    data = from_sentencepiece(trained(**options))
+    data = tokenizer_from_sentencepiece(trained(**options))
     served, library = opened(tmp_path / "tokenizer.json", data), Library.from_str(data.decode())
 
     assert served.encode(text) == own(options).encode(text)
@@ -109,7 +113,7 @@ def test_pieces_take_the_ids_of_another_vocabulary(tmp_path: Path) -> None:
     ids = {name: i for i, name in enumerate([*known, "\u2581foreign", ">>fra<<", "<pad>"])}
     order = Order(ids, special=(">>fra<<", "<pad>"))
 
-    tokenizer = opened(tmp_path / "t.json", from_sentencepiece(model, order))
+    tokenizer = opened(tmp_path / "t.json", tokenizer_from_sentencepiece(model, order))
 
     texts = awkward_texts()
     pieces = processor.encode(texts, out_type=str)
@@ -129,7 +133,7 @@ def test_fairseq_has_an_order_of_its_own(options: dict[str, Any], tmp_path: Path
     model, processor = trained(**options), own(options)
     order = fairseq_order(model, ("en_XX", "fr_XX", "<mask>"))
 
-    tokenizer = opened(tmp_path / "t.json", from_sentencepiece(model, order))
+    tokenizer = opened(tmp_path / "t.json", tokenizer_from_sentencepiece(model, order))
 
     texts = [*awkward_texts(), "en_XX"]
     expected = [[i + 1 if i else 3 for i in ids] for ids in processor.encode(texts)]
@@ -148,7 +152,7 @@ def test_fairseq_has_an_order_of_its_own(options: dict[str, Any], tmp_path: Path
 
 
 def test_ids_by_name() -> None:
-    ids = piece_ids(trained(**MODELS["unigram of Marian"]))
+    ids = read_piece_ids(trained(**MODELS["unigram of Marian"]))
     assert (ids["</s>"], ids["<unk>"]) == (0, 1)
 
 
@@ -173,7 +177,7 @@ def damaged_rules() -> bytes:
 )
 def test_what_is_no_model_of_ours_is_refused(model: bytes, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        from_sentencepiece(model)
+        tokenizer_from_sentencepiece(model)
 
 
 @pytest.mark.parametrize(
@@ -187,4 +191,4 @@ def test_what_is_no_model_of_ours_is_refused(model: bytes, message: str) -> None
 )
 def test_orders_that_are_none_are_refused(ids: dict[str, int], message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        from_sentencepiece(trained(), Order(ids))
+        tokenizer_from_sentencepiece(trained(), Order(ids))

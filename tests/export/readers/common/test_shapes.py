@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.shapes import luong_shapes, shapes_of, sinusoids, transformer_shapes
+from export.readers.common.shapes import (
+    language_model_shapes,
+    luong_shapes,
+    sinusoids,
+    transformer_shapes,
+)
 from tests.tiny import (
     LIKE_BLOOM,
     LIKE_COMMAND,
@@ -27,12 +32,12 @@ LIKE_OPENNMT: dict[str, Any] = {"biases": True, "bridge": "relu", "bidirectional
 SHAPES: dict[str, Any] = {
     "transformer": transformer_shapes,
     "transformer-ssru": transformer_shapes,
-    "gpt2": shapes_of,
-    "gpt-neox": shapes_of,
-    "llama": shapes_of,
+    "gpt2": language_model_shapes,
+    "gpt-neox": language_model_shapes,
+    "llama": language_model_shapes,
     "luong": luong_shapes,
-    "mamba": shapes_of,
-    "mamba2": shapes_of,
+    "mamba": language_model_shapes,
+    "mamba2": language_model_shapes,
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {}),

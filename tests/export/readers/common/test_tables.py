@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from export.readers.common.weights import (
-    Held,
-    Joined,
-    Made,
+    Computed,
+    Merged,
     Names,
     Shape,
     Table,
+    TensorReference,
     Tensors,
-    held_names,
     read_weights,
-    times,
+    scale_by,
+    tensor_names,
 )
 from models.safetensors import Array, Stored
 
@@ -68,7 +68,7 @@ def test_the_most_special_name_counts() -> None:
 
 
 def test_blanks_are_filled_with_their_words_and_layers_count_from_theirs() -> None:
-    names = {"layers.*.up": Held("l*_{}1", words=("W", "b"), is_transposed=True)}
+    names = {"layers.*.up": TensorReference("l*_{}1", words=("W", "b"), is_transposed=True)}
     table = Table(names, first_layer=1, vectors_are_rows=True)
     found = read(LINEAR, table, l1_W1=MATRIX.T, l1_b1=VECTOR[None])
     assert np.array_equal(found["layers.0.up.weight"], MATRIX)
@@ -76,7 +76,7 @@ def test_blanks_are_filled_with_their_words_and_layers_count_from_theirs() -> No
 
 
 def test_of_several_names_the_first_that_is_there_counts() -> None:
-    names = {"norm.weight": Held(("old", "new"))}
+    names = {"norm.weight": TensorReference(("old", "new"))}
     shapes: dict[str, Shape] = {"norm.weight": (2,)}
     assert np.array_equal(read(shapes, names, old=VECTOR)["norm.weight"], VECTOR)
     assert np.array_equal(read(shapes, names, new=VECTOR)["norm.weight"], VECTOR)
@@ -91,14 +91,16 @@ def test_several_weights_are_cut_out_of_one(axis: int) -> None:
         f"{name.replace('*', '0')}.weight": (size, 4) if axis == 0 else (4, size)
         for name, size in parts.items()
     }
-    found = read(shapes, {tuple(parts): Held("h.*.both", axis=axis)}, h__0__both__weight=whole)
+    found = read(
+        shapes, {tuple(parts): TensorReference("h.*.both", axis=axis)}, h__0__both__weight=whole
+    )
     assert np.array_equal(np.concatenate([*found.values()], axis), whole)
     assert [each.shape for each in found.values()] == [*shapes.values()]
 
 
 def test_a_transposed_tensor_is_turned_and_changed_before_it_is_cut() -> None:
     shapes: dict[str, Shape] = {"a.weight": (1, 2), "b.weight": (2, 2)}
-    held = Held("both", is_transposed=True, change=lambda weight: weight[::-1])
+    held = TensorReference("both", is_transposed=True, change=lambda weight: weight[::-1])
     found = read(shapes, {("a", "b"): held}, both__weight=MATRIX)
     assert found["a.weight"].tolist() == [[2, 5]]
     assert found["b.weight"].tolist() == [[1, 4], [0, 3]]
@@ -106,20 +108,20 @@ def test_a_transposed_tensor_is_turned_and_changed_before_it_is_cut() -> None:
 
 def test_changes_are_made_to_weights_of_ours() -> None:
     table = Table(
-        {"layers.*.up": "h.*"}, changes={"layers.*.up": times(2), "layers.0.up": times(3)}
+        {"layers.*.up": "h.*"}, changes={"layers.*.up": scale_by(2), "layers.0.up": scale_by(3)}
     )
     found = read(LINEAR, table, h__0__weight=MATRIX, h__0__bias=VECTOR)
     assert np.array_equal(found["layers.0.up.bias"], VECTOR * 3)
 
 
 def test_a_tensor_of_another_shape_is_cut_to_ours() -> None:
-    names = {"positions": Held("wpe", shape=(2, 3), change=lambda table: table[1:])}
+    names = {"positions": TensorReference("wpe", shape=(2, 3), change=lambda table: table[1:])}
     found = read({"positions.weight": (1, 3)}, names, wpe__weight=MATRIX)
     assert found["positions.weight"].tolist() == [[3, 4, 5]]
 
 
 def test_made_weights_know_their_shape() -> None:
-    found = read({"positions.weight": (2, 3)}, {"positions.weight": Made(np.ones)})
+    found = read({"positions.weight": (2, 3)}, {"positions.weight": Computed(np.ones)})
     assert np.array_equal(found["positions.weight"], np.ones((2, 3)))
 
 
@@ -143,16 +145,16 @@ def test_every_problem_is_noted_once() -> None:
 
 
 def test_needless_tensors_are_no_problem() -> None:
-    table = Table({"a": "x"}, needless=(r".*\.inv_freq",))
+    table = Table({"a": "x"}, ignored=(r".*\.inv_freq",))
     shapes: dict[str, Shape] = {"a.weight": (2,)}
     assert problems_of(shapes, table, x__weight=VECTOR, h__0__inv_freq=VECTOR) == []
     assert problems_of(shapes, table, x__weight=VECTOR, inv_freqs=VECTOR) != []
 
 
 def test_what_the_file_calls_our_weights() -> None:
-    table = Table({"a": "x", "made.weight": Made(np.zeros), "layers.*.up": "h.*"})
+    table = Table({"a": "x", "made.weight": Computed(np.zeros), "layers.*.up": "h.*"})
     shapes: dict[str, Shape] = {"a.weight": (2,), "made.weight": (2,), **LINEAR}
-    assert held_names(shapes, table, tensors([])) == {
+    assert tensor_names(shapes, table, tensors([])) == {
         "a.weight": "x.weight",
         "layers.0.up.weight": "h.0.weight",
         "layers.0.up.bias": "h.0.bias",
@@ -161,7 +163,9 @@ def test_what_the_file_calls_our_weights() -> None:
 
 def test_rows_before_ours_are_skipped() -> None:
     found = read(
-        {"positions.weight": (1, 3)}, {"positions": Held("e", skipped=1)}, e__weight=MATRIX
+        {"positions.weight": (1, 3)},
+        {"positions": TensorReference("e", skipped=1)},
+        e__weight=MATRIX,
     )
     assert found["positions.weight"].tolist() == [[3, 4, 5]]
 
@@ -182,7 +186,7 @@ def test_of_two_entries_the_later_one_counts() -> None:
 
 
 def test_one_weight_may_be_joined_of_several_tensors() -> None:
-    joined = Joined({"h.*.lengths": (2, 1), "h.*.rows": (2, 3)}, lambda g, v: g * v)
+    joined = Merged({"h.*.lengths": (2, 1), "h.*.rows": (2, 3)}, lambda g, v: g * v)
     found = read(
         {"layers.0.up.weight": (2, 3)},
         {"layers.*.up.weight": joined},
@@ -193,7 +197,7 @@ def test_one_weight_may_be_joined_of_several_tensors() -> None:
 
 
 def test_what_is_joined_is_checked_part_by_part() -> None:
-    joined = Joined({"g": (2, 1), "v": (2, 3)}, lambda g, v: g * v)
+    joined = Merged({"g": (2, 1), "v": (2, 3)}, lambda g, v: g * v)
     names = {"up.weight": joined}
     assert problems_of({"up.weight": (2, 3)}, names, v=MATRIX.T) == [
         "g is missing",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from export.readers.common.pieces import TokenizerError
-from export.readers.common.tokenizers import from_words
+from export.readers.common.tokenizers import tokenizer_from_words
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import awkward_texts
 
@@ -52,7 +52,7 @@ def words_in(text: str) -> list[str]:
 
 
 def tokenizer_of(path: Path, words: list[str], codes: str | None = None) -> Tokenizer:
-    path.write_bytes(from_words(words, "<unk>", SPECIAL, codes))
+    path.write_bytes(tokenizer_from_words(words, "<unk>", SPECIAL, codes))
     return Tokenizer(path)
 
 
@@ -109,4 +109,4 @@ def test_fast_bpe_counts_its_merges(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_told(words: list[str], codes: str | None, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        from_words(words, "<unk>", SPECIAL, codes)
+        tokenizer_from_words(words, "<unk>", SPECIAL, codes)

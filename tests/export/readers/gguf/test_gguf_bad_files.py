@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gguf import GGUFEndian, GGUFWriter
 
-from export.readers.gguf.reader import read
+from export.readers.gguf.reader import read_checkpoint
 from models.checkpoint import CheckpointError
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face.language_models import random_model
@@ -24,7 +24,7 @@ def problems_of(path: Path, content: bytes | None = None) -> list[str]:
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
-        read(path)
+        read_checkpoint(path)
     assert caught.value.problems
     return caught.value.problems
 
@@ -82,7 +82,7 @@ def test_flipped_bytes_never_do_worse(tmp_path: Path, content: bytes) -> None:
             changed[at] = int(random.integers(256))
         (tmp_path / "model.gguf").write_bytes(bytes(changed))
         try:
-            read(tmp_path / "model.gguf")
+            read_checkpoint(tmp_path / "model.gguf")
         except CheckpointError as error:
             assert error.problems
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from export.readers.gguf.metadata import UNSUPPORTED
-from export.readers.gguf.reader import read
-from export.readers.gguf.tokenizer import from_gguf
+from export.readers.gguf.reader import read_checkpoint
+from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from models.architectures.llama.config import LlamaConfig
 from models.checkpoint import CheckpointError
 from tests.export.readers.common.sentencepiece_models import GEMMA, trained
@@ -20,7 +20,7 @@ from tests.export.readers.hugging_face.language_models import VARIANTS, random_m
 
 def problems_of(path: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
-        read(path)
+        read_checkpoint(path)
     return "; ".join(caught.value.problems)
 
 
@@ -34,12 +34,14 @@ def test_a_file_of_known_keys_has_no_notes(tmp_path: Path) -> None:
         "llama__attention__causal": True,
         "tokenizer__ggml__fim_pre_token_id": 3,
     }
-    assert read(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more)).notes == ()
+    assert (
+        read_checkpoint(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more)).notes == ()
+    )
 
 
 def test_unknown_keys_are_named(tmp_path: Path) -> None:
     more: dict[str, Any] = {"llama__new_scale": 2.5, "tokenizer__ggml__add_eos_token": True}
-    found = read(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
+    found = read_checkpoint(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
     [note] = found.notes
     assert "llama.new_scale = 2.5, tokenizer.ggml.add_eos_token = True" in note
     assert note in found.files["README.md"].decode()
@@ -73,14 +75,14 @@ def test_heads_that_rotate_in_part(says_head_size: bool, tmp_path: Path) -> None
     keys: dict[str, Any] = {"phi3.rope.dimension_count": 24}
     if says_head_size:
         keys |= {"phi3.attention.key_length": 32, "phi3.attention.value_length": 32}
-    found = read(write_gguf(model, tmp_path / "a.gguf", **keys))
+    found = read_checkpoint(write_gguf(model, tmp_path / "a.gguf", **keys))
     assert largest_error(model, found) < TOLERANCE
 
 
 @pytest.mark.parametrize("count", [2, 6, 10, 14, 16])
 def test_so_many_pairs_rotate_as_the_file_says(count: int, tmp_path: Path) -> None:
     keys: dict[str, Any] = {"qwen2.rope.dimension_count": count}
-    config = read(write_gguf(random_model("qwen2"), tmp_path / "a.gguf", **keys)).config
+    config = read_checkpoint(write_gguf(random_model("qwen2"), tmp_path / "a.gguf", **keys)).config
     assert isinstance(config, LlamaConfig)
     assert len(config.imported.rotary_frequencies or ()) == count // 2
 
@@ -95,7 +97,7 @@ def test_rotations_that_do_not_fit_are_refused(name: str, count: int, tmp_path: 
 def test_sampling_of_the_makers(tmp_path: Path) -> None:
     keys = {"temp": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05, "penalty_repeat": 1.1}
     more: dict[str, Any] = {f"general.sampling.{name}": value for name, value in keys.items()}
-    found = read(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
+    found = read_checkpoint(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
     expected = {"temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05}
     assert found.conventions.generation == expected
     [note] = found.notes
@@ -108,7 +110,7 @@ def test_templates_for_other_uses(tmp_path: Path) -> None:
         "tokenizer.chat_template.tool_use": "with tools",
         "tokenizer.chat_template.rag": "with documents",
     }
-    found = read(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
+    found = read_checkpoint(write_gguf(random_model("llama"), tmp_path / "a.gguf", **more))
     template = found.conventions.chat_template
     assert template is not None and "with tools" in template and "messages[0]" in template
     assert found.notes == ("chat templates are left out: rag",)
@@ -132,7 +134,7 @@ def test_an_unknown_token_that_is_none(unknown: Any) -> None:
     fields = sentencepiece_fields(trained(**GEMMA)) | {"unknown_token_id": unknown}
     problems: list[str] = []
     keyed = {f"tokenizer.ggml.{key}": value for key, value in fields.items()}
-    assert from_gguf(keyed, problems) is None
+    assert tokenizer_from_gguf(keyed, problems) is None
     assert "unknown_token_id" in problems[0]
 
 
@@ -157,7 +159,7 @@ def test_a_file_of_gemma_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     more = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
     more |= {"gemma3.rope.freq_base_swa": 10000.0, "gemma3.attention.sliding_window_pattern": 6}
     model = random_model(name, vocab_size=len(fields["tokens"]))
-    found = read(write_gguf(model, tmp_path / "a.gguf", **more))
+    found = read_checkpoint(write_gguf(model, tmp_path / "a.gguf", **more))
     assert largest_error(model, found) < TOLERANCE
     assert found.conventions.unk == kinds.index(2)
     assert found.conventions.prompt_prefix == (1,)

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.gguf.container import kept_bits
-from export.readers.gguf.reader import read
+from export.readers.gguf.container import count_bits
+from export.readers.gguf.reader import read_checkpoint
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.decoding import teacher_forced_log_probabilities
@@ -123,7 +123,10 @@ def test_log_probabilities_are_theirs(
     if name in UNSAID:
         monkeypatch.setitem(VARIANTS, name, UNSAID[name])
     model = random_model(name)
-    assert largest_error(model, read(write_gguf(model, tmp_path / "model.gguf"))) < TOLERANCE
+    assert (
+        largest_error(model, read_checkpoint(write_gguf(model, tmp_path / "model.gguf")))
+        < TOLERANCE
+    )
 
 
 def test_an_output_that_is_the_table_of_words_is_held_once(tmp_path: Path) -> None:
@@ -131,7 +134,7 @@ def test_an_output_that_is_the_table_of_words_is_held_once(tmp_path: Path) -> No
     model = random_model("gpt2")
     table = model.lm_head.weight.detach().numpy()
     path = write_gguf(model, tmp_path / "model.gguf", more={"output.weight": table})
-    checkpoint = read(path)
+    checkpoint = read_checkpoint(path)
     assert "output.weight" not in checkpoint.weights
     assert largest_error(model, checkpoint) < TOLERANCE
 
@@ -141,14 +144,14 @@ def test_a_whole_factor_of_scores_in_olmo(tmp_path: Path, monkeypatch: pytest.Mo
     model = random_model("olmo3 of GGUF")
     factor = 1 + 0.1 * math.log(4.0)  # what YaRN has by itself
     keys: dict[str, Any] = {"olmo2.rope.scaling.attn_factor": factor}
-    found = read(write_gguf(model, tmp_path / "model.gguf", **keys))
+    found = read_checkpoint(write_gguf(model, tmp_path / "model.gguf", **keys))
     assert largest_error(model, found) < TOLERANCE
 
 
 def test_queries_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
     """As in older files of Phi-2."""
     model = random_model("phi")
-    exact = read(write_gguf(model, tmp_path / "model.gguf"))
+    exact = read_checkpoint(write_gguf(model, tmp_path / "model.gguf"))
     more = {}
     for layer in range(3):
         attention = model.model.layers[layer].self_attn
@@ -157,7 +160,7 @@ def test_queries_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
             joined = torch.cat([*parts, getattr(attention.v_proj, part)]).detach().numpy()
             more[f"blk.{layer}.attn_qkv.{part}"] = joined
     path = write_gguf(model, tmp_path / "fused.gguf", more=more, without=r".*attn_[qkv]\..*")
-    found = read(path)
+    found = read_checkpoint(path)
     assert all(np.array_equal(found.weights[name], exact.weights[name]) for name in exact.weights)
 
 
@@ -176,13 +179,13 @@ def test_a_channel_of_harmony_ends_no_text(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"tokens": tokens, "token_type": [3] * 267, "eot_token_id": 5}
     keys = {f"tokenizer__ggml__{key}": value for key, value in keys.items()}
     path = write_gguf(random_model("smollm2"), tmp_path / "model.gguf", **keys)
-    assert read(path).conventions.stop == (2, 3, 4)
+    assert read_checkpoint(path).conventions.stop == (2, 3, 4)
 
 
 def test_a_text_begins_with_bos_where_the_file_says_so(tmp_path: Path) -> None:
     model = random_model("smollm2")
     path = write_gguf(model, tmp_path / "model.gguf", tokenizer__ggml__add_bos_token=True)
-    assert read(path).conventions.prompt_prefix == (BOS,)
+    assert read_checkpoint(path).conventions.prompt_prefix == (BOS,)
 
 
 def test_it_may_be_made_to_read_less(tmp_path: Path) -> None:
@@ -204,8 +207,8 @@ def test_a_file_without_suffix_is_told_by_its_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.F16, Kind.BF16])
 def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) -> None:
     model = random_model("smollm2")
-    exact = read(write_gguf(model, tmp_path / "exact.gguf")).weights
-    found = read(write_gguf(model, tmp_path / "model.gguf", kind)).weights
+    exact = read_checkpoint(write_gguf(model, tmp_path / "exact.gguf")).weights
+    found = read_checkpoint(write_gguf(model, tmp_path / "model.gguf", kind)).weights
     name = "layers.1.attention.key.weight"
     tolerance = {Kind.Q8_0: 0.01, Kind.F16: 0.001, Kind.BF16: 0.01}.get(kind, 0.15)
     error = np.abs(found[name] - exact[name]).max() / np.abs(exact[name]).max()
@@ -214,8 +217,8 @@ def test_quantised_matrices_are_those_of_the_file(kind: Kind, tmp_path: Path) ->
 
 def test_experts_are_quantised_in_one_tensor(tmp_path: Path) -> None:
     model = random_model("mixtral", intermediate_size=32)
-    exact = read(write_gguf(model, tmp_path / "exact.gguf")).weights
-    found = read(write_gguf(model, tmp_path / "model.gguf", Kind.Q8_0))
+    exact = read_checkpoint(write_gguf(model, tmp_path / "exact.gguf")).weights
+    found = read_checkpoint(write_gguf(model, tmp_path / "model.gguf", Kind.Q8_0))
     assert found.bits == 8
     for part in ("gate", "up", "down"):
         name = f"layers.1.feed_forward.experts.2.{part}.weight"
@@ -246,18 +249,18 @@ def test_the_default_precision_keeps_the_weights(
 
 def test_mixed_files_need_what_their_finest_matrices_need() -> None:
     """As Q4_K_M, which has some matrices in six bits; tables of words do not count."""
-    assert kept_bits([Kind.Q4_K, Kind.Q4_0]) == 4
-    assert kept_bits([Kind.Q4_K, Kind.Q6_K]) == 8
-    assert kept_bits([Kind.Q4_0, Kind.F16]) == 8
-    assert kept_bits([Kind.Q2_K, Kind.Q3_K]) == 4
-    assert kept_bits([Kind.IQ4_XS]) == 8
-    assert kept_bits([Kind.F16, Kind.F32]) is None
+    assert count_bits([Kind.Q4_K, Kind.Q4_0]) == 4
+    assert count_bits([Kind.Q4_K, Kind.Q6_K]) == 8
+    assert count_bits([Kind.Q4_0, Kind.F16]) == 8
+    assert count_bits([Kind.Q2_K, Kind.Q3_K]) == 4
+    assert count_bits([Kind.IQ4_XS]) == 8
+    assert count_bits([Kind.F16, Kind.F32]) is None
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.INT4])
 def test_a_bundle_of_it_is_served(precision: Precision, tmp_path: Path) -> None:
     model = random_model("smollm2")
-    checkpoint = read(write_gguf(model, tmp_path / "model.gguf", Kind.Q4_1))
+    checkpoint = read_checkpoint(write_gguf(model, tmp_path / "model.gguf", Kind.Q4_1))
     export_checkpoint(checkpoint, tmp_path / "bundle", precision)
     bundle = open_bundle(tmp_path / "bundle")
     ids = Tokenizer(bundle.tokenizer_path).encode("It was")

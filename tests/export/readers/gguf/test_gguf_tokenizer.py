@@ -16,7 +16,7 @@ from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX a
 
 from export.readers.common.byte_level import SPLITTINGS as KNOWN
 from export.readers.common.byte_level import byte_level_bpe
-from export.readers.gguf.tokenizer import from_gguf
+from export.readers.gguf.tokenizer import tokenizer_from_gguf
 from serving.text.tokenizer import Tokenizer
 from tests.export.readers.common.awkward import SCRIPTS, awkward_texts
 from tests.export.readers.common.sentencepiece_models import GEMMA, LLAMA, trained
@@ -99,7 +99,9 @@ COMPOSE = ("qwen2", "qwen35")
 
 def served(path: Path, fields: dict[str, Any]) -> Tokenizer:
     problems: list[str] = []
-    data = from_gguf({f"tokenizer.ggml.{key}": value for key, value in fields.items()}, problems)
+    data = tokenizer_from_gguf(
+        {f"tokenizer.ggml.{key}": value for key, value in fields.items()}, problems
+    )
     assert data is not None, problems
     path.write_bytes(data)
     return Tokenizer(path)
@@ -220,5 +222,5 @@ def test_what_is_wrong_is_told(changes: dict[str, Any], message: str) -> None:
     fields = {**fields_of(byte_level("gpt-2"), "gpt-2"), **changes}
     problems: list[str] = []
     named = {f"tokenizer.ggml.{key}": value for key, value in fields.items()}
-    assert from_gguf(named, problems) is None
+    assert tokenizer_from_gguf(named, problems) is None
     assert problems == [f"tokenizer: {message}"]

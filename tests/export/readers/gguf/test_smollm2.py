@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from export.bundling.writer import export_checkpoint
-from export.readers.gguf.reader import read
+from export.readers.gguf.reader import read_checkpoint
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
 from serving.bundle.manifest import Precision
@@ -49,7 +49,7 @@ def their_model() -> PreTrainedModel:
 
 
 def test_log_probabilities_are_theirs() -> None:
-    checkpoint = read(FILE)
+    checkpoint = read_checkpoint(FILE)
     theirs = their_model()
     tokenizer = AutoTokenizer.from_pretrained(FILE.parent, gguf_file=FILE.name)
     ids = tokenizer(TEXT, add_special_tokens=False).input_ids
@@ -61,7 +61,7 @@ def test_log_probabilities_are_theirs() -> None:
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8, Precision.INT4])
 def test_the_capital_of_france(precision: Precision, tmp_path: Path) -> None:
-    export_checkpoint(read(FILE), tmp_path / "bundle", precision)
+    export_checkpoint(read_checkpoint(FILE), tmp_path / "bundle", precision)
     bundle = open_bundle(tmp_path / "bundle")
     tokenizer = Tokenizer(bundle.tokenizer_path)
     prompt = tuple(tokenizer.encode(PROMPT))

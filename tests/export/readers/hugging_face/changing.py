@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from models.checkpoint import CheckpointError
 
 
@@ -28,5 +28,5 @@ def change_weights(folder: Path, **values: Any) -> None:
 
 def problems_of(folder: Path) -> list[str]:
     with pytest.raises(CheckpointError) as caught:
-        read(folder)
+        read_checkpoint(folder)
     return caught.value.problems

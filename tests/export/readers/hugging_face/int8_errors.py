@@ -11,7 +11,7 @@ import numpy as np
 
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.readers.hugging_face.language_models import (
@@ -27,7 +27,7 @@ from tests.export.readers.hugging_face.language_models import (
 def errors(family: str, folder: Path, precision: Precision) -> np.ndarray:
     """Return absolute differences to `transformers` in fp32 after 20 prompts, in nats."""
     model = random_model(family)
-    export_checkpoint(read(save(model, folder / "theirs")), folder / "ours", precision)
+    export_checkpoint(read_checkpoint(save(model, folder / "theirs")), folder / "ours", precision)
     bundle, found = open_bundle(folder / "ours"), []
     for prompt in prompts(20):
         ids = [BOS, *prompt]

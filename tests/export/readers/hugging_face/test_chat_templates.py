@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from export.readers.common.tokenizers import joined_template
-from export.readers.hugging_face.families import read
+from export.readers.common.tokenizers import merge_templates
+from export.readers.hugging_face.families import read_checkpoint
 from serving.text.chat_renderer import render
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.language_models import random_model, save
@@ -61,7 +61,7 @@ def in_files(folder: Path, templates: dict[str, str]) -> None:
 @pytest.mark.parametrize("tools", [[TOOL], None])
 def test_the_template_for_tools_is_used_as_theirs(store: Any, tools: Any, folder: Path) -> None:
     store(folder, {"default": USUAL, "tool_use": TOOLS})
-    found = read(folder)
+    found = read_checkpoint(folder)
     theirs = AutoTokenizer.from_pretrained(folder).apply_chat_template(
         TALK, tools=tools, tokenize=False, add_generation_prompt=True
     )
@@ -77,7 +77,7 @@ def test_the_template_for_tools_is_used_as_theirs(store: Any, tools: Any, folder
 @pytest.mark.parametrize("after", SPACES)
 def test_spaces_around_templates_stay(before: str, after: str) -> None:
     usual, for_tools = f"{before}usual{after}", f"{before}{{% if 1 %}}tools{{% endif %}}{after}"
-    joined = joined_template({"default": usual, "tool_use": for_tools}, [])
+    joined = merge_templates({"default": usual, "tool_use": for_tools}, [])
     assert joined is not None
     assert render(joined, {"tools": None}) == render(usual, {})
     assert render(joined, {"tools": [TOOL]}) == render(for_tools, {})
@@ -86,7 +86,7 @@ def test_spaces_around_templates_stay(before: str, after: str) -> None:
 @pytest.mark.parametrize("store", [in_config, in_files])
 def test_templates_for_other_uses_are_named(store: Any, folder: Path) -> None:
     store(folder, {"default": USUAL, "rag": "documents", "plan": "plans"})
-    found = read(folder)
+    found = read_checkpoint(folder)
     assert found.conventions.chat_template == USUAL
     assert found.notes == ("chat templates are left out: plan, rag",)
 
@@ -94,7 +94,7 @@ def test_templates_for_other_uses_are_named(store: Any, folder: Path) -> None:
 def test_a_file_counts_before_the_configuration(folder: Path) -> None:
     change(folder / "tokenizer_config.json", chat_template="in the configuration")
     (folder / "chat_template.jinja").write_text("{{ 'in a file' }}")
-    assert read(folder).conventions.chat_template == "{{ 'in a file' }}"
+    assert read_checkpoint(folder).conventions.chat_template == "{{ 'in a file' }}"
 
 
 def test_templates_that_are_none(folder: Path) -> None:
@@ -102,4 +102,4 @@ def test_templates_that_are_none(folder: Path) -> None:
     for wrong in cases:
         known = json.loads((folder / "tokenizer_config.json").read_text())
         (folder / "tokenizer_config.json").write_text(json.dumps(known | {"chat_template": wrong}))
-        assert read(folder).conventions.chat_template is None
+        assert read_checkpoint(folder).conventions.chat_template is None

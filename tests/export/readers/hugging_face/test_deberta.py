@@ -9,7 +9,7 @@ import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from models.layers.position_tables import disentangled_buckets
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
@@ -57,7 +57,7 @@ def test_options_are_those_of_transformers(
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "electra"])
 def test_integers_err_by_rounding(family: str, tmp_path: Path) -> None:
     model = random_model(family, 3)
-    checkpoint = read(save(model, tmp_path / "theirs"))
+    checkpoint = read_checkpoint(save(model, tmp_path / "theirs"))
     export_checkpoint(checkpoint, tmp_path / "bundle", Precision.INT8)
     bundle = open_bundle(tmp_path / "bundle")
     found = encoded(bundle, [laid_out(bundle, family, *pair) for pair in PAIRS])["logits"]
@@ -130,7 +130,7 @@ def test_what_would_compute_another_model_is_refused(
 def test_a_tokenizer_that_parts_punctuation_is_refused(tmp_path: Path) -> None:
     folder = save(random_model("deberta-v2"), tmp_path)
     (folder / "tokenizer_config.json").write_text('{"split_by_punct": true, "vocab_type": "spm"}')
-    assert read(folder).notes == ()
+    assert read_checkpoint(folder).notes == ()
     (folder / "tokenizer.json").unlink()
     (folder / "spm.model").write_bytes(trained(unk_piece="[UNK]"))
     assert "split_by_punct" in "; ".join(problems_of(folder))

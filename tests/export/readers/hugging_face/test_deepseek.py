@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from tests.export.readers.hugging_face.changing import change, change_weights, problems_of
 from tests.export.readers.hugging_face.language_models import random_model, save
 
@@ -24,9 +24,9 @@ def test_all_options_of_published_files_are_known(
     name: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     save(random_model(name), tmp_path)
-    before, path = read(tmp_path), tmp_path / "config.json"
+    before, path = read_checkpoint(tmp_path), tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | options))
-    after = read(tmp_path)
+    after = read_checkpoint(tmp_path)
     assert after.config == before.config and after.notes == before.notes == ()
 
 
@@ -34,7 +34,7 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
     save(random_model("deepseek_v3"), tmp_path)
     change(tmp_path / "config.json", num_nextn_predict_layers=1)
     change_weights(tmp_path, model__layers__3__eh_proj__weight=np.zeros((2, 4), np.float32))
-    assert not [name for name in read(tmp_path).weights if name.startswith("layers.3.")]
+    assert not [name for name in read_checkpoint(tmp_path).weights if name.startswith("layers.3.")]
     change_weights(tmp_path, model__layers__4__eh_proj__weight=np.zeros((2, 4), np.float32))
     assert problems_of(tmp_path) == ["model.layers.4.eh_proj.weight is not expected"]
 

@@ -14,7 +14,7 @@ from tokenizers.processors import TemplateProcessing
 
 from export.bundling.running import TextGraph
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.text.tokenizer import Tokenizer
@@ -78,7 +78,7 @@ def saved(name: str, folder: Path, **changes: Any) -> tuple[SentenceTransformer,
 
 def imported(folder: Path, precision: Precision = Precision.FP32) -> Bundle:
     bundle = folder.parent / f"bundle-{precision}"
-    export_checkpoint(read(folder), bundle, precision)
+    export_checkpoint(read_checkpoint(folder), bundle, precision)
     return open_bundle(bundle)
 
 
@@ -112,7 +112,7 @@ def test_embeddings_are_those_of_sentence_transformers(name: str, tmp_path: Path
         assert np.abs(embed(TEXTS, prompt) - expected).max() < LARGEST_ERROR
     for pair in zip(TEXTS, TEXTS[::-1], strict=True):
         assert np.abs(embed([*pair]) - model.encode([*pair])).max() < LARGEST_ERROR
-    assert read(folder).notes == ()
+    assert read_checkpoint(folder).notes == ()
 
 
 @pytest.mark.parametrize("name", ["EmbeddingGemma", "Qwen3-Embedding"])
@@ -132,7 +132,7 @@ def test_a_folder_of_a_whole_language_model_is_enough(tmp_path: Path) -> None:
 
 
 def test_texts_may_be_made_shorter(tmp_path: Path) -> None:
-    found = read(saved("Mistral", tmp_path)[1], 20).config
+    found = read_checkpoint(saved("Mistral", tmp_path)[1], 20).config
     assert found.max_source_tokens == 20 and found.window.size == 6  # type: ignore[union-attr]
 
 

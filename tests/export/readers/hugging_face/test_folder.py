@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import looks_like, read
+from export.readers.hugging_face.families import can_read, read_checkpoint
 from models.checkpoint import CheckpointError
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
@@ -48,7 +48,7 @@ def test_every_way_to_store_weights(storage: str, saved: Path, tmp_path: Path) -
     if storage.startswith("pickle"):
         pickle(tmp_path, parts=3 if "shards" in storage else 1)
     assert len(list(tmp_path.glob("*-of-*"))) > 1 or "shards" not in storage
-    expected, found = read(saved).weights, read(tmp_path).weights
+    expected, found = read_checkpoint(saved).weights, read_checkpoint(tmp_path).weights
     assert expected.keys() == found.keys()
     for name, array in found.items():
         rounded = torch.from_numpy(expected[name]).to(model.dtype).float().numpy()
@@ -71,7 +71,7 @@ def pickle(folder: Path, parts: int) -> None:
 
 
 def test_weights_are_read_when_they_are_asked_for(folder: Path) -> None:
-    weights = read(folder).weights
+    weights = read_checkpoint(folder).weights
     assert weights["norm.weight"] is not weights["norm.weight"]
     base = weights["embedding.weight"].base
     assert base is not None, "fp32 is not even copied"
@@ -80,9 +80,9 @@ def test_weights_are_read_when_they_are_asked_for(folder: Path) -> None:
 def test_base_models_have_shorter_names(folder: Path) -> None:
     path = folder / "model.safetensors"
     weights = load_file(path)
-    expected = read(folder).weights["layers.1.attention.key.weight"].copy()
+    expected = read_checkpoint(folder).weights["layers.1.attention.key.weight"].copy()
     save_file({name.removeprefix("model."): each for name, each in weights.items()}, path)
-    found = read(folder).weights["layers.1.attention.key.weight"]
+    found = read_checkpoint(folder).weights["layers.1.attention.key.weight"]
     np.testing.assert_array_equal(found, expected)
 
 
@@ -91,11 +91,11 @@ def test_needless_tensors_are_left_out(folder: Path) -> None:
     extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}
     extra["lm_head.weight"] = load_file(path)["model.embed_tokens.weight"]
     save_file(load_file(path) | extra, path)
-    assert "output.weight" not in read(folder).weights
+    assert "output.weight" not in read_checkpoint(folder).weights
 
 
 def test_conventions(folder: Path) -> None:
-    plain = read(folder).conventions
+    plain = read_checkpoint(folder).conventions
     assert (plain.prompt_prefix, plain.stop) == ((BOS,), (EOS,))
     assert (plain.chat_template, dict(plain.generation)) == (None, {})
     sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9}
@@ -103,13 +103,13 @@ def test_conventions(folder: Path) -> None:
     template = [{"name": "rag", "template": "no"}, {"name": "default", "template": "{{ yes }}"}]
     change(folder / "tokenizer_config.json", chat_template=template)
     change(folder / "tokenizer.json", post_processor=None)
-    found = read(folder).conventions
+    found = read_checkpoint(folder).conventions
     assert (found.prompt_prefix, found.stop) == ((), (EOS, 7))
     assert found.chat_template == "{{ yes }}"
     expected = {"temperature": 0.6, "top_p": 0.9, "top_k": 50, "max_new_tokens": 99}
     assert found.generation == expected
     (folder / "chat_template.jinja").write_text("{{ file }}")
-    assert read(folder).conventions.chat_template == "{{ file }}"
+    assert read_checkpoint(folder).conventions.chat_template == "{{ file }}"
 
 
 @pytest.mark.parametrize(("told", "expected"), [(None, ()), (False, ()), (True, (BOS,))])
@@ -121,40 +121,42 @@ def test_older_tokenizers_say_whether_a_text_begins(
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
     (folder / "merges.txt").write_text("")
     change(folder / "tokenizer_config.json", add_bos_token=told, tokenizer_class="GPT2Tokenizer")
-    assert read(folder).conventions.prompt_prefix == expected
+    assert read_checkpoint(folder).conventions.prompt_prefix == expected
 
 
 def test_without_sampling_there_is_no_temperature(folder: Path) -> None:
     change(folder / "generation_config.json", temperature=0.6, num_beams=4, repetition_penalty=1.0)
-    assert read(folder).conventions.generation == {"num_beams": 4}
+    assert read_checkpoint(folder).conventions.generation == {"num_beams": 4}
 
 
 @pytest.mark.parametrize("name", ["bloom", "gpt2", "gpt_neo", "gptj", "gemma3_text", "opt"])
 def test_a_shorter_context(name: str, tmp_path: Path) -> None:
     folder = save(model := random_model(name), tmp_path / "theirs")
-    export_checkpoint(read(folder, context_length=5), tmp_path / "ours", Precision.FP32)
-    assert read(folder).config.model_dump()["context_length"] == 64
+    export_checkpoint(read_checkpoint(folder, context_length=5), tmp_path / "ours", Precision.FP32)
+    assert read_checkpoint(folder).config.model_dump()["context_length"] == 64
     bundle, ids = open_bundle(tmp_path / "ours"), [BOS, 50, 60, 70]
     assert bundle.manifest.limits.max_target_tokens == 5
     (found,) = Rows(bundle, [[]]).read([ids])
     assert np.abs(found - log_probabilities(model, ids)[-1]).max() < 1e-4
     with pytest.raises(CheckpointError, match="context length 65 is not one of 2 to 64"):
-        read(folder, context_length=65)
+        read_checkpoint(folder, context_length=65)
 
 
 def test_a_context_of_models_that_read_texts_of_any_length(tmp_path: Path) -> None:
     folder = save(random_model("mamba2"), tmp_path)
-    lengths = [read(folder, each).config.model_dump()["context_length"] for each in (None, 99)]
+    lengths = [
+        read_checkpoint(folder, each).config.model_dump()["context_length"] for each in (None, 99)
+    ]
     assert lengths == [2**15, 99]
     with pytest.raises(CheckpointError, match="context length 32769 is not one of 2 to 32768"):
-        read(folder, context_length=2**15 + 1)
+        read_checkpoint(folder, context_length=2**15 + 1)
 
 
 def test_what_would_compute_another_model_is_refused(tmp_path: Path) -> None:
     folder = save(random_model("mamba2"), tmp_path)
     change(folder / "config.json", time_step_limit=[0.0, 0.1], hidden_act="relu", num_heads=5)
     with pytest.raises(CheckpointError) as caught:
-        read(folder)
+        read_checkpoint(folder)
     told = "\n".join(caught.value.problems)
     for name in ("hidden_act 'relu'", "time_step_limit [0.0, 0.1]", "num_heads 5"):
         assert f"config.json: {name}" in told
@@ -162,7 +164,7 @@ def test_what_would_compute_another_model_is_refused(tmp_path: Path) -> None:
 
 def test_the_card_says_where_it_comes_from(folder: Path) -> None:
     (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# Model\n")
-    card = read(folder).files["README.md"].decode()
+    card = read_checkpoint(folder).files["README.md"].decode()
     assert "- Architecture: llama" in card
     assert "- Licence: apache-2.0" in card
 
@@ -217,7 +219,7 @@ def test_families_that_nobody_reads(kind: Any, folder: Path) -> None:
     change(folder / "config.json", model_type=kind)
     (problem,) = problems_of(folder)
     assert "model_type" in problem
-    assert looks_like(folder) == (kind is not None)
+    assert can_read(folder) == (kind is not None)
 
 
 @pytest.mark.parametrize("length", [0, 5, 100, -1])
@@ -262,7 +264,7 @@ SIZES += ["num_attention_heads", "num_key_value_heads", "max_position_embeddings
 def test_no_size_breaks_the_reader(name: str, value: Any, folder: Path) -> None:
     change(folder / "config.json", **{name: value, "rope_parameters": None})
     try:
-        read(folder)
+        read_checkpoint(folder)
     except CheckpointError as error:
         assert error.problems
 
@@ -276,6 +278,6 @@ def test_no_scaling_breaks_the_reader(kind: str, folder: Path) -> None:
             rope = {"rope_type": kind, "factor": 2.0, **lists, name: value}
             change(folder / "config.json", rope_parameters=rope)
             try:
-                read(folder)
+                read_checkpoint(folder)
             except CheckpointError as error:
                 assert error.problems

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import GenerationConfig
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from models.checkpoint import Checkpoint
 from tests.export.readers.hugging_face.changing import change, problems_of
 from tests.export.readers.hugging_face.language_models import EOS, SIZES, random_model, save
@@ -150,13 +150,13 @@ def test_each_field_has_its_fate(name: str, is_old: bool, folder: Path) -> None:
     sampling = {"temperature", "top_k", "top_p", "min_p", "typical_p"}
     settings = {"do_sample": True} if name in {*sampling, "epsilon_cutoff", "eta_cutoff"} else {}
     held(folder, is_old, **settings)
-    before = told(read(folder))
+    before = told(read_checkpoint(folder))
     before_change = (folder / "config.json").read_bytes()
     held(folder, is_old, **settings, **{name: value})
     if fate is Fate.REFUSED:
         assert name in "; ".join(problems_of(folder))
     else:
-        found = read(folder)
+        found = read_checkpoint(folder)
         assert (told(found) != before) == (fate is Fate.USED)
         assert (name in "; ".join(found.notes)) == (fate is Fate.NAMED)
     (folder / "config.json").write_bytes(before_change)
@@ -166,10 +166,10 @@ def test_each_field_has_its_fate(name: str, is_old: bool, folder: Path) -> None:
 @pytest.mark.parametrize("name", NEUTRAL)
 def test_what_asks_for_nothing_changes_nothing(name: str, is_old: bool, folder: Path) -> None:
     held(folder, is_old)
-    before, before_change = told(read(folder)), (folder / "config.json").read_bytes()
+    before, before_change = told(read_checkpoint(folder)), (folder / "config.json").read_bytes()
     for value in [None, *NEUTRAL[name]]:
         held(folder, is_old, **{name: value})
-        found = read(folder)
+        found = read_checkpoint(folder)
         assert told(found) == before and found.notes == ()
     (folder / "config.json").write_bytes(before_change)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
@@ -88,36 +88,36 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", [*language_models.FAMILIES, *VARIANTS])
 def test_what_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
-    found = read(save(random_model(name), tmp_path))
+    found = read_checkpoint(save(random_model(name), tmp_path))
     assert [note for note in found.notes if "not known" in note] == []
 
 
 @pytest.mark.parametrize("name", translators.FAMILIES)
 def test_what_transformers_writes_of_translators_is_known(name: str, tmp_path: Path) -> None:
     translators.save(translators.FAMILIES[name], tmp_path)
-    assert read(tmp_path).notes == ()
+    assert read_checkpoint(tmp_path).notes == ()
 
 
 def test_what_older_files_hold_is_known(folder: Path, tmp_path: Path) -> None:
     change(folder / "tokenizer_config.json", **TOKENIZER)
     known = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(OLD_LANGUAGE_MODEL | known))
-    assert read(folder).notes == ()
+    assert read_checkpoint(folder).notes == ()
     (folder / "generation_config.json").unlink()
-    assert read(folder).notes == ()
+    assert read_checkpoint(folder).notes == ()
 
 
 def test_what_older_translators_hold_is_known(tmp_path: Path) -> None:
     translators.save(translators.FAMILIES["marian"], tmp_path)
     change(tmp_path / "config.json", **OLD_TRANSLATOR)
     change(tmp_path / "generation_config.json", renormalize_logits=True)
-    assert read(tmp_path).notes == ()
+    assert read_checkpoint(tmp_path).notes == ()
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json"])
 def test_unknown_keys_are_named(file: str, folder: Path) -> None:
     change(folder / file, new_scale=2.5, renamed={"a": 1})
-    found = read(folder)
+    found = read_checkpoint(folder)
     [note] = found.notes
     assert note.startswith(file) and "new_scale = 2.5, renamed = {'a': 1}" in note
     assert note in found.files["README.md"].decode()
@@ -126,13 +126,13 @@ def test_unknown_keys_are_named(file: str, folder: Path) -> None:
 def test_unknown_keys_of_sections_are_named(folder: Path) -> None:
     rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0, "new_factor": 3.0}
     change(folder / "config.json", rope_parameters=rope)
-    [note] = read(folder).notes
+    [note] = read_checkpoint(folder).notes
     assert "rope_parameters.new_factor = 3.0" in note
 
 
 def test_many_unknown_keys_are_counted(folder: Path) -> None:
     change(folder / "config.json", **{f"new_{number}": "x" * 999 for number in range(50)})
-    [note] = read(folder).notes
+    [note] = read_checkpoint(folder).notes
     assert note.endswith("and 30 more") and len(note) < 2000
 
 
@@ -223,14 +223,14 @@ def test_makers_sampling_is_kept(is_old: bool, folder: Path) -> None:
         (folder / "generation_config.json").unlink()
     file = folder / ("config.json" if is_old else "generation_config.json")
     change(file, do_sample=True, **sampling, **off)
-    found = read(folder)
+    found = read_checkpoint(folder)
     assert found.conventions.generation == sampling
     assert found.notes == ()
 
 
 def test_filters_that_are_not_sampled_by_are_named(folder: Path) -> None:
     change(folder / "generation_config.json", do_sample=True, eta_cutoff=0.002)
-    assert "eta_cutoff" in "; ".join(read(folder).notes)
+    assert "eta_cutoff" in "; ".join(read_checkpoint(folder).notes)
 
 
 def test_every_end_of_the_makers_ends_a_text(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_every_end_of_the_makers_ends_a_text(tmp_path: Path) -> None:
     ends = sorted({EOS, *(ids[2] for ids in before if len(ids) > 3)})
     save(model, tmp_path / "theirs")
     change(tmp_path / "theirs" / "generation_config.json", eos_token_id=ends)
-    export_checkpoint(read(tmp_path / "theirs"), tmp_path / "ours", Precision.FP32)
+    export_checkpoint(read_checkpoint(tmp_path / "theirs"), tmp_path / "ours", Precision.FP32)
     engine = Engine(open_bundle(tmp_path / "ours"), EngineConfig(slots=8, threads=1))
     requests = [
         GenerationRequest(str(n), prompt_ids=tuple(ids), max_new_tokens=12)
@@ -258,14 +258,14 @@ def test_every_end_of_the_makers_ends_a_text(tmp_path: Path) -> None:
 
 def test_a_length_that_counts_the_prompt_is_named(folder: Path) -> None:
     change(folder / "generation_config.json", max_length=SIZES["max_position_embeddings"])
-    assert read(folder).notes == ()
+    assert read_checkpoint(folder).notes == ()
     change(folder / "generation_config.json", max_length=30)
-    assert "max_length = 30" in read(folder).notes[0]
+    assert "max_length = 30" in read_checkpoint(folder).notes[0]
 
 
 def test_a_base_model_says_that_it_is_read_with_a_head(folder: Path) -> None:
     change(folder / "config.json", architectures=["LlamaModel"])
-    assert "LlamaModel has no head" in read(folder).notes[0]
+    assert "LlamaModel has no head" in read_checkpoint(folder).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_base_model_says_that_it_is_read_with_a_head(folder: Path) -> None:
 def test_the_head_of_an_encoder_that_is_left_out_is_named(kind: str, tmp_path: Path) -> None:
     encoders.save(encoders.random_model("bert"), tmp_path)
     change(tmp_path / "config.json", architectures=[kind])
-    found = read(tmp_path)
+    found = read_checkpoint(tmp_path)
     [note] = found.notes
     assert f"{kind} is read without its head, as a model that embeds texts" in note
     assert "mean" in note and note in found.files["README.md"].decode()
@@ -306,7 +306,7 @@ def test_what_transformers_writes_of_encoders_is_known(family: str, tmp_path: Pa
         folder = tmp_path / kind
         encoders.save(encoders.random_model(family, 3, kind=kind), folder)
         has_head = kind != "ForMaskedLM" or family not in encoders.WITHOUT_MASKED_WORDS
-        assert len(read(folder).notes) == (not has_head)
+        assert len(read_checkpoint(folder).notes) == (not has_head)
 
 
 @pytest.mark.parametrize(

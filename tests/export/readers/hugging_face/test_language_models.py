@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
 from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -58,7 +58,9 @@ def sides_of(tmp_path_factory: pytest.TempPathFactory):
 
 
 def imported(model: PreTrainedModel, folder: Path) -> Sides:
-    export_checkpoint(read(save(model, folder / "theirs")), folder / "ours", Precision.FP32)
+    export_checkpoint(
+        read_checkpoint(save(model, folder / "theirs")), folder / "ours", Precision.FP32
+    )
     return Sides(model, open_bundle(folder / "ours"))
 
 
@@ -113,7 +115,7 @@ def test_long_texts_of_longrope_are_theirs_if_a_long_context_is_asked_for(tmp_pa
     """Compare prompts beyond the border; with a cache, which is how `generate` works."""
     model = random_model("phi3")
     save(model, tmp_path / "theirs")
-    checkpoint = read(tmp_path / "theirs", CONTEXT_LENGTH)
+    checkpoint = read_checkpoint(tmp_path / "theirs", CONTEXT_LENGTH)
     (note,) = checkpoint.notes
     assert note.startswith("texts of up to 40 tokens are not read exactly as transformers")
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
@@ -124,13 +126,13 @@ def test_long_texts_of_longrope_are_theirs_if_a_long_context_is_asked_for(tmp_pa
 
 
 def test_the_context_of_longrope_ends_where_it_is_exact(tmp_path: Path) -> None:
-    checkpoint = read(save(random_model("phi3"), tmp_path / "theirs"))
+    checkpoint = read_checkpoint(save(random_model("phi3"), tmp_path / "theirs"))
     (note,) = checkpoint.notes
     assert note.startswith("the context is 40 tokens, of 64: longer texts are rotated by another")
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
     assert open_bundle(tmp_path / "ours").manifest.limits.max_target_tokens == 40
     assert note in (tmp_path / "ours" / "README.md").read_text()
-    assert read(tmp_path / "theirs", 30).notes == ()
+    assert read_checkpoint(tmp_path / "theirs", 30).notes == ()
 
 
 def continued(bundle: Bundle, given: list[list[int]], num_beams: int) -> list[list[int]]:

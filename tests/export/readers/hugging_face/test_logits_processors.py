@@ -106,7 +106,7 @@ def _translator(name: str, folder: Path) -> Sides:
     family = translators.FAMILIES[name]
     model = translators.save(family, folder / "theirs")
     bundle = _exported(folder)
-    tokens = bundle.manifest.tokens.between(family.source_language, family.target_language)
+    tokens = bundle.manifest.tokens.with_languages(family.source_language, family.target_language)
     start = family.source.index(TEXT)
     texts = [(*family.source[:start], *text, *family.source[start + 1 :]) for text in _texts()]
     prompt = tokens.prompt_prefix[len(bundle.manifest.tokens.prompt_prefix) :]

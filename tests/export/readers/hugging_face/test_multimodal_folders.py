@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from export.readers.hugging_face.multimodal import MULTIMODAL
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_is_left_out_is_named(folder: Path) -> None:
-    [note] = read(folder).notes
+    [note] = read_checkpoint(folder).notes
     left_out = [name for name in load_file(folder / "model.safetensors") if "language" not in name]
     assert f"pictures is left out: {len(left_out)} tensors" in note
     assert "vision_config" in note and "image_token_index" in note
@@ -43,14 +43,14 @@ def test_what_text_configs_leave_out_is_theirs(kind: str) -> None:
 
 def test_weights_have_the_names_of_any_release(folder: Path) -> None:
     """`transformers` 4.52 to 4.56 wrote other names than those before and after."""
-    expected = read(folder).weights
+    expected = read_checkpoint(folder).weights
     file = folder / "model.safetensors"
     renamed = {
         f"model.{name}".replace("language_model.model.", "language_model."): tensor
         for name, tensor in load_file(file).items()
     }
     save_file(renamed, file, {"format": "pt"})
-    found = read(folder).weights
+    found = read_checkpoint(folder).weights
     assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
@@ -77,7 +77,7 @@ def test_ministral_3(name: str, tmp_path: Path) -> None:
     written.pop("tie_word_embeddings")
     (tmp_path / "config.json").write_text(json.dumps(written | sections))
 
-    module, ids = load_module(read(tmp_path)), [1, *range(40, 60)]
+    module, ids = load_module(read_checkpoint(tmp_path)), [1, *range(40, 60)]
 
     found = teacher_forced_log_probabilities(module, [], ids).numpy()
     assert np.abs(found - log_probabilities(model, ids)).max() < 1e-4
@@ -86,12 +86,12 @@ def test_ministral_3(name: str, tmp_path: Path) -> None:
 def test_every_end_of_the_whole_model_counts(folder: Path) -> None:
     (folder / "generation_config.json").unlink()
     change(folder / "config.json", eos_token_id=[2, 7])
-    assert read(folder).conventions.stop == (2, 7)
+    assert read_checkpoint(folder).conventions.stop == (2, 7)
 
 
 def test_the_template_of_older_folders_is_read(folder: Path) -> None:
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
-    assert read(folder).conventions.chat_template == "{{ messages }}"
+    assert read_checkpoint(folder).conventions.chat_template == "{{ messages }}"
 
 
 def test_problems_of_text_config_are_named(folder: Path) -> None:

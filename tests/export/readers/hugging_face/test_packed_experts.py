@@ -10,7 +10,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from export.bundling.running import Rows
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.readers.hugging_face.changing import change, change_weights, problems_of
@@ -43,7 +43,7 @@ def pack_experts(model: PreTrainedModel, folder: Path) -> None:
 def test_log_probabilities_are_theirs(tmp_path: Path) -> None:
     model, folder = random_model("gpt_oss", intermediate_size=32), tmp_path / "theirs"
     pack_experts(model, save(model, folder))
-    checkpoint = read(folder)
+    checkpoint = read_checkpoint(folder)
     assert checkpoint.bits == 8 and checkpoint.notes == ()
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
     ids = [BOS, *range(50, 60)]

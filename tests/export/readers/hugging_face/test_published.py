@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.hugging_face.changing import change
 from tests.export.readers.hugging_face.test_tied_tables import (
@@ -39,7 +39,7 @@ def test_keys_of_language_models(name: str, tmp_path: Path) -> None:
     language_models.save(language_models.random_model(name), tmp_path)
     change(tmp_path / "config.json", **LANGUAGE_MODELS[name])
     assert error_of_language_model(tmp_path) < TOLERANCE
-    assert read(tmp_path).notes == ()
+    assert read_checkpoint(tmp_path).notes == ()
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
@@ -47,14 +47,14 @@ def test_keys_of_translators(name: str, tmp_path: Path) -> None:
     translators.save(translators.FAMILIES[name], tmp_path)
     change(tmp_path / "config.json", **TRANSLATORS[name])
     assert error_of_translator(tmp_path) < TOLERANCE
-    assert read(tmp_path).notes == ()
+    assert read_checkpoint(tmp_path).notes == ()
 
 
 def test_the_first_name_of_bart_s_forced_token(tmp_path: Path) -> None:
     translators.save(translators.FAMILIES["bart"], tmp_path)
     (tmp_path / "generation_config.json").unlink()
     change(tmp_path / "config.json", force_bos_token_to_be_generated=True)
-    assert read(tmp_path).conventions.prompt_prefix == (2, 0)
+    assert read_checkpoint(tmp_path).conventions.prompt_prefix == (2, 0)
 
 
 def test_an_end_that_the_tokenizer_alone_names(tmp_path: Path) -> None:
@@ -64,12 +64,12 @@ def test_an_end_that_the_tokenizer_alone_names(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     change(tmp_path / "config.json", **nothing)
     change(tmp_path / "tokenizer_config.json", eos_token={"content": "</s>"})
-    assert read(tmp_path).conventions.stop == (2,)
+    assert read_checkpoint(tmp_path).conventions.stop == (2,)
 
 
 def test_the_output_of_umt5_that_says_its_tables_are_not_shared(tmp_path: Path) -> None:
     translators.save(translators.FAMILIES["umt5"], tmp_path)
-    scaled = read(tmp_path).weights["decoder.norm.weight"]
+    scaled = read_checkpoint(tmp_path).weights["decoder.norm.weight"]
     change(tmp_path / "config.json", tie_word_embeddings=False)
-    whole = read(tmp_path).weights["decoder.norm.weight"]
+    whole = read_checkpoint(tmp_path).weights["decoder.norm.weight"]
     np.testing.assert_allclose(whole * 32**-0.5, scaled, rtol=1e-6)

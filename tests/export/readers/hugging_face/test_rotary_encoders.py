@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from tests.export.readers.hugging_face.changing import change, problems_of
 from tests.export.readers.hugging_face.encoders import LETTERS, SIZES, tokenizer_of
@@ -96,8 +96,8 @@ def test_without_more_said_tokens_are_averaged(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["ModernBERT", "NomicBERT"])
 def test_what_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
     for number, kind in enumerate((AutoModel, AutoModelForSequenceClassification)):
-        assert read(save(random_model(name, kind), tmp_path / str(number))).notes == ()
-    masked = read(save(random_model(name, AutoModelForMaskedLM), tmp_path / "masked"))
+        assert read_checkpoint(save(random_model(name, kind), tmp_path / str(number))).notes == ()
+    masked = read_checkpoint(save(random_model(name, AutoModelForMaskedLM), tmp_path / "masked"))
     [note] = masked.notes
     assert "ForMaskedLM is read without its head" in note
 
@@ -105,13 +105,13 @@ def test_what_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
 def test_older_files_of_modernbert_are_known(tmp_path: Path) -> None:
     """With one interval for windows, and thetas."""
     folder = save(random_model("ModernBERT"), tmp_path)
-    before, path = read(folder).config, folder / "config.json"
+    before, path = read_checkpoint(folder).config, folder / "config.json"
     change(path, layer_types=None, rope_parameters=None)
     change(path, global_attn_every_n_layers=3, global_rope_theta=160000.0, local_rope_theta=10000.0)
     change(path, reference_compile=False, layer_norm_eps=1e-5, position_embedding_type="absolute")
-    assert read(folder).config == before and read(folder).notes == ()
+    assert read_checkpoint(folder).config == before and read_checkpoint(folder).notes == ()
     change(path, global_attn_every_n_layers=2, local_rope_theta=50.0)
-    window = read(folder).config.window  # type: ignore[union-attr]
+    window = read_checkpoint(folder).config.window  # type: ignore[union-attr]
     assert window is not None and window.layers == (1, 3)
     assert window.rotation.frequencies[1] == pytest.approx(50.0**-0.25)
 
@@ -155,11 +155,11 @@ def of_authors(tmp_path: Path) -> Path:
 
 
 def test_the_options_of_nomic_berts_authors_are_known(of_authors: Path, tmp_path: Path) -> None:
-    expected = read(save(random_model("NomicBERT"), tmp_path / "other")).config
-    found = read(of_authors)
+    expected = read_checkpoint(save(random_model("NomicBERT"), tmp_path / "other")).config
+    found = read_checkpoint(of_authors)
     assert found.config == expected and found.notes == ()
     change(of_authors / "config.json", rotary_scaling_factor=2, max_trained_positions=20)
-    assert read(of_authors).config.max_source_tokens == 20  # type: ignore[union-attr]
+    assert read_checkpoint(of_authors).config.max_source_tokens == 20  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

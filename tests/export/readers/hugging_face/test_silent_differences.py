@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers import AutoModelForCausalLM
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from models.checkpoint import CheckpointError
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
@@ -105,7 +105,7 @@ def silent_error(folder: Path, key: str) -> float:
     `transformers` cannot compute it either.
     """
     try:
-        checkpoint = read(folder)
+        checkpoint = read_checkpoint(folder)
     except CheckpointError:
         return 0.0
     if any(f" {name}" in note for note in checkpoint.notes for name in (f"{key} = ", f"{key}.")):

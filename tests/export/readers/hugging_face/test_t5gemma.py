@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from tests.export.readers.hugging_face.changing import change, change_weights, problems_of
 from tests.export.readers.hugging_face.test_tied_tables import (
     TOLERANCE,
@@ -54,7 +54,7 @@ def test_no_key_of_a_side_changes_a_model_silently(
     if key == "attention_bias" or (key in REFUSED_ALONE and len(sides) == 1):
         assert key in "; ".join(problems_of(folder))
         return
-    assert len(read(folder).notes) == (key == "unknown_scale")
+    assert len(read_checkpoint(folder).notes) == (key == "unknown_scale")
     assert error_of_translator(folder) < TOLERANCE
 
 
@@ -62,21 +62,21 @@ def test_keys_of_the_published_files(folder: Path) -> None:
     said: dict[str, Any] = {"rope_parameters": None, "rope_theta": 500.0}
     said |= {"classifier_dropout_rate": 0.0, "cross_attention_hidden_size": 32}
     change_sides(folder, "encoder", "decoder", **said)
-    assert read(folder).notes == () and error_of_translator(folder) < TOLERANCE
+    assert read_checkpoint(folder).notes == () and error_of_translator(folder) < TOLERANCE
 
 
 def test_an_output_that_is_stored_though_shared_is_used(folder: Path) -> None:
     change_weights(folder, **{OUTPUT: load_file(folder / "model.safetensors")[TABLE].copy()})
-    assert read(folder).notes == () and error_of_translator(folder) < TOLERANCE
+    assert read_checkpoint(folder).notes == () and error_of_translator(folder) < TOLERANCE
     change_weights(folder, **{OUTPUT: other_table(folder, TABLE)})
-    [note] = read(folder).notes
+    [note] = read_checkpoint(folder).notes
     assert f"{OUTPUT} is stored with other numbers" in note
     assert error_of_translator(folder) < TOLERANCE
 
 
 def test_a_chat_template_that_is_not_used_is_named(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages }}")
-    [note] = read(folder).notes
+    [note] = read_checkpoint(folder).notes
     assert "its chat template is not used" in note
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
 from tests.export.readers.hugging_face import language_models, translators
@@ -34,7 +34,7 @@ def other_table(folder: Path, like: str) -> np.ndarray:
 
 def error_of_language_model(folder: Path) -> float:
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
-    found = teacher_forced_log_probabilities(load_module(read(folder)), [], IDS).numpy()
+    found = teacher_forced_log_probabilities(load_module(read_checkpoint(folder)), [], IDS).numpy()
     return float(np.abs(found - log_probabilities(model, IDS)).max())
 
 
@@ -49,7 +49,7 @@ def test_an_output_that_is_stored_though_shared(
     change_weights(tmp_path, lm_head__weight=table)
 
     assert error_of_language_model(tmp_path) < TOLERANCE
-    notes = [note for note in read(tmp_path).notes if "lm_head.weight is stored" in note]
+    notes = [note for note in read_checkpoint(tmp_path).notes if "lm_head.weight is stored" in note]
     assert len(notes) == (not is_equal)
 
 
@@ -98,7 +98,7 @@ def test_a_shared_table_under_the_name_of_one_side(name: str, side: str, tmp_pat
 def error_of_translator(folder: Path) -> float:
     model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     source, target = [20, 30, 40, 50], [2, 33, 44, 55]
-    checkpoint = read(folder)
+    checkpoint = read_checkpoint(folder)
     with torch.inference_mode():
         answer = model(torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
     theirs = answer.logits[0].clone()

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.common.tokenizers import piece_ids
+from export.readers.common.tokenizers import read_piece_ids
 from export.readers.hugging_face.tokenizers import read_tokenizers
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
@@ -123,7 +123,7 @@ def change(path: Path, **values: Any) -> None:
 def test_a_folder_of_opus_mt_translates_as_in_transformers(tmp_path: Path) -> None:
     """Pieces of two languages, ids of one vocabulary."""
     sides = {"source.spm": trained(vocab_size=700), "target.spm": trained(model_type="bpe")}
-    pieces = [piece for model in sides.values() for piece in piece_ids(model)]
+    pieces = [piece for model in sides.values() for piece in read_piece_ids(model)]
     text = [piece for piece in pieces if piece not in ("<s>", "</s>", "<unk>")]
     vocabulary = {name: i for i, name in enumerate(dict.fromkeys(["</s>", "<unk>", *text]))}
     vocabulary["<pad>"] = pad = len(vocabulary)
@@ -359,7 +359,9 @@ def test_a_folder_becomes_a_bundle_that_translates(tmp_path: Path) -> None:
     asked[-1] = "ace_Arab"
     other = CliRunner().invoke(translate, asked, input=text, catch_exceptions=False)
     assert other.stdout != french.stdout
-    assert open_bundle(bundle).manifest.tokens.between("eng_Latn", "fra_Latn").prompt_prefix == (
+    assert open_bundle(bundle).manifest.tokens.with_languages(
+        "eng_Latn", "fra_Latn"
+    ).prompt_prefix == (
         2,
         112,
     )

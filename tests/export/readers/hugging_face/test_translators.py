@@ -199,4 +199,6 @@ def _generated(row: list[int], imported: Imported) -> list[int]:
 def _tokens(imported: Imported) -> Tokens:
     """Read what the bundle puts around texts in the family's languages."""
     family = imported.family
-    return imported.bundle.manifest.tokens.between(family.source_language, family.target_language)
+    return imported.bundle.manifest.tokens.with_languages(
+        family.source_language, family.target_language
+    )

@@ -14,7 +14,8 @@ import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from fastapi import FastAPI
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.jobs.documents import Handle
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
@@ -170,8 +171,8 @@ async def test_what_is_refused(
 @pytest.fixture
 def with_keys(tmp_path: Path, access: dict[str, Any]) -> dict[str, Any]:
     """Keys of two users; ann may use ten characters a month."""
-    ann = KeyEntry(name="ann", sha256=hash_of("a"), characters_per_month=10)
-    write_keys(tmp_path / "keys.json", (ann, KeyEntry(name="bob", sha256=hash_of("b"))))
+    ann = KeyEntry(name="ann", sha256=hash_key("a"), characters_per_month=10)
+    write_keys(tmp_path / "keys.json", (ann, KeyEntry(name="bob", sha256=hash_key("b"))))
     return {**access, "keys": KeyRing(tmp_path / "keys.json", {})}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.glossaries import store as glossaries
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
@@ -168,7 +169,7 @@ async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"{number:05d}\t{'x' * 1000}" for number in range(10_500))
     response = await own.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})
     assert response.status_code == 413
-    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES_PER_KEY", 1)
     await made(own)
     assert told(await own.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
 
@@ -185,7 +186,7 @@ async def test_parts_of_a_glossary_are_too_much_together(
 
 
 async def test_a_glossary_belongs_to_its_key(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    keys = tuple(KeyEntry(name=name, sha256=hash_of(name)) for name in ("alice", "bob"))
+    keys = tuple(KeyEntry(name=name, sha256=hash_key(name)) for name in ("alice", "bob"))
     write_keys(tmp_path / "keys.json", keys)
     access = {"keys": KeyRing(tmp_path / "keys.json", {}), "state_dir": tmp_path}
     async with made_world(tokenizer, access=access) as world:

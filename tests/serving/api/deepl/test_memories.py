@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.jobs.memory_imports import MemoryImportData
 from serving.jobs.table import Job, State
 from serving.server_config import DocumentLimits
@@ -199,7 +200,7 @@ async def test_a_memory_of_other_languages_is_refused(own: World) -> None:
 
 
 async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    entries = tuple(KeyEntry(name=name, sha256=hash_of(name)) for name in ("ann", "bob"))
+    entries = tuple(KeyEntry(name=name, sha256=hash_key(name)) for name in ("ann", "bob"))
     write_keys(tmp_path / "keys.json", entries)
     keys = KeyRing(tmp_path / "keys.json", {})
     ann, bob = ({"Authorization": f"DeepL-Auth-Key {name}"} for name in ("ann", "bob"))

@@ -9,9 +9,13 @@ import openai
 import pytest
 
 from serving.requests.request import GenerationRequest
-from serving.text.chat import CallReader, Function, grammar_of
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
+from serving.text.tool_calls import (
+    ToolCallParser,
+    ToolFunction,
+    tool_call_grammar,
+)
 from tests.serving.api.conftest import made_world
 from tests.serving.api.world import World
 from tests.serving.pipelines.fakes import EOS
@@ -220,7 +224,7 @@ async def test_a_stop_at_the_end_of_a_call_leaves_its_arguments_whole(
 
 def test_nobody_says_how_arguments_are_laid_out(tokenizer: Tokenizer) -> None:
     loose = {**WEATHER, "x-guidance": {"whitespace_pattern": "[\\n]*", "lenient": True}}
-    grammar = grammar_of([Function("weather", loose)], must_call=True, several=False)
+    grammar = tool_call_grammar([ToolFunction("weather", loose)], must_call=True, several=False)
     constraint = Grammars(tokenizer, [EOS]).lark(grammar)
 
     head = '<tool_call>\n{"name": "weather", "arguments": '
@@ -230,7 +234,7 @@ def test_nobody_says_how_arguments_are_laid_out(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("parameters", [{}, {"properties": {}}, {"type": ["object", "null"]}])
 def test_arguments_are_an_object(tokenizer: Tokenizer, parameters: dict[str, Any]) -> None:
-    grammar = grammar_of([Function("f", parameters)], must_call=True, several=False)
+    grammar = tool_call_grammar([ToolFunction("f", parameters)], must_call=True, several=False)
     constraint = Grammars(tokenizer, [EOS]).lark(grammar)
 
     for arguments, is_allowed in (("{}", True), ("null", False), ("[]", False), ("1", False)):
@@ -242,7 +246,7 @@ def test_arguments_are_an_object(tokenizer: Tokenizer, parameters: dict[str, Any
 @pytest.mark.parametrize("text", ["plain <to", f"a {CALL}\n{OTHER}", CALL[:-12], CALL[:30], OTHER])
 def test_pieces_are_the_whole(text: str, step: int) -> None:
     def read(size: int) -> tuple[str, list[str], list[str]]:
-        reader = CallReader()
+        reader = ToolCallParser()
         pieces = [p for i in range(0, len(text), size) for p in reader.push(text[i : i + size])]
         pieces += reader.finish()
         said = "".join(piece.text for piece in pieces if piece.call is None)
@@ -256,7 +260,7 @@ def test_pieces_are_the_whole(text: str, step: int) -> None:
 
 
 def test_a_tool_without_parameters_takes_any_object(tokenizer: Tokenizer) -> None:
-    grammar = grammar_of([Function("f", {})], must_call=True, several=False)
+    grammar = tool_call_grammar([ToolFunction("f", {})], must_call=True, several=False)
     constraint = Grammars(tokenizer, [EOS]).lark(grammar)
 
     call = '<tool_call>\n{"name": "f", "arguments": {"a": [1]}}\n</tool_call>'

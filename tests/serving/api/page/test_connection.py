@@ -10,7 +10,8 @@ import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 
-from serving.access.keys import KeyEntry, KeyRing, hash_of, write_keys
+from serving.access.key_file import KeyEntry, hash_key, write_keys
+from serving.access.key_ring import KeyRing
 from serving.text.tokenizer import Tokenizer
 from tests.served import free_port
 from tests.serving.api.conftest import made_world
@@ -118,7 +119,7 @@ async def test_languages_are_swapped_where_there_is_a_way_back(
 @pytest.fixture
 async def guarded_url(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[str]:
     """A server that asks for a key: `secret`."""
-    write_keys(tmp_path / "keys.json", (KeyEntry(name="alice", sha256=hash_of("secret")),))
+    write_keys(tmp_path / "keys.json", (KeyEntry(name="alice", sha256=hash_key("secret")),))
     access = {"keys": KeyRing(tmp_path / "keys.json", {}), "metrics_need_key": True}
     async with made_world(tokenizer, access=access) as world:
         with listening(world.app, free_port()) as url:

@@ -6,7 +6,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from export.bundling.writer import export_checkpoint
-from export.readers.hugging_face.families import read
+from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
 from tests.export.readers.hugging_face.language_models import random_model, save
 
@@ -26,5 +26,5 @@ def made(folder: Path) -> tuple[PreTrainedModel, Path, Path]:
     model = random_model("smollm2", vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT)
     theirs = save(model, folder / "theirs")
     (theirs / "tokenizer_config.json").write_text(json.dumps(_TOKENIZER))
-    export_checkpoint(read(theirs), folder / NAME, Precision.FP32, NAME)
+    export_checkpoint(read_checkpoint(theirs), folder / NAME, Precision.FP32, NAME)
     return model, theirs, folder / NAME

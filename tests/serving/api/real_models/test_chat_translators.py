@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from export.bundling.writer import export_checkpoint
 from export.cli import export
-from export.readers.chat_translators import HY_MT, translating
+from export.readers.chat_translators import HY_MT, make_translator
 from export.readers.reading import read_model
 from models.checkpoint import CheckpointError
 from serving.api.http.services import Services
@@ -198,8 +198,8 @@ def test_any_chat_model_translates_by_a_prompt(hy_mt: Path, tmp_path: Path) -> N
     assert (made.translation_message["content"], made.source_languages) == (prompt, ("en", "fr"))
     assert "two languages" in CliRunner().invoke(export, told).output
     with pytest.raises(CheckpointError, match="two languages") as error:
-        translating(bare, "{text} in French", ["en"])
+        make_translator(bare, "{text} in French", ["en"])
     assert "on a line of its own" in str(error.value)
     (folder_of("", tmp_path / "bare") / "tokenizer_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="chat template"):
-        translating(read_model(tmp_path / "bare"), "{text}", ["en", "fr"])
+        make_translator(read_model(tmp_path / "bare"), "{text}", ["en", "fr"])

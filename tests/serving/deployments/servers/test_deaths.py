@@ -226,7 +226,9 @@ def test_of_a_server_that_is_killed_nothing_is_left(bundle: Path, tmp_path: Path
 
 def rows(server: Running) -> float:
     lines = httpx.get(f"{server.operations}/metrics", timeout=10).text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("attendant_rows{"))
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running{")
+    )
 
 
 def refused_by(server: Running) -> httpx.Response:

@@ -190,13 +190,13 @@ def test_logprobs_and_several_prompts(official: openai.OpenAI) -> None:
 
 
 def test_embeddings_of_another_worker_group(official: openai.OpenAI, client: httpx.Client) -> None:
-    before = metric(client, "attendant_tokens_total", model="embedder", kind="source")
+    before = metric(client, "vllm:prompt_tokens_total", model_name="embedder")
     texts = ["A dog runs.", "Snow", "A dog runs."]
     found = official.embeddings.create(model="embedder", input=texts, dimensions=8)
     first, other, again = (each.embedding for each in found.data)
     assert first == again != other and len(first) == 8
     assert abs(sum(value * value for value in first) - 1) < 1e-5
-    after = metric(client, "attendant_tokens_total", model="embedder", kind="source")
+    after = metric(client, "vllm:prompt_tokens_total", model_name="embedder")
     assert after - before == found.usage.prompt_tokens > 0
     with pytest.raises(openai.BadRequestError, match="reads 64 tokens, and this has 38 more"):
         official.embeddings.create(model="embedder", input="x" * 100)
@@ -268,7 +268,7 @@ def test_a_client_that_goes_away_frees_its_rows(
     leave(f"{server_url}/v1/completions", {**LONG, "model": model, "max_tokens": max_tokens})
 
     assert eventually(lambda: metric(client, "attendant_requests_total", **labels) == before + 1)
-    assert eventually(lambda: metric(client, "attendant_rows", model=model) == 0)
+    assert eventually(lambda: metric(client, "vllm:num_requests_running", model_name=model) == 0)
 
 
 def test_many_clients_at_once_get_what_one_gets(client: httpx.Client) -> None:
@@ -304,4 +304,4 @@ def test_metrics_are_of_every_replica(client: httpx.Client) -> None:
     assert after == before + 1
     assert metric(client, "vllm:generation_tokens_total", model_name="llama-en") > tokens
     assert metric(client, "attendant_step_seconds_count", model="llama-en", phase="decode") > 0
-    assert metric(client, "attendant_time_to_first_token_seconds_count", model="llama-en") > 0
+    assert metric(client, "vllm:time_to_first_token_seconds_count", model_name="llama-en") > 0

@@ -12,7 +12,7 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.engine import Engine
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
-from serving.text.grammars import Grammars
+from serving.text.constraints.grammars import Grammars
 from serving.text.tokenizer import Tokenizer
 from tests.serving.engine.driving import Story, run_all, run_alone
 from tests.tiny import tiny_bundle

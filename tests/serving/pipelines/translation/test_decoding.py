@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.readers.common.tokenizers import from_words
+from export.readers.common.tokenizers import tokenizer_from_words
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.translation.job import (
@@ -44,7 +44,7 @@ async def test_what_the_vocabulary_cannot_write_is_refused(
 ) -> None:
     words = ["<pad>", "<s>", "</s>", "<unk>", "two", "deux"]
     path = tmp_path / "tokenizer.json"
-    path.write_bytes(from_words(words, unknown="<unk>", special=words[:4]))
+    path.write_bytes(tokenizer_from_words(words, unknown="<unk>", special=words[:4]))
     pipeline, engine = shouting_translator(Tokenizer(path))
     with pytest.raises(RequestError, match="cannot be written with the model's vocabulary") as told:
         await pipeline.run(job("two", **options))

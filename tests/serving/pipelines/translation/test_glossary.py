@@ -18,7 +18,7 @@ from serving.pipelines.translation.job import GlossaryEntry, Translation, Transl
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.requests.parameters import BeamParams, SamplingParams
 from serving.requests.request import FinishReason, GenerationRequest, TokenEvent
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator

@@ -6,7 +6,7 @@ import pytest
 
 from serving.errors import RequestError
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 from serving.text.tokenizer import Tokenizer

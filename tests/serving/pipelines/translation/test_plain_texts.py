@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.pipelines.translation.job import TranslationJob
-from serving.text.markup.segments import MarkedReader
+from serving.text.markup.segmenter import MarkupSegmenter
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Tokenizer
 from tests.serving.text.markup.test_plain_layout import TEXTS
@@ -19,10 +19,10 @@ PLAIN = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 
 def test_both_ways_translate_alike(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline, engine = garbling_translator(tokenizer)
-    plain_layout, taken = MarkedReader.plain_layout, []
+    segment_plain_text, taken = MarkupSegmenter.segment_plain_text, []
 
-    def short(reader: MarkedReader, text: str) -> TextLayout | None:
-        taken.append(plain_layout(reader, text))
+    def short(reader: MarkupSegmenter, text: str) -> TextLayout | None:
+        taken.append(segment_plain_text(reader, text))
         return taken[-1]
 
     @settings(max_examples=150)
@@ -30,9 +30,9 @@ def test_both_ways_translate_alike(tokenizer: Tokenizer, monkeypatch: pytest.Mon
     def holds(texts: list[str], seed: int) -> None:
         engine.seed = seed
         job = TranslationJob("job", tuple(texts), "en", "fr", protection=True)
-        monkeypatch.setattr(MarkedReader, "plain_layout", short)
+        monkeypatch.setattr(MarkupSegmenter, "segment_plain_text", short)
         found = asyncio.run(pipeline.run(job))
-        monkeypatch.setattr(MarkedReader, "plain_layout", lambda self, text: None)
+        monkeypatch.setattr(MarkupSegmenter, "segment_plain_text", lambda self, text: None)
         assert found == asyncio.run(pipeline.run(job))
 
     holds()

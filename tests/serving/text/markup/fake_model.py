@@ -5,9 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from serving.text.alignment import TokenizedText
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.protection import Protection
-from serving.text.markup.rendering import MarkedTranslation
-from serving.text.markup.segments import MarkedLayout, MarkedReader
+from serving.text.markup.segmenter import MarkupSegmenter
+from serving.text.markup.segments import MarkedLayout
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 
@@ -22,9 +23,9 @@ def layout(
     splitting: Splitting = Splitting.SENTENCES,
 ) -> MarkedLayout:
     fits = lambda segment: len(segment) < 400  # noqa: E731
-    return MarkedReader(markup, Protection(None, protection, "en", "fr"), splitting, fits).layout(
-        text
-    )
+    return MarkupSegmenter(
+        markup, Protection(None, protection, "en", "fr"), splitting, fits
+    ).segment(text)
 
 
 def pieces(text: str) -> list[str]:

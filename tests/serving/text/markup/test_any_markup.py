@@ -197,7 +197,7 @@ def test_what_is_protected_is_there_once(text: str, seed: int, has_attention: bo
         token.translation
         for segment in found.segments
         for token in segment.tokens
-        if token.role in (Role.KEPT, Role.POINT)
+        if token.role in (Role.NON_TRANSLATABLE, Role.POINT)
     )
     assert all(translated.count(raw) >= number for raw, number in kept.items())
     if " {name} " in text:

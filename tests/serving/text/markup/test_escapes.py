@@ -2,14 +2,14 @@ r"""Escapes between words part them or are letters of them; what only looks like
 
 import pytest
 
-from serving.text.markup.escapes import with_escapes
-from serving.text.markup.tokens import Role, Token, text_tokens, written
+from serving.text.markup.escapes import read_escapes
+from serving.text.markup.tokens import Role, Token, join_raw, text_tokens
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, translate
 
 
 def escaped(text: str) -> list[Token]:
-    tokens = [*with_escapes(text_tokens(text, False, True))]
-    assert written(tokens) == text
+    tokens = [*read_escapes(text_tokens(text, False, True))]
+    assert join_raw(tokens) == text
     return [token for token in tokens if token.raw != token.text]
 
 
@@ -43,13 +43,13 @@ def test_escapes_of_lines_and_columns(text: str, role: Role, raw: str) -> None:
     ],
 )
 def test_escapes_are_letters(text: str, read_as: str) -> None:
-    tokens = with_escapes(text_tokens(text, False, True))
+    tokens = read_escapes(text_tokens(text, False, True))
     assert "".join(token.text for token in tokens) == read_as
 
 
 @pytest.mark.parametrize("text", [r"use \n for it", r"press \t.", r"a (\n)", r'or "\t" here'])
 def test_an_escape_that_a_sentence_speaks_of_is_kept(text: str) -> None:
-    tokens = with_escapes(text_tokens(text, False, True))
+    tokens = read_escapes(text_tokens(text, False, True))
     assert [token.raw[:1] for token in tokens if token.role is not Role.TEXT] == ["\\"]
 
 

@@ -10,7 +10,8 @@ import polib
 import pytest
 
 from serving.documents.formats.registry import read_document
-from serving.text.alignment import placeholder_pattern
+from serving.text.markup.html_reader import read_html
+from serving.text.markup.markdown_reader import read_plain
 from serving.text.markup.placeholders import (
     FORMATS,
     IN_TEXT,
@@ -19,8 +20,8 @@ from serving.text.markup.placeholders import (
     message_pattern,
 )
 from serving.text.markup.protection import Protection
-from serving.text.markup.readers import read_html, read_plain
 from serving.text.markup.tokens import Role, text_tokens
+from serving.text.replacement import placeholder_pattern
 from tests.serving.text.markup.fake_model import HTML
 
 PAGE = Path(__file__).parents[4] / "docs" / "text.md"
@@ -29,7 +30,7 @@ OF_FORMATS = [(name, example) for name, row in FORMATS.items() for example in ro
 PLACES = ["{} dogs are here.", "A dog {} is here.", "The dogs: {}", "A dog ({}) runs.", "Is it {}?"]
 
 
-def found(text: str, role: Role = Role.KEPT) -> list[str]:
+def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
     return [token.raw for token in tokens if token.role is role]
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.alignment import Span
-from serving.text.markup.protection import KnownWords, Protection
-from serving.text.markup.segments import MarkedReader
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
+from serving.text.markup.segmenter import MarkupSegmenter
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
+from serving.text.spans import Span
 
 SENTENCES = Path(__file__).parents[4] / "loadtest/generator/sentences.txt.xz"
 KNOWN = KnownWords(
@@ -46,19 +47,19 @@ TEXTS = st.lists(
 
 def reader(
     source: str = "en", splitting: Splitting = Splitting.SENTENCES, longest: int = 25
-) -> MarkedReader:
+) -> MarkupSegmenter:
     protection = Protection(None, True, source, "fr", KNOWN)
-    return MarkedReader(None, protection, splitting, lambda text: len(text) <= longest)
+    return MarkupSegmenter(None, protection, splitting, lambda text: len(text) <= longest)
 
 
-def holds(reader: MarkedReader, text: str) -> bool:
+def holds(reader: MarkupSegmenter, text: str) -> bool:
     """Check a text; return whether it takes the short way."""
-    plain, marked = reader.plain_layout(text), reader.layout(text)
+    plain, marked = reader.segment_plain_text(text), reader.segment(text)
     if plain is None:
         return False
     assert plain == marked.plain
     for segment in marked.segments:
-        assert segment.is_one_text and not segment.needs_origins and not segment.references
+        assert segment.is_plain_text and not segment.needs_word_alignment and not segment.references
     return True
 
 
@@ -71,7 +72,9 @@ def test_both_ways_find_the_same_in_real_text_and_most_take_the_short_one() -> N
     lines = lzma.decompress(SENTENCES.read_bytes()).decode().splitlines()
     words = {word.strip(".,!?\"'()") for line in lines for word in line.split()}
     protection = Protection(None, True, "en", "fr", KnownWords(words))
-    everything = MarkedReader(None, protection, Splitting.SENTENCES, lambda text: len(text) < 150)
+    everything = MarkupSegmenter(
+        None, protection, Splitting.SENTENCES, lambda text: len(text) < 150
+    )
     assert sum(holds(everything, line) for line in lines) > len(lines) / 2
 
 
@@ -80,14 +83,14 @@ def test_both_ways_find_the_same_in_real_text_and_most_take_the_short_one() -> N
     [" ", "the dog ", "- the dog", "the  dog", "THE DOG RUNS", "Zebulon runs", "a.b", "a) b"],
 )
 def test_what_may_have_marks_takes_the_long_way(text: str) -> None:
-    assert reader().plain_layout(text) is None
+    assert reader().segment_plain_text(text) is None
 
 
 def test_what_is_not_all_protected_takes_the_long_way() -> None:
     html = Markup(MarkupKind.HTML)
     splitting = Splitting.SENTENCES
-    whole, bare = (Protection(None, is_whole, "en", "fr") for is_whole in (True, False))
-    assert MarkedReader(html, whole, splitting, bool).plain_layout("the dog") is None
-    assert MarkedReader(None, bare, splitting, bool).plain_layout("the dog") is None
+    whole, bare = (Protection(None, protects_all, "en", "fr") for protects_all in (True, False))
+    assert MarkupSegmenter(html, whole, splitting, bool).segment_plain_text("the dog") is None
+    assert MarkupSegmenter(None, bare, splitting, bool).segment_plain_text("the dog") is None
     terms = Protection(None, True, "en", "fr", terms=lambda text: [Span(0, 3)])
-    assert MarkedReader(None, terms, splitting, bool).plain_layout("the dog") is None
+    assert MarkupSegmenter(None, terms, splitting, bool).segment_plain_text("the dog") is None

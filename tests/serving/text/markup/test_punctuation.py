@@ -6,18 +6,32 @@ import time
 import numpy as np
 import pytest
 
-from serving.text.markup.enclosing import enclosed, pairs_in
-from serving.text.markup.joining import with_whole_words
-from serving.text.markup.kaomoji import kaomoji
-from serving.text.markup.numbers import localised_amount, scaled_amounts
+from serving.text.markup.kaomoji import find_kaomoji
+from serving.text.markup.number_formats import (
+    localize_amount,
+    scaled_amounts,
+)
+from serving.text.markup.paired_marks import (
+    find_enclosed,
+    find_pairs,
+)
 from serving.text.markup.protection import Protection
-from serving.text.markup.tokens import Markup, MarkupKind, Role, Token, read, text_tokens, written
+from serving.text.markup.tokens import (
+    Markup,
+    MarkupKind,
+    Role,
+    Token,
+    join_raw,
+    join_text,
+    text_tokens,
+)
+from serving.text.markup.whole_words import with_whole_words
 from tests.serving.text.markup.fake_model import HTML, by_table, layout, pieces, translate
 
 
 def kept(text: str) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
-    return [token.raw for token in tokens if token.role is Role.KEPT]
+    return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +49,7 @@ def kept(text: str) -> list[str]:
     ],
 )
 def test_pairs(text: str, pairs: list[str]) -> None:
-    found = sorted(pairs_in(text).closing.items())
+    found = sorted(find_pairs(text).closing.items())
     assert [text[start : end + 1] for start, end in found] == pairs
 
 
@@ -60,7 +74,7 @@ def test_pairs(text: str, pairs: list[str]) -> None:
     ],
 )
 def test_what_encloses_a_text_is_not_part_of_it(text: str, inner: str) -> None:
-    span = enclosed(text)
+    span = find_enclosed(text)
     assert text[span.start : span.end] == inner
 
 
@@ -144,7 +158,7 @@ def test_the_end_and_runs_of_marks_are_the_sources(
 )
 def test_faces(face: str) -> None:
     for text in (face, f"A dog {face} runs", f"A dog runs. {face}", f"{face}!"):
-        assert [text[start:end] for start, end in kaomoji(text)] == [face]
+        assert [text[start:end] for start, end in find_kaomoji(text)] == [face]
 
 
 @pytest.mark.parametrize(
@@ -155,14 +169,14 @@ def test_faces(face: str) -> None:
     ],
 )
 def test_what_is_no_face(text: str) -> None:
-    assert [*kaomoji(text)] == []
+    assert [*find_kaomoji(text)] == []
 
 
 @pytest.mark.parametrize("piece", ["( ", "(^ ", "^_", "° ", "(", "ツ", "^ )"])
 def test_long_runs_of_signs_take_no_time(piece: str) -> None:
     start = time.process_time()
     text = piece * (20_000 // len(piece))
-    assert len([*kaomoji(text), *pairs_in(text).places]) >= 0
+    assert len([*find_kaomoji(text), *find_pairs(text).places]) >= 0
     assert time.process_time() - start < 3
 
 
@@ -207,9 +221,9 @@ def test_words_joined_to_a_placeholder_are_translated(text: str, parts: list[str
 )
 def test_amounts_with_a_scale(text: str, french: str, portuguese: str) -> None:
     assert [text[start:end] for start, end in scaled_amounts(text, "en")] == [text]
-    assert localised_amount(text, "en", "fr") == french
-    assert localised_amount(text, "en", "pt") == portuguese
-    assert localised_amount(text, "en", "xx") == text
+    assert localize_amount(text, "en", "fr") == french
+    assert localize_amount(text, "en", "pt") == portuguese
+    assert localize_amount(text, "en", "xx") == text
 
 
 @pytest.mark.parametrize("text", ["€40 b", "$5 a month", "$5 mice", "3.2 million dollars"])
@@ -226,8 +240,8 @@ def test_marks_without_a_width_part_words_that_are_two(mark: str) -> None:
 
     text = f"a dog{mark}runs, a gar{mark}den"
     tokens = [*with_whole_words([Token(Role.TEXT, text, text)], num_tokens)]
-    assert written(tokens) == text
-    assert read(tokens).replace(mark, "") == "a dog runs, a garden"
+    assert join_raw(tokens) == text
+    assert join_text(tokens).replace(mark, "") == "a dog runs, a garden"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.markup.rendering import MarkedTranslation
+from serving.text.markup.marked_translation import MarkedTranslation
 from serving.text.markup.tokens import Markup, Role
 from tests.serving.text.markup.fake_model import (
     HTML,
@@ -82,7 +82,7 @@ def test_a_span_with_tags_is_kept_as_it_is_written(span: str, markup: Markup) ->
 )
 def test_marks_of_template_engines_are_kept_in_html(text: str, kept: str) -> None:
     found = layout(text, HTML, protection=True)
-    assert [t.raw for t in found.segments[0].tokens if t.role is Role.KEPT] == [kept]
+    assert [t.raw for t in found.segments[0].tokens if t.role is Role.NON_TRANSLATABLE] == [kept]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_tag_that_crosses_code_moves_to_its_border(text: str, tokens: list[str
 )
 def test_what_no_signs_enclose_ends_at_a_tag(text: str) -> None:
     found = layout(text, HTML, protection=True)
-    kept = [t.raw for s in found.segments for t in s.tokens if t.role is Role.KEPT]
+    kept = [t.raw for s in found.segments for t in s.tokens if t.role is Role.NON_TRANSLATABLE]
     assert not any("<" in raw for raw in kept)
     assert "".join(t.raw for s in found.segments for t in s.tokens) in text
 

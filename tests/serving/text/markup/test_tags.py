@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving.errors import RequestError
-from serving.text.markup.readers import read_html
+from serving.text.markup.html_reader import read_html
 from serving.text.markup.tokens import Markup, MarkupKind
 from tests.serving.text.markup.fake_model import HTML, XML, at_random, by_table, layout, translate
 
@@ -78,7 +78,8 @@ def test_references_and_spaces_are_as_they_were() -> None:
         ('<p>a <span translate="no">x</span> b</p>', ["a %1 b"]),
         ('<p>a <b class="u notranslate v">x</b> b</p>', ["a %1 b"]),
         ("<p>a</p><div class=notranslate>x <div>y</div> z</div>b", ["a", "b"]),
-        ("<pre>a\nb</pre>c\nd", ["a", "b", "c d"]),
+        ("<pre>a\nb</pre>c\nd", ["c d"]),
+        ('<pre translate="yes">a\nb</pre>c\nd', ["a", "b", "c d"]),
         ("<script>if (a<b) c</script>a<style>b</style> b<!-- c -->", ["a b"]),
         ("a < b <3 & c <d", ["a < b <3 & c <d"]),
         ("<title>a</title><ul><li>b<li>c</ul>d<br>e", ["a", "b", "c", "d", "e"]),

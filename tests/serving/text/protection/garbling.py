@@ -11,7 +11,7 @@ from serving.bundle.manifest import Limits, Task
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import GenerationRequest, TokenEvent
-from serving.text.markup.protection import KnownWords
+from serving.text.markup.known_words import KnownWords
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, manifest
 from tests.serving.text.protection.random_texts import KNOWN_WORDS

@@ -2,7 +2,8 @@
 
 import pytest
 
-from serving.text.markup.protection import KnownWords, Protection
+from serving.text.markup.known_words import KnownWords
+from serving.text.markup.protection import Protection
 from serving.text.markup.tokens import Role, text_tokens
 
 KNOWN = KnownWords(
@@ -49,7 +50,7 @@ def test_unknown_words_with_a_capital_are_names(text: str, names: list[str]) -> 
 def kept(text: str, source: str = "en", known: KnownWords | None = KNOWN) -> list[str]:
     protection = Protection(None, True, source, "fr", known)
     tokens = protection.protected(text_tokens(text, False, True))
-    return [token.raw for token in tokens if token.role is Role.KEPT]
+    return [token.raw for token in tokens if token.role is Role.NON_TRANSLATABLE]
 
 
 def test_names_within_addresses_are_no_names_of_their_own() -> None:

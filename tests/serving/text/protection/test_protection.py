@@ -6,15 +6,26 @@ from decimal import Decimal
 
 import pytest
 
-from serving.text.markup.numbers import localised, localised_amount, values, written_units
-from serving.text.markup.patterns import EMOJI, KEPT, MAY_BE_KEPT, SIGNS, words_with_signs
+from serving.text.markup.markdown_reader import read_plain
+from serving.text.markup.number_formats import (
+    localize_amount,
+    localize_number,
+    possible_values,
+)
+from serving.text.markup.patterns import (
+    EMOJI,
+    MAY_BE_NON_TRANSLATABLE,
+    NON_TRANSLATABLE,
+    SIGNS,
+    words_with_signs,
+)
 from serving.text.markup.protection import Protection
-from serving.text.markup.readers import read_plain
-from serving.text.markup.tokens import Role, text_tokens, translations, written
+from serving.text.markup.tokens import Role, join_raw, join_translations, text_tokens
+from serving.text.markup.written_units import written_units
 from tests.serving.text.markup.fake_model import by_table, layout, translate
 
 
-def found(text: str, role: Role = Role.KEPT) -> list[str]:
+def found(text: str, role: Role = Role.NON_TRANSLATABLE) -> list[str]:
     tokens = Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))
     return [token.translation for token in tokens if token.role is role]
 
@@ -52,8 +63,8 @@ def test_what_is_kept(text: str, kept: list[str]) -> None:
 def test_times_are_kept_as_those_of_24_hours(text: str, kept_as: str) -> None:
     tokens = [*text_tokens(text, False, True)]
     protected = [*Protection(None, True, "en", "fr").protected(tokens)]
-    assert (written(protected), translations(protected)) == (text, kept_as)
-    assert written(Protection(None, True, "fr", "en").protected(tokens)) == text
+    assert (join_raw(protected), join_translations(protected)) == (text, kept_as)
+    assert join_raw(Protection(None, True, "fr", "en").protected(tokens)) == text
 
 
 def test_emoji_are_marks() -> None:
@@ -140,7 +151,7 @@ def test_brackets_are_pairs_around_words() -> None:
 )
 def test_unusual_characters_are_read_as_usual_ones(text: str, read_as: str) -> None:
     tokens = [*Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))]
-    assert (written(tokens), "".join(token.text for token in tokens)) == (text, read_as)
+    assert (join_raw(tokens), "".join(token.text for token in tokens)) == (text, read_as)
 
 
 def test_dashes_quotes_and_ellipses_are_written_as_in_the_source() -> None:
@@ -170,16 +181,16 @@ def test_numbers_are_what_has_no_other_way_to_be_said() -> None:
     ],
 )
 def test_what_numbers_may_mean(text: str, meant: set[Decimal]) -> None:
-    assert values(text) == meant
+    assert possible_values(text) == meant
 
 
 def test_numbers_in_other_languages() -> None:
-    assert localised("1,234.5 kg", "en", "fr") == "1\u202f234,5 kg"
-    assert localised("1.234,5", "de", "en") == "1,234.5"
-    assert localised("1.2.3", "en", "fr") == "1.2.3"
-    assert localised("3.5", "en", "xx") == "3.5"
-    assert localised_amount("€ 3.50", "en", "fr") == "3,50\u00a0€"
-    assert localised_amount("3,50 €", "fr", "en") == "€3.50"
+    assert localize_number("1,234.5 kg", "en", "fr") == "1\u202f234,5 kg"
+    assert localize_number("1.234,5", "de", "en") == "1,234.5"
+    assert localize_number("1.2.3", "en", "fr") == "1.2.3"
+    assert localize_number("3.5", "en", "xx") == "3.5"
+    assert localize_amount("€ 3.50", "en", "fr") == "3,50\u00a0€"
+    assert localize_amount("3,50 €", "fr", "en") == "€3.50"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +276,7 @@ def test_long_runs_take_no_time(piece: str) -> None:
     text = "9 " + piece * (30_000 // len(piece)) + "!"
     start = time.process_time()
     protected = [*Protection(None, True, "en", "fr").protected(text_tokens(text, False, True))]
-    assert written(protected) == text
+    assert join_raw(protected) == text
     assert time.process_time() - start < 3  # a square of its length would take longer
 
 
@@ -276,6 +287,6 @@ def test_what_is_passed_over_at_a_glance_has_nothing(seed: int) -> None:
     pieces = [*"ab1.:/@_-%{}()$`#~\\ ©®️⃣🙂€é", "www.", "mailto:", "pm", "kg", "http", ".com", "--"]
     for _ in range(300):
         text = "".join(generator.choices(pieces, k=generator.randint(1, 8)))
-        found = [*KEPT.finditer(text), *EMOJI.finditer(text), *SIGNS.finditer(text)]
+        found = [*NON_TRANSLATABLE.finditer(text), *EMOJI.finditer(text), *SIGNS.finditer(text)]
         if found or any(written_units(text)) or any(words_with_signs(text)):
-            assert MAY_BE_KEPT.search(text), text
+            assert MAY_BE_NON_TRANSLATABLE.search(text), text

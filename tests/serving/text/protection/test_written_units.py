@@ -7,7 +7,11 @@ from babel.localedata import locale_identifiers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.text.markup.numbers import UnitKind, scaled_amounts, written_units
+from serving.text.markup.number_formats import scaled_amounts
+from serving.text.markup.written_units import (
+    UnitKind,
+    written_units,
+)
 
 WHOLE, NUMBER = UnitKind.WHOLE, UnitKind.NUMBER
 QUANTITY, AMOUNT, TIME = UnitKind.QUANTITY, UnitKind.AMOUNT, UnitKind.TIME

@@ -1,0 +1,90 @@
+"""Gives a translation the first letter and the end marks of its source."""
+
+import re
+
+_TAGS = r"(?:\s|<[^<>]*>)*"
+_FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
+# Of a text that is read from its end, where a run of marks is looked at once.
+_LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
+_ENDS_WITH_WORD = re.compile(r"\w(?:[\s)\]}'’\"”»]|<[^<>]*>)*\Z")
+_ENDS_SENTENCE = re.compile(r"[.!?…。！？｡।॥؟۔።։။][\"'”»)\]]*\Z")
+_LAST_CLAUSE_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？,;:，；：、]*)")
+_SENTENCE_MARKS = frozenset(".!?…。！？")
+_KEEPS_CAPITAL = re.compile(rf"{_TAGS}(?:I\b|[^\W\d_]\w*[A-Z])")  # I, NATO, McDonald
+LANGUAGES_WITH_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
+
+
+def format_like_source(source: str, translation: str) -> str:
+    """Return the translation with a first letter as large or small as the source's, and with its
+    closing marks. Tags and spaces around both stay.
+    """
+    return match_end_marks(source, _with_beginning(source, translation))
+
+
+def _with_beginning(source: str, translation: str) -> str:
+    first = _FIRST_LETTER.match(source)
+    if first is None:
+        return translation
+    recase = str.upper if first[2].isupper() else str.lower if first[2].islower() else str
+    return _FIRST_LETTER.sub(lambda match: match[1] + recase(match[2]), translation, count=1)
+
+
+def match_end_marks(source: str, translation: str) -> str:
+    """Return the translation with the marks that end its source if it ends with none, and with none
+    if the source ends with a word. Marks are left as the target language writes them where both
+    have some.
+    """
+    wanted, own = _LAST_MARKS.match(source[::-1]), _LAST_MARKS.match(translation[::-1])
+    assert wanted is not None and own is not None  # they match nothing at least
+    if wanted[2] and not own[2]:
+        text = translation[: len(translation) - own.end()]
+        return text + wanted[2][::-1] + own[1][::-1]
+    return remove_added_end_marks(source, translation)
+
+
+def remove_added_end_marks(source: str, translation: str) -> str:
+    """Return the translation without the marks that it ends with, if the source ends with a
+    word.
+    """
+    end_marks = _LAST_CLAUSE_MARKS.match(translation[::-1])
+    assert end_marks is not None  # it matches nothing at least
+    text = translation[: len(translation) - end_marks.end()].rstrip()
+    if end_marks[2] and text and _ENDS_WITH_WORD.search(source):
+        return text + end_marks[1][::-1]
+    return translation
+
+
+def is_unfinished_sentence(segment: str, gap: str) -> bool:
+    """Return whether a segment is a part of a sentence that goes on after it.
+
+    gap: what stands between it and the next segment of the text.
+    """
+    is_within_line = not gap.strip(" \t\u00a0\u202f\u3000")
+    return is_within_line and _ENDS_SENTENCE.search(segment) is None
+
+
+def format_sentence_start(source: str, translation: str, language: str) -> str:
+    """Return the translation of a part of a sentence that goes on, with the mark of its source at
+    its end where the model has ended a sentence.
+    """
+    wanted = _LAST_CLAUSE_MARKS.match(source[::-1])
+    own = _LAST_CLAUSE_MARKS.match(translation[::-1])
+    assert wanted is not None and own is not None  # they match nothing at least
+    if not (set(own[2]) <= _SENTENCE_MARKS or (wanted[2] and own[2] == ",")):
+        return translation
+    mark = wanted[2][::-1]
+    if language == "fr" and mark in (";", ":"):
+        mark = " " + mark
+    return translation[: len(translation) - own.end()] + mark + own[1][::-1]
+
+
+def format_sentence_rest(source: str, translation: str, language: str) -> str:
+    """Return the translation of a part of a sentence that others come before, with a small first
+    letter if its source has one, but of nouns in languages that write them with capitals.
+    """
+    first = _FIRST_LETTER.match(source)
+    is_small = first is not None and first[2].islower()
+    is_name = _KEEPS_CAPITAL.match(translation) is not None or translation.isupper()
+    if not is_small or is_name or language in LANGUAGES_WITH_CAPITALIZED_NOUNS:
+        return translation
+    return _with_beginning(source, translation)
