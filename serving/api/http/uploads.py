@@ -121,7 +121,7 @@ async def queue_document(
     async with services.documents.received(file.file, name, *languages) as document:
         sources = await identify_document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
-        async with services.quota.held(owner, sources.num_billed):
+        async with services.quota.reserve(owner, sources.num_billed):
             return await services.documents.queue(
                 *(document, owner, sources, target, model, glossary),
                 memory,
