@@ -53,6 +53,7 @@ class Search:
         )
 
     def decide(self, scores: Scores) -> Decision:
+        """Return what follows from the scores of a step."""
         batch, num_rows = self._batch, scores.num_rows
         ending_rows = rows_at_their_end(batch, num_rows) if self._forces_ends else NOTHING
         if len(ending_rows):
