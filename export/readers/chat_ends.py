@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from export.readers.common.toolkits import add_notes
+from export.readers.common.checkpoint_files import add_notes
 from models.checkpoint import TOKENIZER_FILE, Checkpoint
 from models.configs.base import LanguageModelConfig
 from serving.text.chat_template import TemplateProcess

@@ -6,13 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from export.readers import fairseq, joeynmt, marian, opennmt, sockeye
 from export.readers.chat_ends import add_end_of_answer
 from export.readers.chat_translators import recognise_translator
 from export.readers.common.options import read_options
 from export.readers.common.torch_files import is_torch_file, read_torch
 from export.readers.gguf import reader as gguf
 from export.readers.hugging_face import families
+from export.readers.marian import folder as marian_folder
+from export.readers.marian import reader as marian
+from export.readers.toolkits import fairseq, joeynmt, opennmt, sockeye
 from models import checkpoint
 from models.checkpoint import CONFIG_FILE, Checkpoint, CheckpointError
 
@@ -86,7 +88,9 @@ FORMATS = (
     CheckpointFormat(
         "a GGUF file", gguf.can_read, gguf.read_checkpoint, frozenset({"context_length"})
     ),
-    CheckpointFormat("a folder of Marian or Bergamot", marian.can_read, marian.read_checkpoint),
+    CheckpointFormat(
+        "a folder of Marian or Bergamot", marian_folder.can_read, marian.read_checkpoint
+    ),
     CheckpointFormat("a folder of JoeyNMT", joeynmt.can_read, joeynmt.read_checkpoint),
     CheckpointFormat("a folder of Sockeye", sockeye.can_read, sockeye.read_checkpoint),
     CheckpointFormat(

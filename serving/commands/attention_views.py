@@ -1,12 +1,11 @@
-"""The weights of one kind of attention for a sentence, by words or by tokens.
+"""The attention of a sentence by words or by tokens, as it is shown: rows attend to columns.
 
-Rows attend to columns. This module knows text and numbers only.
+This module knows text and numbers only.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import accumulate
 
 import numpy as np
@@ -23,7 +22,7 @@ _WORD = re.compile(f" *(?:{DRAWN_WORD.pattern})", DRAWN_WORD.flags)  # with the 
 class View:
     """The weights of one kind.
 
-    weights: [layers, heads, rows, columns] f32; 0 where a row cannot look.
+    weights: [layers, heads, rows, columns] f32; 0 where a row cannot attend.
     layers, heads: the numbers of those that are held; both empty of a mean over several.
     """
 
@@ -34,34 +33,29 @@ class View:
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
 
-    @property
-    def is_causal(self) -> bool:
-        """Return whether no row can look at what comes after it."""
-        return self.rows == self.columns and not np.triu(self.weights, 1).any()
-
 
 def text_of(tokens: Sequence[str]) -> str:
     """Return the text that tokens stand for."""
     return TokenizedText.from_pieces(map(parse_token_text, tokens)).text
 
 
-def labelled(view: View, by_pieces: bool) -> View:
+def with_labels(view: View, by_pieces: bool) -> View:
     """Return a view by tokens or by words, with the labels of rows and columns. The weight of a
     word is the sum over its tokens in a column and the mean over them in a row.
     """
-    rows, row_shares = _parts(view.rows, by_pieces or view.kind == AttentionKind.HOPS)
-    columns, column_shares = _parts(view.columns, by_pieces)
+    rows, row_shares = _split_into_labels(view.rows, by_pieces or view.kind == AttentionKind.HOPS)
+    columns, column_shares = _split_into_labels(view.columns, by_pieces)
     row_shares /= row_shares.sum(axis=1, keepdims=True)
     weights = row_shares @ view.weights.astype(np.float64) @ column_shares.T
     return replace(
         view,
-        rows=_named(rows, view.kind),
-        columns=_named(columns, view.kind),
+        rows=_label_special_tokens(rows, view.kind),
+        columns=_label_special_tokens(columns, view.kind),
         weights=weights.astype(np.float32),
     )
 
 
-def _parts(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], Array]:
+def _split_into_labels(tokens: tuple[str, ...], by_pieces: bool) -> tuple[tuple[str, ...], Array]:
     """Return the labels of the tokens or words to be drawn, and the share of each token in them:
     [parts, tokens]. A token that begins a word is marked with a low line, as in SentencePiece.
     """
@@ -86,60 +80,36 @@ def _words(tokens: Sequence[str]) -> tuple[tuple[str, ...], Array]:
     return tuple(labels[i] for i in order), shares[order]
 
 
-def _named(labels: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _label_special_tokens(labels: tuple[str, ...], kind: str) -> tuple[str, ...]:
     """Return labels for special tokens, which have no text, and for blanks. A text that a decoder
     reads begins with the start token; any other ends with the end token.
     """
-    named = ["".join(_BLANKS.get(each, each) for each in label) or "<tag>" for label in labels]
+    texts = ["".join(_BLANKS.get(char, char) for char in label) or "<tag>" for label in labels]
     if labels[-1] == "":
-        named[-1] = "<end>"
+        texts[-1] = "<end>"
     if labels[0] == "" and kind == "decoder":
-        named[0] = "<start>"
-    return tuple(named)
-
-
-_DECADES = 3  # of weights that the logarithm tells apart
-
-
-class Shade(StrEnum):
-    """WEIGHT: as it is. ROW: by the largest of its row. LOG: by its logarithm, from 0.001."""
-
-    ROW = "row"
-    WEIGHT = "weight"
-    LOG = "log"
-
-
-def shaded(weights: Array, shade: Shade) -> Array:
-    """Return how dark each weight is, 0 to 1. weights: [rows, columns]."""
-    match shade:
-        case Shade.WEIGHT:
-            return weights
-        case Shade.ROW:
-            largest = weights.max(axis=1, keepdims=True)
-            return np.asarray(weights / np.maximum(largest, np.finfo(np.float32).tiny))
-        case Shade.LOG:
-            seen = np.maximum(weights, 10.0**-_DECADES)
-            return np.asarray(1 + np.log10(seen) / _DECADES)
+        texts[0] = "<start>"
+    return tuple(texts)
 
 
 @dataclass(frozen=True)
-class Look:
+class WordAttention:
     """A word and the weights of the picture's patches, row after row."""
 
-    word: str
+    text: str
     weights: Array
 
 
-def looks_of(tokens: tuple[str, ...], weights: Array) -> list[Look]:
+def attention_of_words(tokens: tuple[str, ...], weights: Array) -> list[WordAttention]:
     """Return the words that tokens [tokens] make, each with the mean of its tokens' weights
     [tokens, patches]. Special tokens make none.
     """
     begins = [i == 0 or not token.strip() or token[0].isspace() for i, token in enumerate(tokens)]
     numbers = list(accumulate(map(int, begins)))
-    looks = []
+    words = []
     for number in dict.fromkeys(numbers):
-        rows = [i for i, each in enumerate(numbers) if each == number]
+        rows = [i for i, number_of_token in enumerate(numbers) if number_of_token == number]
         written = b"".join(parse_token_text(tokens[row]) for row in rows)
         if word := written.decode(errors="replace").strip():
-            looks.append(Look(word, weights[rows].mean(axis=0)))
-    return looks
+            words.append(WordAttention(word, weights[rows].mean(axis=0)))
+    return words

@@ -9,12 +9,15 @@ from typing import Any
 import yaml
 
 from models.files import MOST_CONFIG_BYTES, read_json, read_text
+from serving.bundle.manifest import SPLIT_TOKENS
 
 MOST_LAYERS = 1000  # more than any model has, and few enough to look for
 MOST_EXPERTS = 1024  # in a layer
 MOST_POSITIONS = 2**17  # of a table that is computed
 WIDEST = 2**16  # vector
-LARGEST = 1e30
+LARGEST = 1e30  # number
+MOST_NAMED = 20  # options in a note
+MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
 
 
 class Options:
@@ -143,7 +146,7 @@ class Options:
 
 
 def _has_type(value: Any, *kinds: type) -> bool:
-    """Return whether two values are equal; true is not 1."""
+    """Return whether the value is of one of these types; a truth value is no number."""
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
@@ -181,9 +184,6 @@ def read_options(
     return Options(path.name, values, problems)
 
 
-MOST_NAMED = 20
-
-
 def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str]:
     """Return a note with the options of a file that were not read, or no note if there are none.
 
@@ -199,9 +199,6 @@ def unused_notes(options: Options, *without_effect: re.Pattern[str]) -> list[str
     more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     shown = ", ".join(found[:MOST_NAMED]) + more
     return [f"{options.file} has keys that are not known here and were not used: {shown}"]
-
-
-MOST_YAML_BYTES = 2**18  # of a configuration, a thousand of whose lines take 70 ms to read
 
 
 class _Plain(yaml.SafeLoader):
@@ -232,3 +229,11 @@ def read_yaml(path: Path, problems: list[str]) -> dict[str, Any]:
             return {str(name): value for name, value in values.items()}
         problems.append(f"{path.name}: expected options, found {type(values).__name__}")
     return {}
+
+
+def limit_split_tokens(longest: Any) -> int | None:
+    """Return the length of the longest sentence that a model was trained on as `split_tokens`;
+    None where it says little, because few sentences come near it.
+    """
+    is_length = type(longest) is int and 2 <= longest < SPLIT_TOKENS
+    return longest if is_length else None

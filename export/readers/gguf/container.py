@@ -19,8 +19,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.constants import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 
+from export.readers.common.cursor import Cursor, MalformedFile
 from export.readers.common.options import MOST_EXPERTS
-from export.readers.common.toolkits import Cursor, MalformedFile
 from models.checkpoint import CheckpointError
 from models.safetensors import Array, Stored
 

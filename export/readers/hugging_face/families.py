@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from export.readers.common.checkpoint_files import add_notes
 from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.common.decoders.family import LanguageFamily
 from export.readers.common.options import Options, read_options
 from export.readers.common.rope import limit_context, rope_section
 from export.readers.common.tokenizers import DEFAULT, merge_templates
-from export.readers.common.toolkits import add_notes
 from export.readers.hugging_face import bart, deberta, pegasus, t5, t5gemma, vision
 from export.readers.hugging_face import bart as marian
 from export.readers.hugging_face.adapters import merge_adapters

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from export.readers.common.checkpoint_files import add_notes, checkpoint_files, write_card
 from export.readers.common.options import LARGEST, Options, read_options, unused_notes
-from export.readers.common.toolkits import add_notes, checkpoint_files, write_card
 from export.readers.common.torch_files import LazyArray, read_torch
 from export.readers.common.weights import Tensors, WeightReader
 from export.readers.hugging_face.tokenizers import (

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.export.readers import test_fairseq, test_opennmt
 from tests.export.readers.gguf.files import write_gguf
 from tests.export.readers.hugging_face import language_models, translators
 from tests.export.readers.marian import files as marian
+from tests.export.readers.toolkits import test_fairseq, test_opennmt
 from tests.tiny import tiny_checkpoint
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from serving.bundle.manifest import Precision
-from serving.commands.attention_views import looks_of
+from serving.commands.attention_views import attention_of_words
 from serving.commands.caption import caption
 from tests.tiny import tiny_bundle
 
@@ -47,9 +47,9 @@ def test_what_words_look_at_is_drawn(bundle: Path, photo: Path, suffix: str) -> 
 
 def test_pieces_of_a_word_look_together() -> None:
     weights = np.arange(10.0).reshape(5, 2)
-    found = looks_of(("A", " d", "bytes:\\xc3", "bytes:\\xa9", ""), weights)
-    assert [look.word for look in found] == ["A", "dé"]
-    assert np.array_equal(found[1].weights, weights[1:4].mean(axis=0))
+    words = attention_of_words(("A", " d", "bytes:\\xc3", "bytes:\\xa9", ""), weights)
+    assert [word.text for word in words] == ["A", "dé"]
+    assert np.array_equal(words[1].weights, weights[1:4].mean(axis=0))
 
 
 def test_what_is_refused(bundle: Path, photo: Path, tmp_path: Path) -> None:

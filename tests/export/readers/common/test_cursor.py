@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from export.readers.common.toolkits import Cursor, MalformedFile
+from export.readers.common.cursor import Cursor, MalformedFile
 
 
 def test_values_come_one_after_the_other() -> None:

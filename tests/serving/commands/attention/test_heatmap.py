@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from serving.commands.drawing import HeatMap, draw
+from serving.commands.drawing import HeatMap, draw_heat_maps
 
 CELL_DOTS = 31.5  # a cell of 0.21 inches at 150 dots an inch
 
@@ -20,7 +20,7 @@ def heat_map(num_source: int, num_target: int, title: str = "") -> HeatMap:
 
 
 def pixels(path: Path, *rows: list[HeatMap]) -> np.ndarray:
-    draw(rows, path)
+    draw_heat_maps(rows, path)
     return np.asarray(imread(path))[..., 0]
 
 
@@ -62,14 +62,14 @@ def test_many_stand_in_rows(tmp_path: Path) -> None:
 def test_the_same_picture_is_the_same_bytes(tmp_path: Path, suffix: str) -> None:
     first, second = (tmp_path / f"{name}.{suffix}" for name in "ab")
     for path in (first, second):
-        draw([[heat_map(3, 2)]], path)
+        draw_heat_maps([[heat_map(3, 2)]], path)
     assert first.read_bytes() == second.read_bytes() != b""
 
 
 def test_labels_are_as_written_and_of_the_target_once(tmp_path: Path) -> None:
     words: dict[str, Any] = {"source": ("$x^2$", "\n日", "w" * 99), "target": ("d'août", "!")}
     weights = ((0.1, 0.2, 0.7), (0.0, 1.0, 0.0))
-    draw([[HeatMap(weights=weights, **words)] * 2], tmp_path / "map.svg")
+    draw_heat_maps([[HeatMap(weights=weights, **words)] * 2], tmp_path / "map.svg")
     labels = re.findall("<!-- (.*) -->", (tmp_path / "map.svg").read_text())
     source = ["$x^2$", "\ufffd日", "w" * 39 + "…"]
     assert labels[:5] == [*source, "d'août", "!"]

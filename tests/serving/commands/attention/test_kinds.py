@@ -105,26 +105,11 @@ def test_a_page_holds_all_kinds(transformer: str, tmp_path: Path) -> None:
     assert {tuple(view["heads"]) for view in sentences[0]} == {(0, 1, 2, 3)}
 
 
-def test_pictures_of_several_sentences(transformer: str, tmp_path: Path) -> None:
-    path = tmp_path / "it.svg"
-    asked = ["A dog. A cat.", "--kind", "encoder", "-o", str(path)]
-
-    assert align(transformer, *asked, "--all-heads").exit_code == 0
-    assert path.read_text().count("<!-- layer 1, head 3 -->") == 2
-    assert align(transformer, *asked, "--word", "cat").exit_code == 0
-    assert path.read_text().count("<!-- cat -->") == 2  # in its own sentence alone, on both sides
-    assert "<!-- dog -->" not in path.read_text()
-
-
 MISTAKES: list[tuple[list[str], str]] = [
     (["a", "--json", "--kind", "encoder"], "--kind: model bahdanau has cross (got 'encoder')"),
     (["a", "--json", "--kind", "all"], "'all' is not one of"),
     (["a", "--json", "--layer", "0"], "--layer needs --kind, one of cross"),
-    (["a", "--json", "--word", "a"], "--word needs --kind, one of cross"),
-    (["a", "--json", "--shade", "log"], "--shade needs --kind, one of cross"),
-    (["a", "--json", "--kind", "cross", "--word", "a", "--all-heads"], "not --all-heads"),
-    (["a", "-o", "a.html", "--word", "a"], "no page"),
-    (["a", "-o", "a.html", "--shade", "log"], "on a page it is chosen there"),
+    (["a", "-o", "a.png", "--kind", "cross"], "is shown on a page; name it FILE.html"),
     (
         ["a", "--json", "--kind", "cross", "--head", "1"],
         "--head: of kind cross there are 1, from 0",
@@ -144,15 +129,6 @@ def test_a_mistake_is_one_clear_line(bahdanau: str, arguments: list[str], messag
     assert "Traceback" not in result.stderr
 
 
-def test_a_word_that_is_not_there(transformer: str, tmp_path: Path) -> None:
-    path = tmp_path / "map.png"
-    result = align(transformer, "A dog.", "--kind", "encoder", "--word", "cat", "-o", str(path))
-
-    assert result.exit_code == 2
-    assert "--word: is not among those that look: ., <end>, A, dog (got 'cat')" in result.stderr
-    assert not path.exists()
-
-
 @pytest.mark.parametrize("option", [["--translation", "b"], ["--beam", "2"], ["--source", "en"]])
 def test_a_language_model_translates_nothing(llama: str, option: list[str]) -> None:
     result = align(llama, "It was", "--json", *option)
@@ -170,9 +146,8 @@ def test_what_an_encoder_alone_reads_is_drawn(folder: Path) -> None:
     weights = np.array(view["weights"])
     assert weights.shape == (2, 4, 8, 8)
     assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
-    for name in ("bert.svg", "bert.html"):
-        assert align(bert, SENTENCE, "-o", str(folder / name)).exit_code == 0
-        assert "été" in (folder / name).read_text(encoding="utf-8")
+    assert align(bert, SENTENCE, "-o", str(folder / "bert.html")).exit_code == 0
+    assert "été" in (folder / "bert.html").read_text(encoding="utf-8")
     refused = align(bert, SENTENCE, "--max-tokens", "3", "--json")
     assert refused.exit_code == 2 and "--max-tokens is of language models" in refused.stderr
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.commands.attention_views import View, labelled, text_of
+from serving.commands.attention_views import View, text_of, with_labels
 
 TOKENS = ("The", " anim", "al", " didn", "'t", ".", "")
 
@@ -18,7 +18,7 @@ def view(kind: str, tokens: tuple[str, ...], weights: np.ndarray | None = None) 
 
 def test_words_are_looked_at_by_the_sum_of_their_pieces() -> None:
     pieces = view("encoder", TOKENS)
-    words = labelled(pieces, by_pieces=False)
+    words = with_labels(pieces, by_pieces=False)
 
     assert words.rows == words.columns == ("The", "animal", "didn't", ".", "<end>")
     assert words.weights.shape == (2, 3, 5, 5)
@@ -29,7 +29,7 @@ def test_words_are_looked_at_by_the_sum_of_their_pieces() -> None:
 
 def test_pieces_stay_as_they_are() -> None:
     pieces = view("encoder", TOKENS)
-    drawn = labelled(pieces, by_pieces=True)
+    drawn = with_labels(pieces, by_pieces=True)
 
     assert drawn.rows == ("The", "▁anim", "al", "▁didn", "'t", ".", "<end>")
     assert np.array_equal(drawn.weights, pieces.weights)
@@ -38,7 +38,7 @@ def test_pieces_stay_as_they_are() -> None:
 def test_what_is_no_word_stands_at_its_place() -> None:
     tokens = ("", "Hi", "", "you", "\n", "\n", " ", " there", " ", "")
 
-    assert labelled(view("decoder", tokens), by_pieces=False).rows == (
+    assert with_labels(view("decoder", tokens), by_pieces=False).rows == (
         *("<start>", "Hi", "<tag>", "you", "⏎", "⏎", "there", "␣", "<end>"),
     )
 
@@ -46,13 +46,7 @@ def test_what_is_no_word_stands_at_its_place() -> None:
 def test_characters_of_several_tokens_are_one_word() -> None:
     cut = ("bytes:\\xe7\\x8c", "bytes:\\xab", " cat")
 
-    drawn = labelled(view("decoder", cut), by_pieces=False)
+    drawn = with_labels(view("decoder", cut), by_pieces=False)
 
     assert drawn.rows == ("猫", "cat")
     assert text_of(cut) == "猫 cat"
-
-
-def test_a_decoder_cannot_look_ahead() -> None:
-    weights = np.tril(np.ones((2, 3, 7, 7), np.float32))
-    assert labelled(view("decoder", TOKENS, weights), by_pieces=False).is_causal
-    assert not labelled(view("encoder", TOKENS), by_pieces=False).is_causal
