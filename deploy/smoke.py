@@ -24,9 +24,9 @@ def request(url: str, body: Any = None, method: str | None = None, token: str | 
     if body is not None:
         headers["Content-Type"] = "application/json"
         data = json.dumps(body).encode()
-    made = urllib.request.Request(url, data, headers, method=method)
+    request = urllib.request.Request(url, data, headers, method=method)
     try:
-        with urllib.request.urlopen(made, timeout=_TIMEOUT_SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")
@@ -42,7 +42,7 @@ class Check:
     name: str
     passed: bool
     seconds: float
-    found: str
+    result: str
 
 
 class Server:
@@ -68,12 +68,12 @@ def checks_of(url: str, token: str | None = None) -> Iterator[Check]:
     for name, check in _CHECKS.items():
         started = time.perf_counter()
         try:
-            found = check(server)
+            problem = check(server)
         except (RequestError, ValueError, LookupError, TypeError) as error:
             yield Check(name, False, time.perf_counter() - started, str(error) or repr(error))
             continue
-        if found is not None:
-            yield Check(name, True, time.perf_counter() - started, found)
+        if problem is not None:
+            yield Check(name, True, time.perf_counter() - started, problem)
 
 
 def _status(path: str) -> Callable[[Server], str]:
@@ -86,13 +86,13 @@ def _models(server: Server) -> str:
 
 def _languages(server: Server) -> str:
     pairs = json.loads(server.ask("/languages"))
-    return ", ".join(f"{each['code']} to {' '.join(each['targets'])}" for each in pairs) or "none"
+    return ", ".join(f"{pair['code']} to {' '.join(pair['targets'])}" for pair in pairs) or "none"
 
 
 def _translation(server: Server) -> str | None:
     if server.first("translate") is None:
         return None
-    source = next(each for each in json.loads(server.ask("/languages")) if each["targets"])
+    source = next(pair for pair in json.loads(server.ask("/languages")) if pair["targets"])
     languages = {"source": source["code"], "target": source["targets"][0]}
     answer = server.ask("/translate", {"q": _TEXT, **languages})
     return _some(json.loads(answer)["translatedText"])

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 _OF_ANOTHER_RAY = ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 _READY_TIMEOUT_SECONDS = 60.0
-_MAX_HAPROXY_THREADS = 4
-_SPARE_PORTS = 4
+_MAX_HAPROXY_THREADS = 4  # it only passes bytes on; more threads would take CPUs from engines
+_SPARE_PORTS = (
+    4  # beside two for each replica: one that is replaced ends after its successor starts
+)
 _FEWEST_AT_ONCE = 256
 _CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 

@@ -64,7 +64,7 @@ def clone(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "serving/kernels", clone / "serving/kernels")
     (clone / "serving/__init__.py").touch()
     (clone / "serving/bundle").symlink_to(ROOT / "serving/bundle")
-    (clone / "serving/kernels/attendant_kernels.sha256").touch()
+    (clone / "serving/kernels/attendant_kernels.key").touch()
     for name, script in (("python", PYTHON), ("uv", UV), ("attendant", ATTENDANT)):
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
@@ -275,7 +275,7 @@ def test_on_a_terminal_the_seconds_are_counted(clone: Path) -> None:
 
 
 def test_kernels_that_cannot_be_built_cost_one_line(clone: Path) -> None:
-    (clone / "serving/kernels/attendant_kernels.sha256").unlink()
+    (clone / "serving/kernels/attendant_kernels.key").unlink()
     calls, output, status = make(clone, "bundles", PATH=path_without_compilers(clone))
     [line] = [line for line in output.splitlines() if "native kernels" in line]
     assert status == 0 and "no C++ compiler is installed" in line and "2 to 3 times" in line

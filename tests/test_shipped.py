@@ -22,7 +22,8 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.requests.parameters import BeamParams, SamplingParams
 from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest
@@ -107,8 +108,8 @@ async def test_terms_of_a_glossary_leave_sentences_whole(name: str, exported: Ex
     bundle = exported(load_checkpoint(SHIPPED / name), Precision.INT8)
     entries = tuple(GlossaryEntry(term, (text,)) for term, text in GLOSSARY.items())
     plain = TranslationJob("plain", tuple(WITH_TERMS), "en", "fr", protection=True)
-    async with opened(bundle.folder, EngineConfig(device="cpu")) as catalog:
-        translator = await catalog.translator(None, "en", "fr")
+    async with open_model(bundle.folder, EngineConfig(device="cpu")) as catalog:
+        translator = await find_translator(catalog, None, "en", "fr")
         free = (await translator.run(plain)).texts
         found = (await translator.run(replace(plain, glossary=entries))).texts
         for source, text in zip(WITH_TERMS, found, strict=True):

@@ -7,12 +7,24 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 import numpy as np
 import onnx_ir as ir
 
 from serving.bundle.manifest import BATCH, GraphSpec, Shape, StateSpec, TensorSpec
+
+OPSET = 23
+IR_VERSION = 11
+MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
+MOST_UNEVEN = 4  # pieces of a Split; of more CUDA's reads tables on the host when it is replayed
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Store = Callable[[str, Array], ir.TensorProtocol]  # keeps a named weight somewhere
+Operand = Union["Value", float]
+Key = Union[int, slice, "Value"]
+Values = Sequence["Value"]
+Write = Callable[..., Values]  # writes a part of a graph
 
 # Outputs whose type is not the first input's: this type, or that of the input with this number.
 COMPARISONS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -39,16 +51,16 @@ class Value:
     __iter__: ClassVar[None] = None  # else Python would iterate by endless indices
 
     def __add__(self, other: "Operand") -> "Value":
-        return self._op.Add(self, self._alike(other))
+        return self._op.Add(self, self._as_value(other))
 
     def __sub__(self, other: "Operand") -> "Value":
-        return self._op.Sub(self, self._alike(other))
+        return self._op.Sub(self, self._as_value(other))
 
     def __mul__(self, other: "Operand") -> "Value":
-        return self._op.Mul(self, self._alike(other))
+        return self._op.Mul(self, self._as_value(other))
 
     def __truediv__(self, other: "Operand") -> "Value":
-        return self._op.Div(self, self._alike(other))
+        return self._op.Div(self, self._as_value(other))
 
     def __matmul__(self, other: "Value") -> "Value":
         return self._op.MatMul(self, other)
@@ -57,16 +69,16 @@ class Value:
         return self._op.And(self, other)
 
     def __lt__(self, other: "Operand") -> "Value":
-        return self._op.Less(self, self._alike(other))
+        return self._op.Less(self, self._as_value(other))
 
     def __le__(self, other: "Operand") -> "Value":
-        return self._op.LessOrEqual(self, self._alike(other))
+        return self._op.LessOrEqual(self, self._as_value(other))
 
     def __gt__(self, other: "Operand") -> "Value":
-        return self._op.Greater(self, self._alike(other))
+        return self._op.Greater(self, self._as_value(other))
 
     def __ge__(self, other: "Operand") -> "Value":
-        return self._op.GreaterOrEqual(self, self._alike(other))
+        return self._op.GreaterOrEqual(self, self._as_value(other))
 
     def __getitem__(self, key: "Key | tuple[Key, ...]") -> "Value":
         """Slice as numpy does: `x[:, 2:5]`, or `x[:, i]` with an integer or a value of integers,
@@ -75,7 +87,7 @@ class Value:
         keys = key if isinstance(key, tuple) else (key,)
         *whole, last = keys
         if isinstance(last, slice):
-            return self._cut({i: each for i, each in enumerate(keys) if each != slice(None)})
+            return self._cut({i: span for i, span in enumerate(keys) if span != slice(None)})
         index = last if isinstance(last, Value) else self.graph.constant(last, "int64")
         return self._op.Gather(self, index, axis=len(whole))
 
@@ -95,14 +107,14 @@ class Value:
         return self._op.Abs(self)
 
     def minimum(self, other: "Operand") -> "Value":
-        return self._op.Min(self, self._alike(other))
+        return self._op.Min(self, self._as_value(other))
 
     def maximum(self, other: "Operand") -> "Value":
-        return self._op.Max(self, self._alike(other))
+        return self._op.Max(self, self._as_value(other))
 
     def where(self, condition: "Value", otherwise: "Operand") -> "Value":
         """Return this where the condition holds, else the other."""
-        return self._op.Where(condition, self, self._alike(otherwise))
+        return self._op.Where(condition, self, self._as_value(otherwise))
 
     def cast(self, dtype: str) -> "Value":
         """Convert to another type; no node is written if it has that type."""
@@ -135,7 +147,7 @@ class Value:
     def _op(self) -> Any:
         return self.graph.op
 
-    def _alike(self, other: "Operand") -> "Value":
+    def _as_value(self, other: "Operand") -> "Value":
         return other if isinstance(other, Value) else self.graph.constant(other, self.dtype)
 
     def _cut(self, spans: "dict[int, Any]") -> "Value":
@@ -143,10 +155,6 @@ class Value:
         ends = [sys.maxsize if span.stop is None else span.stop for span in spans.values()]
         end = ends[0] if isinstance(ends[0], Value) else self.graph.ints(*ends)
         return self._op.Slice(self, start, end, self.graph.ints(*spans))
-
-
-Operand = Value | float
-Key = int | slice | Value
 
 
 def element_type(dtype: str) -> ir.DataType:
@@ -160,19 +168,10 @@ def type_of_output(
     """Return the type of an operator's output."""
     if operator == "Cast":
         return str(ir.DataType(attributes["to"]).numpy().name)
-    found = TYPES.get((operator, output), 0)
-    return found if isinstance(found, str) else str(inputs[found].dtype)
-
-
-OPSET = 23
-IR_VERSION = 11
-MOST_UNEVEN = 4  # pieces of a Split; of more CUDA's reads tables on the host when it is replayed
-MICROSOFT = "com.microsoft"  # ONNX Runtime's own operators
-
-Array = np.ndarray[Any, np.dtype[Any]]
-Store = Callable[[str, Array], ir.TensorProtocol]  # keeps a named weight somewhere
-Values = Sequence[Value]
-Write = Callable[..., Values]  # writes a part of a graph
+    type_or_input = TYPES.get((operator, output), 0)
+    if isinstance(type_or_input, str):
+        return type_or_input
+    return str(inputs[type_or_input].dtype)
 
 
 def in_memory(name: str, array: Array) -> ir.TensorProtocol:
@@ -283,32 +282,41 @@ class GraphWriter:
         return list(self.op.Split(value, self.ints(*sizes), axis=-1, _outputs=len(sizes)))
 
     def loop(
-        self, times: Value, carried: Values, dtype: str, body: Write, num_collected: int = 0
+        self,
+        trip_count: Value,
+        loop_carried: Values,
+        dtype: str,
+        body: Write,
+        num_scan_outputs: int = 0,
     ) -> list[Value]:
-        """Write a loop of `times` ([] or [1] int64) turns.
+        """Write a Loop of ONNX, whose names these are. trip_count: [] or [1] int64.
 
-        `body(turn, *carried)` writes one turn with this writer. It returns what the next turn gets,
-        which may be larger, and `num_collected` more values. Returns what the last turn passed on,
-        and what was collected [times, ...].
+        `body(iteration, *loop_carried)` writes an iteration with this writer. It returns what is
+        carried to the next iteration, which may be larger, and `num_scan_outputs` more values.
+        Returns what the last iteration carried, and the scan outputs [trip_count, ...].
 
         CUDA computes a Shape, and what depends on it, on the CPU, which its sessions refuse: a
-        Shape must be `times` as it is.
+        Shape must be `trip_count` as it is.
         """
         name = f"loop.{self._num_loops}"
         self._num_loops += 1
-        turn = ir.Value(name=f"{name}.turn", type=_tensor("int64"), shape=ir.Shape([]))
-        is_on = ir.Value(name=f"{name}.is_on", type=_tensor("bool"), shape=ir.Shape([]))
-        given = [ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(len(carried))]
+        # Bundles keep the names of values that they were first written with.
+        iteration = ir.Value(name=f"{name}.turn", type=_tensor("int64"), shape=ir.Shape([]))
+        cond_in = ir.Value(name=f"{name}.is_on", type=_tensor("bool"), shape=ir.Shape([]))
+        carried_in = [
+            ir.Value(name=f"{name}.{i}", type=_tensor(dtype)) for i in range(len(loop_carried))
+        ]
 
         def write() -> Values:
-            goes_on: Value = self.op.Identity(Value(self, is_on, "bool"))
-            values = (Value(self, value, dtype) for value in given)
-            return [goes_on, *body(Value(self, turn, "int64"), *values)]
+            cond_out: Value = self.op.Identity(Value(self, cond_in, "bool"))
+            values = (Value(self, value, dtype) for value in carried_in)
+            return [cond_out, *body(Value(self, iteration, "int64"), *values)]
 
-        count = len(carried) + num_collected
-        graph = self._subgraph(name, write, ["bool"] + [dtype] * count, [turn, is_on, *given])
-        results = self.op.Loop(times, None, *carried, body=graph, _outputs=count)
-        return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
+        count = len(loop_carried) + num_scan_outputs
+        inputs = [iteration, cond_in, *carried_in]
+        graph = self._subgraph(name, write, ["bool"] + [dtype] * count, inputs)
+        results = self.op.Loop(trip_count, None, *loop_carried, body=graph, _outputs=count)
+        return [replace(value, dtype=dtype) for value in ([results] if count == 1 else results)]
 
     def branch(
         self, condition: Value, dtype: str, then: Write, otherwise: Write, count: int
@@ -322,7 +330,7 @@ class GraphWriter:
             "else_branch": self._subgraph("else", otherwise, [dtype] * count),
         }
         results = self.op.If(condition, **branches, _outputs=count)
-        return [replace(each, dtype=dtype) for each in ([results] if count == 1 else results)]
+        return [replace(value, dtype=dtype) for value in ([results] if count == 1 else results)]
 
     @property
     def is_nested(self) -> bool:
@@ -360,8 +368,8 @@ class GraphWriter:
         self._functions[function.identifier()] = function
         count = len(function.outputs)
         outputs = self._node(function.domain, function.name, inputs, attributes, count)
-        types = types or [each.dtype for each in inputs if each is not None]
-        return [Value(self, *each) for each in zip(outputs, types, strict=False)]
+        types = types or [value.dtype for value in inputs if value is not None]
+        return [Value(self, *typed) for typed in zip(outputs, types, strict=False)]
 
     def _node(
         self,

@@ -64,21 +64,21 @@ class CellStep:
         return following
 
     def _lstm(self, x: Value, hidden: Value, memory: Value) -> State:
-        return self._call(LSTM_CELL, x, self.times(hidden, 0, 4), memory)
+        return self._call(LSTM_CELL, x, self.project_state(hidden, 0, 4), memory)
 
     def _gru(self, x: Value, hidden: Value) -> State:
-        return self._call(GRU_CELL, x, self.times(hidden, 0, 3), hidden)
+        return self._call(GRU_CELL, x, self.project_state(hidden, 0, 3), hidden)
 
     def _gru_before(self, x: Value, hidden: Value) -> State:
-        u = self.times(hidden, 0, 2)
+        u = self.project_state(hidden, 0, 2)
         (reset,) = self._call(GRU_RESET, x, u, hidden)
-        return self._call(GRU_UPDATE, x, u, self.times(reset, 2, 3), hidden)
+        return self._call(GRU_UPDATE, x, u, self.project_state(reset, 2, 3), hidden)
 
     def _call(self, function: str, *inputs: Value) -> State:
         types = [inputs[0].dtype] * len(parsed(function).outputs)
         return tuple(self._layers.graph.call(parsed(function), *inputs, types=types))
 
-    def times(self, hidden: Value, first: int, last: int) -> Value:
+    def project_state(self, hidden: Value, first: int, last: int) -> Value:
         rows = slice(first * self._dim, last * self._dim)
         name = f"{self._name}.{first}"
         return self._layers.project(hidden, name, self._weight[rows], self._bias[rows])
@@ -184,20 +184,22 @@ class RecurrentLayers:
         directed = self._directed(x, lengths, layer)
         step, gates = self._project(directed, layer, self._input_dims[depth])
         any_gate = gates[:, :, 0].cast(self._common_dtype)
-        is_on = is_real(any_gate, lengths).unsqueeze(2)
-        gates_in_time, is_on_in_time = gates.transpose(1, 0, 2), is_on.transpose(1, 0, 2)
+        is_real_token = is_real(any_gate, lengths).unsqueeze(2)
+        gates_in_time, is_real_in_time = gates.transpose(1, 0, 2), is_real_token.transpose(1, 0, 2)
 
-        def turn(position: Value, hidden: Value) -> list[Value]:
+        def write_iteration(position: Value, hidden: Value) -> list[Value]:
             (following,) = step(gates_in_time[position], (hidden,))
-            kept = following.where(is_on_in_time[position], hidden)
-            return [kept, op.Identity(kept)]
+            next_hidden = following.where(is_real_in_time[position], hidden)
+            return [next_hidden, op.Identity(next_hidden)]
 
-        times, begin = x.length(1), [self._zeros(gates)]
-        last, outputs = graph.loop(times, begin, self._layers.dtype, turn, num_collected=1)
+        trip_count, begin = x.length(1), [self._zeros(gates)]
+        last, outputs = graph.loop(
+            trip_count, begin, self._layers.dtype, write_iteration, num_scan_outputs=1
+        )
         outputs = outputs.transpose(1, 0, 2)
         # This separates a Transpose from a MatMul: in fp16 ONNX Runtime would fuse the two and
         # crash on the loop.
-        outputs = outputs.where(is_on, 0)
+        outputs = outputs.where(is_real_token, 0)
         return self._directed(outputs, lengths, layer), (last,)
 
     def _zeros(self, gates: Value) -> Value:

@@ -16,11 +16,11 @@ from export.scoring.scorers import job_of
 from models.data.corpus import Pair
 from models.errors import InputError
 from serving.engine.config import EngineConfig
-from serving.pipelines.decoding import successful
+from serving.pipelines.decoding import require_finished
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.quality import Calibration
-from serving.pipelines.translation.rendering import SegmentRenderer, text_renderings
+from serving.pipelines.translation.rendering import SegmentRenderer, join_segments
 from serving.pipelines.translation.requests import TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.requests.request import MAX_LOGPROBS, Hypothesis, TokenLogprob
@@ -132,12 +132,12 @@ async def _translated(
         number, pair = numbered
         job = replace(asked, request_id=str(number), texts=(pair.source,))
         plan = segmenter.plan(job)
-        ends = [*map(successful, await loaded.engine.run(builder.translations(job, plan)))]
+        ends = [*map(require_finished, await loaded.engine.run(builder.translations(job, plan)))]
         if not any(end.best.tokens.ids for end in ends):
             return None
         shapes, unknown_id = manifest.attention_shapes, manifest.tokens.unk
         renderer = SegmentRenderer(job, plan, tokenizers, unknown_id, shapes, Calibration())
-        [[best]] = text_renderings(plan.layouts, renderer.renderings(ends), 1)
+        [[best]] = join_segments(plan.layouts, renderer.renderings(ends), 1)
         lengths = [len(segment.source_ids) for segment in plan.segments]
         score = chrf.sentence_score(best.text, [pair.target]).score / 100
         return Example(features(lengths, [end.best for end in ends]), score)

@@ -20,7 +20,8 @@ from models.errors import InputError
 from models.scores import LabelResult
 from serving.bundle.opening import open_bundle
 from serving.engine.config import EngineConfig
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.text.markup.tokens import Markup, MarkupKind
 
@@ -231,11 +232,11 @@ def score_marks(folder: Path, test: Path, marks: Marks) -> MarkedScore:
 
 
 async def _translations(folder: Path, job: TranslationJob) -> tuple[str, ...]:
-    async with opened(folder, EngineConfig(max_waiting=None)) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(folder, EngineConfig(max_waiting=None)) as catalog:
+        [card] = catalog.local_cards
         source = card.source_languages[0]
         target = card.targets_of(source)[0]
-        model = await catalog.translator(card.name, source, target)
+        model = await find_translator(catalog, card.name, source, target)
         return (await model.run(replace(job, source=source, target=target))).texts
 
 

@@ -27,8 +27,9 @@ from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.runtime.machine import available_cpus
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import resolve
-from serving.pipelines.loading import FILE_SLOTS, opened
+from serving.pipelines.decoding import resolve_decoding
+from serving.pipelines.loading import FILE_SLOTS, open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.segmenting import TextSegmenter
@@ -103,13 +104,13 @@ def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
 def bundle_nats(bundle: Bundle) -> Nats:
     """Return the negative log-likelihoods of windows, computed by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
-    opened: dict[int, Rows] = {}
+    open_model: dict[int, Rows] = {}
 
     def rows_of(size: int) -> Rows:
-        if size not in opened:
-            opened[size] = Rows(bundle, [[]] * size, threads=available_cpus())
-        opened[size].begin_anew()
-        return opened[size]
+        if size not in open_model:
+            open_model[size] = Rows(bundle, [[]] * size, threads=available_cpus())
+        open_model[size].begin_anew()
+        return open_model[size]
 
     def nats(windows: Sequence[Window]) -> NDArray[np.float64]:
         starts = range(0, len(windows), WINDOWS_AT_ONCE)
@@ -186,7 +187,9 @@ def job_of(
     given = {} if num_beams is None else {"num_beams": num_beams}
     first = card.source_languages[0]
     source, target = languages or (first, card.targets_of(first)[0])
-    return TranslationJob("", (), source, target, resolve(given, card.generation, num_hypotheses))
+    return TranslationJob(
+        "", (), source, target, resolve_decoding(given, card.generation, num_hypotheses)
+    )
 
 
 def _bundle_translator(
@@ -199,9 +202,9 @@ def _bundle_translator(
 async def _translated(folder: Path, job: TranslationJob, texts: list[str]) -> list[str]:
     """Translate each text as a job of its own, as `attendant translate` does with a line."""
     config = EngineConfig(max_waiting=None)
-    async with opened(folder, config) as catalog:
-        [card] = catalog.own_cards
-        model = await catalog.translator(card.name, job.source, job.target)
+    async with open_model(folder, config) as catalog:
+        [card] = catalog.local_cards
+        model = await find_translator(catalog, card.name, job.source, job.target)
 
         async def work(numbered: tuple[int, str]) -> str:
             number, text = numbered
@@ -278,9 +281,9 @@ async def beams(
     """
     config = EngineConfig(slots=FILE_SLOTS, max_waiting=None)
     job = replace(job_of(bundle, num_beams, num_beams), num_alternatives=num_beams - 1)
-    async with opened(bundle, config) as catalog:
-        [card] = catalog.own_cards
-        model = await catalog.translator(card.name, job.source, job.target)
+    async with open_model(bundle, config) as catalog:
+        [card] = catalog.local_cards
+        model = await find_translator(catalog, card.name, job.source, job.target)
 
         async def work(numbered: tuple[int, Pair]) -> tuple[Pair, list[str]]:
             number, pair = numbered

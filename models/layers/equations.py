@@ -40,7 +40,7 @@ T = TypeVar("T", bound=Operand)
 class Recurrence(Protocol[T]):
     """The recurrent weight U of one cell."""
 
-    def times(self, hidden: T, first: int, last: int) -> T:
+    def project_state(self, hidden: T, first: int, last: int) -> T:
         """Multiply blocks first..last-1 of U by ``hidden``, and add their bias."""
 
     def split(self, x: T, *blocks: int) -> Sequence[T]:
@@ -53,13 +53,13 @@ Step = Callable[[T, State[T], Recurrence[T]], State[T]]
 
 def rnn(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Return h' = tanh(x + U h)."""
-    return ((x + u.times(state[0], 0, 1)).tanh(),)
+    return ((x + u.project_state(state[0], 0, 1)).tanh(),)
 
 
 def lstm(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Return h' and c', from blocks i, f, g, o."""
     hidden, memory = state
-    i, f, g, o = u.split(x + u.times(hidden, 0, 4), 1, 1, 1, 1)
+    i, f, g, o = u.split(x + u.project_state(hidden, 0, 4), 1, 1, 1, 1)
     return lstm_output(o, lstm_memory(i, f, g, memory))
 
 
@@ -78,7 +78,7 @@ def gru(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Return h' = (1 - z) n + z h, with n = tanh(x_n + r (U h)); blocks reset, update, new."""
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
-    h_gates, h_new = u.split(u.times(hidden, 0, 3), 2, 1)
+    h_gates, h_new = u.split(u.project_state(hidden, 0, 3), 2, 1)
     reset, update = u.split((x_gates + h_gates).sigmoid(), 1, 1)
     new = (x_new + reset * h_new).tanh()
     return (new + update * (hidden - new),)
@@ -88,8 +88,8 @@ def gru_reset_before(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Return a GRU's h' with n = tanh(x_n + U (r h)); blocks reset, update, new."""
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
-    reset, update = u.split((x_gates + u.times(hidden, 0, 2)).sigmoid(), 1, 1)
-    new = (x_new + u.times(reset * hidden, 2, 3)).tanh()
+    reset, update = u.split((x_gates + u.project_state(hidden, 0, 2)).sigmoid(), 1, 1)
+    new = (x_new + u.project_state(reset * hidden, 2, 3)).tanh()
     return (new + update * (hidden - new),)
 
 
@@ -100,8 +100,8 @@ def mut1(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """
     (hidden,) = state
     x_reset, x_update, x_new = u.split(x, 1, 1, 1)
-    reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
-    new = (u.times(reset * hidden, 1, 2) + x_new.tanh()).tanh()
+    reset = (x_reset + u.project_state(hidden, 0, 1)).sigmoid()
+    new = (u.project_state(reset * hidden, 1, 2) + x_new.tanh()).tanh()
     return (hidden + x_update.sigmoid() * (new - hidden),)
 
 
@@ -112,8 +112,8 @@ def mut2(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """
     (hidden,) = state
     x_gates, x_new = u.split(x, 2, 1)
-    reset, update = u.split((x_gates + u.times(hidden, 0, 2)).sigmoid(), 1, 1)
-    new = (u.times(reset * hidden, 2, 3) + x_new).tanh()
+    reset, update = u.split((x_gates + u.project_state(hidden, 0, 2)).sigmoid(), 1, 1)
+    new = (u.project_state(reset * hidden, 2, 3) + x_new).tanh()
     return (hidden + update * (new - hidden),)
 
 
@@ -121,9 +121,9 @@ def mut3(x: T, state: State[T], u: Recurrence[T]) -> State[T]:
     """Return MUT2's h' with z = s(x_z + U_z tanh(h)); blocks reset, update, new."""
     (hidden,) = state
     x_reset, x_update, x_new = u.split(x, 1, 1, 1)
-    reset = (x_reset + u.times(hidden, 0, 1)).sigmoid()
-    update = (x_update + u.times(hidden.tanh(), 1, 2)).sigmoid()
-    new = (u.times(reset * hidden, 2, 3) + x_new).tanh()
+    reset = (x_reset + u.project_state(hidden, 0, 1)).sigmoid()
+    update = (x_update + u.project_state(hidden.tanh(), 1, 2)).sigmoid()
+    new = (u.project_state(reset * hidden, 2, 3) + x_new).tanh()
     return (hidden + update * (new - hidden),)
 
 

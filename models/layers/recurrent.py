@@ -169,7 +169,7 @@ class RecurrentWeight:
     bias: Tensor
     cuts: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    def times(self, hidden: Tensor, first: int, last: int) -> Tensor:
+    def project_state(self, hidden: Tensor, first: int, last: int) -> Tensor:
         if (first, last) not in self.cuts:
             self.cuts[first, last] = self._cut(slice(first * self._dim, last * self._dim))
         return linear(hidden, *self.cuts[first, last])

@@ -160,10 +160,10 @@ async def _find_attention(
     path: Path, config: "EngineConfig", output: Path | None, options: dict[str, Any]
 ) -> "Alignment | AttentionViews":
     from serving.commands.alignments import align_translation, view_attention
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         _check_task(card, options)
         if _is_alignment(card, options):
             if output is not None:

@@ -60,10 +60,10 @@ async def _write(
     num_beams: int | None,
     output: Path | None,
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         [model] = await catalog.models()
         if card.picture is None:
             raise click.UsageError(f"model {card.name} reads no pictures")
@@ -82,7 +82,7 @@ async def _write(
 def _job(
     card: "ModelCard", file: Path, num_beams: int | None, with_attention: bool
 ) -> "CompletionJob":
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
     from serving.pipelines.jobs import CompletionJob
     from serving.requests.parameters import NUM_BEAMS
     from serving.requests.request import AttentionQuery
@@ -90,7 +90,7 @@ def _job(
 
     options = {} if num_beams is None else {NUM_BEAMS: num_beams}
     limit = card.generation.get(MAX_NEW_TOKENS)
-    decoding = resolve(options, card.generation, max_new_tokens=limit)
+    decoding = resolve_decoding(options, card.generation, max_new_tokens=limit)
     last = card.attention["cross"].num_layers - 1
     queries = (AttentionQuery("cross", layers=(last,), is_mean=True),) if with_attention else ()
     chat = Chat(({"role": "user", "content": ""},), pictures=(file.read_bytes(),))
@@ -100,11 +100,11 @@ def _job(
 def _draw(card: "ModelCard", file: Path, caption: "CompletionDelta", output: Path) -> None:
     from serving.commands.attention_views import attention_of_words
     from serving.commands.drawing import draw_word_attention
-    from serving.pipelines.images import opened
+    from serving.pipelines.images import open_picture
 
     assert card.picture is not None
     [attention] = caption.attention_maps
     patches = attention.weights[0, 0, :, card.picture.num_class_tokens :]
     words = attention_of_words(attention.row_tokens, patches)
     share = card.picture.size / card.picture.resized
-    draw_word_attention(opened(file.read_bytes(), str(file)), words, share, output)
+    draw_word_attention(open_picture(file.read_bytes(), str(file)), words, share, output)

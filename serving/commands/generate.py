@@ -122,13 +122,13 @@ def _chat(text: str, system: str | None) -> "Chat":
 
 def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
-    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve
+    from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
 
-    given, limit, n = given_options(options), options["max_tokens"], options["n"]
-    said = given if limit is None else {**given, "max_tokens": limit}
+    decoding_options, limit, n = given_options(options), options["max_tokens"], options["n"]
+    said = decoding_options if limit is None else {**decoding_options, "max_tokens": limit}
     if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
         limit = _DEFAULT_MAX_TOKENS
-    decoding = resolve(
+    decoding = resolve_decoding(
         said,
         card.generation,
         n,
@@ -137,7 +137,7 @@ def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
         max_new_tokens=limit,
     )
     if decoding.beam is None:
-        refuse_idle(given, NUM_BEAMS, "--beam")
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
     return decoding
 
 
@@ -155,10 +155,10 @@ def _structure(options: dict[str, Any]) -> "Structure | None":
 async def _generate(
     path: Path, config: "EngineConfig", texts: tuple[str, ...], options: dict[str, Any]
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         generator = await catalog.get_model(card.name, Task.GENERATE)
         job = _completion_job(card, texts, options)
         if len(job.prompts) * job.num_choices == 1:

@@ -62,23 +62,23 @@ async def _score(
     file: BinaryIO,
     format_score: Format,
 ) -> None:
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
     from serving.pipelines.streams import in_order
     from serving.pipelines.translation.job import ScoreJob
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         scorer = await catalog.get_model(card.name, Task.TRANSLATE)
         source, target = languages_of(card, *languages)
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
             number, pair = numbered
-            [found] = await scorer.run(ScoreJob(str(number), (pair,), source, target))
-            return found
+            [score] = await scorer.run(ScoreJob(str(number), (pair,), source, target))
+            return score
 
         with progress_bar(file) as bar:
-            async for found in in_order(work, enumerate(_pairs(file)), config.slots * 8):
-                sys.stdout.write(format_score(found) + "\n")
+            async for score in in_order(work, enumerate(_pairs(file)), config.slots * 8):
+                sys.stdout.write(format_score(score) + "\n")
                 sys.stdout.flush()
                 bar.update()
 

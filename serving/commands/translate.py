@@ -22,6 +22,7 @@ from serving.commands.options import (
     translation_decoding,
 )
 from serving.jobs.folder import replacing
+from serving.pipelines.routing import find_translator
 
 if TYPE_CHECKING:
     from serving.engine.config import EngineConfig
@@ -150,7 +151,8 @@ def _job(card: "ModelCard", options: dict[str, Any], returns_alignments: bool) -
 def _format(options: dict[str, Any]) -> Format:
     if options["n_best"]:
         return lambda number, ranked: "".join(
-            f"{number} ||| {each.text.strip()} ||| {each.score:.4f}\n" for each in ranked
+            f"{number} ||| {hypothesis.text.strip()} ||| {hypothesis.score:.4f}\n"
+            for hypothesis in ranked
         )
     if options["scores"]:
         return lambda number, ranked: f"{ranked[0].text.rstrip()}\t{ranked[0].score:.4f}\n"
@@ -167,15 +169,15 @@ async def _translate(
     from dataclasses import replace
 
     from serving.bundle.manifest import Task
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
     from serving.pipelines.streams import in_order
     from serving.requests.request import MAX_PRIORITY, FinishReason
 
-    async with opened(path, config) as catalog:
-        [card] = catalog.own_cards
+    async with open_model(path, config) as catalog:
+        [card] = catalog.local_cards
         await catalog.get_model(card.name, Task.TRANSLATE)
         job = _job(card, options, returns_alignments=alignments is not None)
-        translator = await catalog.translator(card.name, job.source, job.target)
+        translator = await find_translator(catalog, card.name, job.source, job.target)
         format_line = _format(options)
         longest_first = file.seekable()  # whoever waits for a pipe's first line waits for no others
 
@@ -206,8 +208,8 @@ async def _translate(
 def _note_cut(name: str, numbers: Sequence[int]) -> None:
     """Say on standard error which translations may lack their end."""
     if numbers:
-        shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + ", ..." * (len(numbers) > _MOST_SHOWN)
-        message = f"note: translations that ended by their limit of tokens: {name} {shown}"
+        listed = ", ".join(map(str, numbers[:_MOST_SHOWN])) + ", ..." * (len(numbers) > _MOST_SHOWN)
+        message = f"note: translations that ended by their limit of tokens: {name} {listed}"
         click.echo(message, err=True)
 
 
@@ -230,15 +232,15 @@ async def translate_documents(
     from serving.bundle.opening import open_manifest
     from serving.documents.formats.registry import read_document
     from serving.pipelines.cards import ModelCard
-    from serving.pipelines.loading import opened
+    from serving.pipelines.loading import open_model
 
     targets = _targets(files, output)
     card = ModelCard.from_manifest(open_manifest(model))
     source, target = languages_of(card, options["source"], options["target"])
     reading = tqdm(files, desc="reading", unit=" files", leave=False, disable=None)
     documents = [read_document(path, path.name, source, target) for path in reading]
-    async with opened(model, config) as catalog:
-        translator = await catalog.translator(card.name, source, target)
+    async with open_model(model, config) as catalog:
+        translator = await find_translator(catalog, card.name, source, target)
         total = sum(len(document.fragments) for document in documents)
         job = _document_job(source, target, translation_decoding(card, options))
         with tqdm(total=total, unit=" texts", disable=None, delay=_BAR_DELAY_SECONDS) as bar:

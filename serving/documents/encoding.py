@@ -94,10 +94,10 @@ def read_text(
     language: of the text, if it is known. declaration: matches where the text names its encoding,
     in the group `charset` or `xml`.
     """
-    return decoded(path.read_bytes(), path.name, language, declaration)
+    return decode_text(path.read_bytes(), path.name, language, declaration)
 
 
-def decoded(
+def decode_text(
     data: bytes,
     name: str,
     language: str | None = None,

@@ -9,7 +9,7 @@ from serving.engine.arrays import Array
 from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch
-from serving.engine.runtime.runner import StepOutputs
+from serving.engine.runtime.model_runner import StepOutputs
 from serving.requests.request import AttentionPieces
 
 

@@ -20,8 +20,8 @@ from serving.engine.attention_map import store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import EngineStats, StepStats
+from serving.engine.runtime.encoder import Encoder
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.runner import Encoder
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
@@ -89,7 +89,7 @@ class EncodingEngine:
 
     def _encode(self, group: list[Generation]) -> None:
         started = time.perf_counter()
-        self.step_stats.joined(group, started)
+        self.step_stats.count_admitted(group, started)
         span = encode_span(group[-1])
         encodings = self._graph.encode([generation.request for generation in group], span)
         for generation in group:
@@ -97,7 +97,7 @@ class EncodingEngine:
                 generation.selections
             ):  # encode it again, alone, so that other requests are not affected
                 store_source_attention(generation, self._graph.attention(generation.request, span))
-        self.step_stats.encoded(group, [], span)
+        self.step_stats.count_encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
         for generation, encoding in zip(group, encodings, strict=True):

@@ -9,12 +9,11 @@ architecture, and works without text. `bridge.py` connects it to asyncio.
 import logging
 import time
 from collections.abc import Iterable
-from functools import partial
 
 from serving.bundle.opening import Bundle
 from serving.engine.attention_map import needed_outputs, store_prompt_step_attention
 from serving.engine.config import EngineConfig
-from serving.engine.cuda.device_exchange import make_exchange
+from serving.engine.cuda.device_runner import make_runner
 from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.decoding.speculative_decoding import Speculation
@@ -22,7 +21,7 @@ from serving.engine.generation import Generation
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Batch, Decision, Rows
 from serving.engine.runtime.graph import Graph, Graphs
-from serving.engine.runtime.runner import Runner
+from serving.engine.runtime.model_runner import LOGP_ONLY, TOP_ONLY
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
 from serving.engine.scheduling.fair_queue import JobSize
@@ -63,11 +62,9 @@ class Engine:
         slots = self.scheduler.slots
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
-        make = partial(make_exchange, manifest, self._batch, graphs, self._search.deciders)
-        self._runner = Runner(manifest, graphs, self._batch, make, config)
-        self._exchange = self._runner.exchange
-        row_observers = [*self._search.row_observers, *self._exchange.row_observers]
-        self._speculation = self._speculation_by(graphs.verify) if config.speculation else None
+        self._runner = make_runner(manifest, graphs, self._batch, config, self._search)
+        row_observers = [*self._search.row_observers, *self._runner.row_observers]
+        self._speculation = self._make_speculation(graphs.verify) if config.speculation else None
         row_observers += self._speculation.row_observers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, row_observers)
         self._events_out = EventQueue(self._queue, self._leave)
@@ -83,7 +80,7 @@ class Engine:
         )
         self._row_bytes = row_bytes(manifest.states)
 
-    def _speculation_by(self, graph: Graph | None) -> Speculation | None:
+    def _make_speculation(self, graph: Graph | None) -> Speculation | None:
         if graph is None:
             logger.info(
                 "%s drafts nothing: it has no graph to verify drafts by", self.manifest.name
@@ -156,7 +153,7 @@ class Engine:
         """Admit waiting requests, unless a launched step has not been applied yet."""
         if not self._batch.num_rows:
             self._runner.abandon()
-        if not self._exchange.is_ahead:
+        if not self._runner.has_launched:
             self._admission.admit(self.step_stats)
 
     def _decode(self) -> None:
@@ -171,42 +168,46 @@ class Engine:
         """
         started, num_rows = time.perf_counter(), self._batch.num_rows
         self._decode()
-        while speculation.goes_on():
+        while speculation.has_more_scores():
             self._decode()
         speculation.note_step(num_rows, time.perf_counter() - started)
         if self.step_stats.num_drafted_tokens:
             self.step_stats.num_accepted_tokens = speculation.num_hits
 
     def _run(self) -> Scores:
-        """Return the scores of the next tokens, from the last run if it has already scored them."""
-        if self._speculation is not None and self._speculation.is_verifying:
-            return self._speculation.scores()
-        started = time.perf_counter()
-        scores = self._verify() or self._run_step()
-        self.step_stats.decoded(scores.num_rows, started)
-        return scores
-
-    def _verify(self) -> Scores | None:
-        """Score several drafted tokens of each row in one run, if this saves time."""
-        speculation = self._speculation
-        if speculation is None or not speculation.is_worthwhile():
-            return None
-        self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
-        return speculation.scores()
-
-    def _run_step(self) -> Scores:
-        """Run the step graph. If possible, launch the next run before the host reads this one."""
-        if not self._exchange.is_ahead:
+        """Return the scores of the next tokens. If possible, launch the next run before the host
+        reads the last one.
+        """
+        if self._speculation is not None:
+            if self._speculation.is_verifying:
+                return self._speculation.scores()
+            if self._speculation.is_worthwhile():
+                return self._verify(self._speculation)
+        started, runner = time.perf_counter(), self._runner
+        if not runner.has_launched:
             self._launch()
-        if self._exchange.may_go_ahead and not self._admission.is_due:
+        if runner.can_launch_ahead and not self._admission.is_due:
             self._launch()
-        scores = self._exchange.receive()
-        store_prompt_step_attention(self._batch, scores)
+        scores = runner.receive()
+        if scores.attention:
+            store_prompt_step_attention(self._batch, scores)
+        self.step_stats.count_decoded(scores.num_rows, started)
         return scores
 
     def _launch(self) -> None:
-        outputs = needed_outputs(self._batch, self._search.needs_logp)
-        self._runner.launch(self._batch.num_rows, outputs)
+        num_rows, needs_logp = self._batch.num_rows, self._search.needs_logp
+        outputs = LOGP_ONLY if needs_logp else TOP_ONLY
+        if self._batch.needs_attention[:num_rows].any():
+            outputs = needed_outputs(self._batch, needs_logp)
+        self._runner.launch(num_rows, outputs)
+
+    def _verify(self, speculation: Speculation) -> Scores:
+        """Score several drafted tokens of each row in one run."""
+        started = time.perf_counter()
+        self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
+        scores = speculation.scores()
+        self.step_stats.count_decoded(scores.num_rows, started)
+        return scores
 
     def _report(self, decision: Decision) -> None:
         self._events_out.add(decision.events)

@@ -59,24 +59,25 @@ class StepStats:
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
 
-    def joined(self, generations: list[Generation], now: float) -> None:
+    def count_admitted(self, generations: list[Generation], now: float) -> None:
+        """Record how long generations have waited, in them too."""
         for generation in generations:
             generation.queue_seconds = now - generation.submitted_at
             self.queue_seconds.append(generation.queue_seconds)
 
-    def encoded(self, new: list[Generation], known: list[Generation], span: int) -> None:
+    def count_encoded(self, new: list[Generation], cached: list[Generation], span: int) -> None:
         """Count sources that were encoded, padded to `span`, and sources found in the cache."""
         self.num_source_tokens += sum(generation.num_source_tokens for generation in new)
         self.num_padded_tokens += span * len(new)
         if span:
             self.num_encoder_misses += len(new)
-            self.num_encoder_hits += len(known)
+            self.num_encoder_hits += len(cached)
 
-    def prefilled(self, num_tokens: int, started: float) -> None:
+    def count_prefilled(self, num_tokens: int, started: float) -> None:
         self.num_prefilled_tokens += num_tokens
         self.add_seconds("prefill", started)
 
-    def decoded(self, num_rows: int, started: float) -> None:
+    def count_decoded(self, num_rows: int, started: float) -> None:
         self.num_rows = num_rows
         self.add_seconds("decode", started)
 

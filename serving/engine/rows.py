@@ -148,7 +148,8 @@ class Batch:
         """Return the number of unreserved slots: a beam search reserves all of its rows at the
         start.
         """
-        return self.slots - sum(each.request.num_rows for each in set(self.generations))
+        generations = set(self.generations)
+        return self.slots - sum(generation.request.num_rows for generation in generations)
 
     def add(self, generation: Generation, num_prefilled: int) -> int:
         """Add a row for a generation. num_prefilled: given tokens that its states contain
@@ -184,10 +185,10 @@ class Batch:
     def remove(self, row: int) -> int | None:
         """Remove a row. Returns the row that must be moved into its place, if any."""
         last = self.num_rows - 1
-        moved = self.generations.pop()
+        last_generation = self.generations.pop()
         if row == last:
             return None
-        self.generations[row] = moved
+        self.generations[row] = last_generation
         for column in self._columns:
             column[row] = column[last]
         return last
@@ -215,6 +216,10 @@ class Batch:
 
 
 class Rows:
+    """Adds, changes and removes rows: the only place where the batch, its states and its observers
+    change.
+    """
+
     def __init__(
         self, batch: Batch, states: StateStore, row_observers: Sequence[RowObserver]
     ) -> None:
@@ -229,18 +234,17 @@ class Rows:
 
     def apply(self, decision: Decision) -> None:
         """Apply the decision of a step, after the run that produced its scores."""
-        self._keep_tokens(decision)
-        for each in decision.copies:
-            self._copy(each)
+        self._append_tokens(decision)
+        for copy in decision.copies:
+            self._copy(copy)
         for observer in self._row_observers:
             observer.on_step(decision)
         self._batch.advance(decision.token_ids, decision.is_next)
-        for row in sorted(
-            decision.finished_rows, reverse=True
-        ):  # from the last, so that a row is removed before it could be moved
+        # From the last, so that a row is removed before it could be moved.
+        for row in sorted(decision.finished_rows, reverse=True):
             self.remove(row)
 
-    def _keep_tokens(self, decision: Decision) -> None:
+    def _append_tokens(self, decision: Decision) -> None:
         """Append the reported tokens to their generations."""
         rows = decision.reported_rows
         for row, token_id in zip(rows, decision.token_ids[rows].tolist(), strict=True):
@@ -259,14 +263,15 @@ class Rows:
         if last is not None:
             for observer in self._row_observers:
                 observer.on_move(last, row)
-            self._states.move(last, row, self._extent(row))
+            self._states.copy_row(last, row, self._extent(row))
 
     def remove_all(self, generation: Generation) -> None:
-        rows = [row for row, each in enumerate(self._batch.generations) if each is generation]
-        for row in reversed(
-            rows
-        ):  # from the last, so that a row is removed before it could be moved
-            self.remove(row)
+        """Remove all rows of a generation, from the last one, so that each is removed before it
+        could be moved.
+        """
+        for row in range(self._batch.num_rows - 1, -1, -1):
+            if self._batch.generations[row] is generation:
+                self.remove(row)
 
     def clear(self) -> None:
         """Remove all rows."""
@@ -279,9 +284,9 @@ class Rows:
         extent = self._extent(copy.source)
         if copy.target == self._batch.num_rows:
             self._batch.fork(copy.source)
-            self._states.move(copy.source, copy.target, extent)
+            self._states.copy_row(copy.source, copy.target, extent)
         else:
-            self._states.move_suffix(copy.source, copy.target, copy.num_shared, extent)
+            self._states.copy_suffix(copy.source, copy.target, copy.num_shared, extent)
         for observer in self._row_observers:
             observer.on_copy(copy.source, copy.target)
 

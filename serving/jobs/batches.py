@@ -24,9 +24,9 @@ WINDOW = "24h"
 INPUT_PURPOSE = "batch"
 MAX_FILE_MIB = 100
 MAX_ALL_MIB = 4_096
-LINES_AT_ONCE = 16
-_WINDOW_SECONDS = 86_400
-_KEPT_SECONDS = 30 * 86_400
+LINES_AT_ONCE = 16  # a part of the slots: clients who wait come first
+_WINDOW_SECONDS = 86_400  # of WINDOW, the only one that OpenAI has
+_KEPT_SECONDS = 30 * 86_400  # as long as OpenAI keeps outputs of batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Batches:
         """Delete a file. Raises NoSuchObject, and RequestError while a batch reads it."""
         record = await self.file(owner, file_id)
         batches = await self.batches(owner)
-        if any(each.state in OPEN and each.data.input_file == file_id for each in batches):
+        if any(batch.state in OPEN and batch.data.input_file == file_id for batch in batches):
             raise RequestError("file_id", file_id, "a batch reads it; cancel that first")
         # In this order a full disk can be emptied: to forget a file needs room for a moment.
         await asyncio.to_thread(self.folder.remove, record.id)
@@ -137,10 +137,10 @@ class Batches:
 
     async def batch(self, owner: str, batch_id: str) -> Batch:
         """Raises NoSuchObject."""
-        found = await self._database.run(table.find, BatchData, batch_id)
-        if found is None or found.owner != owner:
+        batch = await self._database.run(table.find, BatchData, batch_id)
+        if batch is None or batch.owner != owner:
             raise NoSuchObject("batch_id", batch_id)
-        return found
+        return batch
 
     async def batches(self, owner: str) -> list[Batch]:
         return await self._database.run(table.jobs_of, BatchData, owner)
@@ -150,18 +150,18 @@ class Batches:
 
         Raises NoSuchObject, and RequestError for a batch that has ended otherwise.
         """
-        found = await self._database.run(table.cancel, BatchData, batch_id, owner, time.time())
-        if found is None:
+        batch = await self._database.run(table.cancel, BatchData, batch_id, owner, time.time())
+        if batch is None:
             raise NoSuchObject("batch_id", batch_id)
-        if found.state not in (State.CANCELLING, State.CANCELLED):
-            raise RequestError("batch_id", batch_id, f"cannot be cancelled: it is {found.state}")
+        if batch.state not in (State.CANCELLING, State.CANCELLED):
+            raise RequestError("batch_id", batch_id, f"cannot be cancelled: it is {batch.state}")
         self._queue.wake(BatchData)
-        return found
+        return batch
 
     async def run(self, job: Batch, lease: Lease) -> None:
         """Bring a batch to its end, whatever its state."""
         if job.state is State.QUEUED:
-            job = await self._validated(job, lease)
+            job = await self._validate(job, lease)
         if job.state is State.IN_PROGRESS:
             answering = self._answer_all(job, lease)
             if await lease.hold(answering, job.data.expires_at) is None:
@@ -169,7 +169,7 @@ class Batches:
         if job.state in OPEN:
             await self._finish(job, lease)
 
-    async def _validated(self, job: Batch, lease: Lease) -> Batch:
+    async def _validate(self, job: Batch, lease: Lease) -> Batch:
         path = self.folder.path(job.data.input_file)
         problems, count = await asyncio.to_thread(problems_of, path, job.data.endpoint)
         state = State.FAILED if problems else State.IN_PROGRESS
@@ -213,18 +213,18 @@ class Batches:
                     return  # another worker has it
         output = await self._result_file(job, "output", is_error=False)
         errors = await self._result_file(job, "error", is_error=True)
-        changes = {"output_file": output and output.id, "error_file": errors and errors.id}
-        ended = job.entering(_end_of(job), time.time(), **changes)
-        await lease.update(ended, [each for each in (output, errors) if each])
+        remaining = {"output_file": output and output.id, "error_file": errors and errors.id}
+        ended = job.entering(_end_of(job), time.time(), **remaining)
+        await lease.update(ended, [path for path in (output, errors) if path])
 
     async def _expire_lines(self, job: Batch, lease: Lease) -> bool:
         """Store an error for each line that has no answer; return whether there are any."""
         error = {"code": "batch_expired", "message": "not answered before the batch expired"}
-        left = {
+        remaining = {
             line.number: _result(job, line, error=error) for line in await self._lines_left(job)
         }
-        await lease.save(left, is_error=True)
-        return bool(left)
+        await lease.save(remaining, is_error=True)
+        return bool(remaining)
 
     async def _result_file(self, job: Batch, name: str, is_error: bool) -> FileRecord | None:
         """Write one file of results; return None if there are no results. A repeated call uses the

@@ -44,9 +44,9 @@ from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.pipelines.catalog import Catalog, Translator
-from serving.pipelines.decoding import resolve
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.decoding import resolve_decoding
 from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.routing import DocumentSources, find_translator
 from serving.pipelines.translation.job import GlossaryEntry, MemoryUse, Rendering, TranslationJob
 from serving.pipelines.translation.quality import text_score
 from serving.requests.request import MAX_TIMEOUT_SECONDS, FinishReason
@@ -207,12 +207,12 @@ class Documents:
         Raises as `result` does, and DocumentTaken.
         """
         job, path = await self.result(handle, owner)
-        taken = TakenResult(self, job, path)
+        result = TakenResult(self, job, path)
         if not await self._database.run(
-            table.claim_completed, job.id, taken.name, time.time(), _FETCH_SECONDS
+            table.claim_completed, job.id, result.name, time.time(), _FETCH_SECONDS
         ):
             raise DocumentTaken
-        return taken
+        return result
 
     async def finished(self, handle: Handle, owner: str) -> None:
         """Wait until some replica has translated a document. Raises EngineError."""
@@ -255,12 +255,12 @@ class Documents:
         translator, _ = await self._translation_job(data, data.source, job.owner)
         num_cut = 0
         for source in (data.source, *data.others):
-            left = {
+            remaining = {
                 n: text
                 for n, text in enumerate(document.fragments)
                 if n not in done and sources.get(n, data.source) == source
             }
-            num_cut += await self._translate_fragments(job, lease, source, left, done)
+            num_cut += await self._translate_fragments(job, lease, source, remaining, done)
         if num_cut:
             message = "document %s: %d of its texts ended by their limit of tokens"
             logger.warning(message, job.id, num_cut)
@@ -287,9 +287,9 @@ class Documents:
         work = translated(translator, translation_job, batches(fragments), f"document-{job.id}")
         num_cut = 0
         async with aclosing(work) as results:
-            async for found in results:
-                num_cut += sum(best.reason is FinishReason.LENGTH for best in found.values())
-                texts = {n: _stored(best, translation_job) for n, best in found.items()}
+            async for result in results:
+                num_cut += sum(best.reason is FinishReason.LENGTH for best in result.values())
+                texts = {n: _stored_text(best, translation_job) for n, best in result.items()}
                 await lease.save(texts)
                 done.update(texts)
         return num_cut
@@ -302,8 +302,8 @@ class Documents:
 
         Raises RequestError where no model translates it, and ModelNotFound.
         """
-        translator = await self._catalog.translator(data.model, source, data.target)
-        decoding = resolve(
+        translator = await find_translator(self._catalog, data.model, source, data.target)
+        decoding = resolve_decoding(
             {},
             translator.card.generation,
             priority=_PRIORITY,
@@ -355,7 +355,7 @@ class Documents:
         return self.folder.path(job.id, f"result.{extension_of(result_name(job.data.name))}")
 
 
-def _stored(best: Rendering, job: TranslationJob) -> str:
+def _stored_text(best: Rendering, job: TranslationJob) -> str:
     """Return a fragment's translation as it is stored: with its quality, if that is asked for,
     which is 0 for one that ended by its limit of tokens.
     """

@@ -65,9 +65,9 @@ class Folder:
                 with self._storing():
                     path.unlink(missing_ok=True)
 
-    def remove_abandoned(self, known: Iterable[str]) -> None:
+    def remove_abandoned(self, job_ids: Iterable[str]) -> None:
         """Remove the entries of unknown names, except those of the last hour."""
-        names = {*known}
+        names = {*job_ids}
         for path in self._path.glob("*"):
             if path.name not in names and _age_seconds(path) > _ABANDONED_SECONDS:
                 self.remove(path.name)

@@ -14,7 +14,11 @@ from serving.jobs.folder import Folder
 from serving.jobs.queue import JobQueue, Lease
 from serving.jobs.table import Job, State
 from serving.server_config import DocumentLimits
-from serving.translation_memory.store import TranslationMemories, TranslationMemory, in_batches
+from serving.translation_memory.store import (
+    TranslationMemories,
+    TranslationMemory,
+    split_into_batches,
+)
 from serving.translation_memory.tmx import TmxFile
 
 logger = logging.getLogger(__name__)
@@ -59,7 +63,7 @@ class MemoryImports:
             raise RequestError("file", memory.name, "was received already")
         path = self.folder.path(identity)
         try:
-            num_bytes = await self._stored(path, chunks)
+            num_bytes = await self._store_chunks(path, chunks)
         except BaseException:
             await asyncio.to_thread(self.folder.remove, identity)
             raise
@@ -89,7 +93,7 @@ class MemoryImports:
             # The job first: begun again after a kill, it would miss the memory.
             failed = job.entering(State.FAILED, time.time(), error=str(error))
             if await self._end(lease, failed):
-                await self._memories.discard(job.id)
+                await self._memories.discard_import(job.id)
         else:
             done = job.entering(State.COMPLETED, time.time(), num_skipped=num_skipped)
             await self._end(lease, done)
@@ -103,20 +107,20 @@ class MemoryImports:
 
     async def _import(self, identity: str) -> int:
         """Read the file of an import into its memory; return how many units were skipped."""
-        await self._memories.begin(identity)
-        name = (await self._memories.of_import(None, identity)).name
+        await self._memories.begin_import(identity)
+        name = (await self._memories.get_by_import(None, identity)).name
         file = TmxFile(self.folder.path(identity), name)
-        batches = in_batches(file.units())
+        batches = split_into_batches(file.units())
         num_read = num_known = 0
         while batch := await asyncio.to_thread(next, batches, None):
             num_read += len(batch)
-            num_known += await self._memories.add(identity, batch)
+            num_known += await self._memories.add_units(identity, batch)
         if not num_read or file.source_language is None:
             raise RequestError("file", name, "has no translation units with source and target")
-        await self._memories.complete(identity, file.source_language)
+        await self._memories.complete_import(identity, file.source_language)
         return file.num_skipped + num_known
 
-    async def _stored(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    async def _store_chunks(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
         """Write a file as it comes, and return its size."""
         num_bytes = 0
         with self.folder.replacing(path) as begun, begun.open("wb") as file:

@@ -18,9 +18,9 @@ from serving.storage.sqlite import DatabaseThread
 
 logger = logging.getLogger(__name__)
 
-LEASE_SECONDS = 15.0
-_RENEWAL_SECONDS = 1.0
-_POLL_SECONDS = 5.0
+LEASE_SECONDS = 15.0  # until another replica goes on with the job of a killed one
+_RENEWAL_SECONDS = 1.0  # far below the lease: a busy disk or processor must not lose the job
+_POLL_SECONDS = 5.0  # jobs of this replica start at once; this finds those of other replicas
 _SWEEP_SECONDS = 60.0
 
 
@@ -105,8 +105,8 @@ class JobQueue:
     async def working(self, *handlers: Handler[Any]) -> AsyncIterator[None]:
         """Run jobs, and delete what has expired, until the block ends."""
         await self._unless_stuck(self._sweep(handlers))
-        loops = [self._work(each) for each in handlers for _ in range(each.num_at_once)]
-        tasks = [asyncio.create_task(each) for each in (*loops, self._sweep_often(handlers))]
+        loops = [self._work(handler) for handler in handlers for _ in range(handler.num_at_once)]
+        tasks = [asyncio.create_task(loop) for loop in (*loops, self._sweep_often(handlers))]
         try:
             yield
         finally:
@@ -156,9 +156,9 @@ class JobQueue:
         for handler in handlers:  # files first: to forget them needs room for a moment
             await asyncio.to_thread(handler.folder.remove, *expired)
         await self.database.run(table.remove, expired)
-        known = await self.database.run(table.ids)
+        job_ids = await self.database.run(table.ids)
         for handler in handlers:
-            await asyncio.to_thread(handler.folder.remove_abandoned, known)
+            await asyncio.to_thread(handler.folder.remove_abandoned, job_ids)
 
     async def _unless_stuck(self, work: Awaitable[Result]) -> Result | None:
         """Return the result of work; None where the state cannot be used, as on a full disk. This

@@ -241,7 +241,7 @@ def files_of(database: sqlite3.Connection, owner: str, now: float) -> list[FileR
 
 def remove(database: sqlite3.Connection, ids: Iterable[str]) -> None:
     """Delete jobs with their results, and files."""
-    rows = [(each,) for each in ids]
+    rows = [(id_,) for id_ in ids]
     with transaction(database):
         database.executemany("DELETE FROM results WHERE job = ?", rows)
         database.executemany("DELETE FROM jobs WHERE id = ?", rows)
@@ -254,7 +254,7 @@ def ids(database: sqlite3.Connection, kept_until: float | None = None) -> list[s
         f"SELECT id FROM {table} WHERE :until IS NULL OR kept_until < :until"
         for table in ("jobs", "files")
     )
-    return [found for [found] in database.execute(" UNION ".join(queries), {"until": kept_until})]
+    return [id_ for [id_] in database.execute(" UNION ".join(queries), {"until": kept_until})]
 
 
 def _waiting(database: sqlite3.Connection, kind: str, now: float) -> str | None:
@@ -282,12 +282,12 @@ def _data_and_times(job: Job[Any]) -> tuple[str, str]:
     """Return both as JSON. Fields that have their default are left out: so an older version, which
     knows fewer fields, can read the jobs that do not use new ones.
     """
-    defaults = {each.name: each.default for each in fields(job.data)}
-    asked = {name: value for name, value in asdict(job.data).items() if value != defaults[name]}
-    return json.dumps(asked), json.dumps(job.times)
+    defaults = {field.name: field.default for field in fields(job.data)}
+    changed = {name: value for name, value in asdict(job.data).items() if value != defaults[name]}
+    return json.dumps(changed), json.dumps(job.times)
 
 
 def _job(row: sqlite3.Row, data: type[Data]) -> Job[Data]:
-    values = {each.name: row[each.name] for each in fields(Job)}
+    values = {field.name: row[field.name] for field in fields(Job)}
     values["data"] = data(**json.loads(row["data"]))
     return Job(**values | {"state": State(row["state"]), "times": json.loads(row["times"])})

@@ -2,7 +2,7 @@
 //
 // SelfAttention: qkv f32 [batch, tokens, (heads + 2 kv_heads) * head_dim], keys and values f32
 //   [batch, kv_heads, capacity, head_dim], total_lengths int32 [batch] with the new tokens, and the
-//   capacity, which only the body of the function needs -> mixed f32 [batch, tokens, heads *
+//   capacity, which only the body of the function needs -> output f32 [batch, tokens, heads *
 //   head_dim], next keys and values: the same buffers with the new tokens appended, if they are
 //   bound so, else copies. A token attends to those before it and to itself.
 //   Optional inputs: cos and sin f32 [positions, rotary_dim / 2] (RoPE, by halves), bias f32 [1 or
@@ -10,11 +10,11 @@
 //   [heads], each a score of the softmax that has no value.
 // CrossAttention: query f32 [batch, 1, heads * head_dim], keys and values f32 [batch, kv_heads,
 //   source, head_dim], lengths int32 [batch], and int64 [2], which only the body of the function
-//   needs -> mixed f32, as large as the query. A row of length 0 gets zeros.
-// Int8CrossAttention: the same over int8 levels, with key_step and value_step f32 [batch, 1, heads *
-//   head_dim] -> mixed, keys, values (unchanged).
+//   needs -> output f32, as large as the query. A row of length 0 gets zeros.
+// Int8CrossAttention: the same over int8 keys and values, with key_scale and value_scale f32 [batch, 1, heads *
+//   head_dim] -> output, keys, values (unchanged).
 // CrossAttentionWeights, Int8CrossAttentionWeights: query f32 [batch, 1, heads * head_dim], keys,
-//   lengths -> weights f32 [batch, heads, source], 0 beyond a row's length. A key_step must be in the query already.
+//   lengths -> weights f32 [batch, heads, source], 0 beyond a row's length. A key_scale must be in the query already.
 //
 // Attributes: num_heads, kv_num_heads, scale, softcap; of self-attention local_window_size, as
 // GroupQueryAttention's. A row's sums have an order that depends on its own length only, so that it
@@ -36,7 +36,7 @@ Element* in_place(const Context& context, size_t output, const Tensor& input, co
   return out;
 }
 
-float* room_for(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
+float* score_buffer(int64_t floats) { return reinterpret_cast<float*>(scratch(sizeof(float) * floats)); }
 
 constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of scores
 
@@ -142,54 +142,54 @@ void SelfAttention::compute(const Context& context) const {
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
     const int64_t past = in.totals[row] - in.tokens;
-    float* const own_keys = keys + task * in.capacity * head_dim;
-    float* const own_values = values + task * in.capacity * head_dim;
+    float* const head_keys = keys + task * in.capacity * head_dim;
+    float* const head_values = values + task * in.capacity * head_dim;
     const int64_t stride = (in.totals[row] + kMostLanes - 1) / kMostLanes * kMostLanes;
-    float* const scores = room_for(kMostQueries * (stride + head_dim) + head_dim);
+    float* const scores = score_buffer(kMostQueries * (stride + head_dim) + head_dim);
     float* const rotated = scores + kMostQueries * stride;
     const auto rotate = [&](const float* vectors, int64_t number, int64_t position) -> const float* {
       if (in.cos == nullptr) return vectors;
-      const int64_t at = position * in.rotary_dim / 2;
+      const int64_t offset = position * in.rotary_dim / 2;
       for (int64_t i = 0; i < number * head_dim; i += head_dim) {
-        kernels.rotate(vectors + i, in.cos + at, in.sin + at, int(in.rotary_dim), int(head_dim), rotated + i);
+        kernels.rotate(vectors + i, in.cos + offset, in.sin + offset, int(in.rotary_dim), int(head_dim), rotated + i);
       }
       return rotated;
     };
     for (int64_t token = 0; token < in.tokens; token++) {
-      const float* const read = in.qkv + (row * in.tokens + token) * in.width;
-      const float* const key = read + query_dim + kv_head * head_dim;
+      const float* const token_qkv = in.qkv + (row * in.tokens + token) * in.width;
+      const float* const key = token_qkv + query_dim + kv_head * head_dim;
       const int64_t position = past + token, first = std::max<int64_t>(0, position + 1 - options.window);
-      append(rotate(key, 1, position), head_dim, own_keys + position * head_dim);
-      append(key + options.kv_heads * head_dim, head_dim, own_values + position * head_dim);
+      append(rotate(key, 1, position), head_dim, head_keys + position * head_dim);
+      append(key + options.kv_heads * head_dim, head_dim, head_values + position * head_dim);
       const int64_t end = (kv_head + 1) * group;
       for (int64_t head = kv_head * group; head < end; head += kMostQueries) {
         const float* const bias = in.bias_of(row, head, options.heads, token);
-        AttentionHead<float> each{};
-        each.queries = int(std::min<int64_t>(kMostQueries, end - head));
-        each.query = rotate(read + head * head_dim, each.queries, position);
-        each.keys = own_keys + first * head_dim;
-        each.values = own_values + first * head_dim;
+        AttentionHead<float> attention{};
+        attention.queries = int(std::min<int64_t>(kMostQueries, end - head));
+        attention.query = rotate(token_qkv + head * head_dim, attention.queries, position);
+        attention.keys = head_keys + first * head_dim;
+        attention.values = head_values + first * head_dim;
         if (head + kMostQueries >= end && task + 1 < tasks) {
-          each.next_keys = each.keys + in.capacity * head_dim;
-          each.next_values = each.values + in.capacity * head_dim;
+          attention.next_keys = attention.keys + in.capacity * head_dim;
+          attention.next_values = attention.values + in.capacity * head_dim;
         }
-        each.bias = bias ? bias + first : nullptr;
-        each.bias_stride = in.tokens * in.bias_width;
-        each.sinks = in.sinks ? in.sinks + head : nullptr;
-        each.length = int(position + 1 - first);
-        each.scale = options.scale;
-        each.cap = options.cap;
-        each.scores = scores;
-        each.scores_stride = stride;
-        each.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
-        kernels.attend(each, int(head_dim));
+        attention.bias = bias ? bias + first : nullptr;
+        attention.bias_stride = in.tokens * in.bias_width;
+        attention.sinks = in.sinks ? in.sinks + head : nullptr;
+        attention.length = int(position + 1 - first);
+        attention.scale = options.scale;
+        attention.cap = options.cap;
+        attention.scores = scores;
+        attention.scores_stride = stride;
+        attention.out = out + (row * in.tokens + token) * query_dim + head * head_dim;
+        kernels.attend(attention, int(head_dim));
       }
     }
   });
 }
 
 template <class Element>
-void SourceAttention<Element>::attend(const Context& context, Tensor key_step, Tensor value_step) const {
+void SourceAttention<Element>::attend(const Context& context, Tensor key_scale, Tensor value_scale) const {
   const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
   const Tensor lengths_in = context.input(3);
   const Shape shape = query.shape(), memory = keys.shape();
@@ -198,8 +198,8 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
   const int64_t rows = shape[0], source = memory[2], head_dim = memory[3];
   check_head_dim(head_dim);
   require(memory[0] == rows && memory[1] == options.kv_heads && shape[2] == options.heads * head_dim &&
-              lengths_in.shape() == Shape{rows} && (!key_step || key_step.shape() == shape) &&
-              (!value_step || value_step.shape() == shape),
+              lengths_in.shape() == Shape{rows} && (!key_scale || key_scale.shape() == shape) &&
+              (!value_scale || value_scale.shape() == shape),
           "cross-attention: wrong shapes");
   const int32_t* lengths = lengths_in.data<int32_t>();
   check_lengths(lengths, rows, source);
@@ -211,23 +211,23 @@ void SourceAttention<Element>::attend(const Context& context, Tensor key_step, T
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.kv_heads, kv_head = task % options.kv_heads;
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-      const int64_t place = (row * options.heads + head) * head_dim;
-      AttentionHead<Element> each{};
-      each.query = query.data<float>() + place;
-      each.keys = keys.data<Element>() + task * source * head_dim;
-      each.values = values.data<Element>() + task * source * head_dim;
+      const int64_t offset = (row * options.heads + head) * head_dim;
+      AttentionHead<Element> attention{};
+      attention.query = query.data<float>() + offset;
+      attention.keys = keys.data<Element>() + task * source * head_dim;
+      attention.values = values.data<Element>() + task * source * head_dim;
       if (head + 1 == (kv_head + 1) * group && task + 1 < tasks) {
-        each.next_keys = each.keys + source * head_dim;
-        each.next_values = each.values + source * head_dim;
+        attention.next_keys = attention.keys + source * head_dim;
+        attention.next_values = attention.values + source * head_dim;
       }
-      each.key_step = key_step ? key_step.data<float>() + place : nullptr;
-      each.value_step = value_step ? value_step.data<float>() + place : nullptr;
-      each.length = lengths[row];
-      each.scale = options.scale;
-      each.cap = options.cap;
-      each.scores = room_for(lengths[row] + kMostLanes);
-      each.out = out + place;
-      ::attend(kernels, each, head_dim);
+      attention.key_scale = key_scale ? key_scale.data<float>() + offset : nullptr;
+      attention.value_scale = value_scale ? value_scale.data<float>() + offset : nullptr;
+      attention.length = lengths[row];
+      attention.scale = options.scale;
+      attention.cap = options.cap;
+      attention.scores = score_buffer(lengths[row] + kMostLanes);
+      attention.out = out + offset;
+      ::attend(kernels, attention, head_dim);
     }
   });
 }
@@ -262,16 +262,16 @@ void SourceWeights<Element>::compute(const Context& context) const {
 
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / options.heads, head = task % options.heads;
-    AttentionHead<Element> each{};
-    each.query = query.data<float>() + task * head_dim;
-    each.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
-    each.length = lengths[row];
-    each.scale = options.scale;
-    each.cap = options.cap;
-    each.scores = room_for(lengths[row] + kMostLanes);
-    each.out = out + task * source;
-    ::attend(kernels, each, head_dim);
-    std::fill(each.out + each.length, each.out + source, 0.0f);
+    AttentionHead<Element> attention{};
+    attention.query = query.data<float>() + task * head_dim;
+    attention.keys = keys.data<Element>() + (row * options.kv_heads + head / group) * source * head_dim;
+    attention.length = lengths[row];
+    attention.scale = options.scale;
+    attention.cap = options.cap;
+    attention.scores = score_buffer(lengths[row] + kMostLanes);
+    attention.out = out + task * source;
+    ::attend(kernels, attention, head_dim);
+    std::fill(attention.out + attention.length, attention.out + source, 0.0f);
   });
 }
 

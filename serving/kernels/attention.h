@@ -41,7 +41,7 @@ class SourceAttention {
   explicit SourceAttention(const Info& info) : options(info) {}
 
  protected:
-  void attend(const Context& context, Tensor key_step, Tensor value_step) const;
+  void attend(const Context& context, Tensor key_scale, Tensor value_scale) const;
 
   const Kernels& kernels = *kernels_of_processor();
   AttentionOptions options;
@@ -57,7 +57,7 @@ class CrossAttention : SourceAttention<float> {
   void compute(const Context& context) const;
 };
 
-// The weights of cross-attention alone, which few steps need: those that mix values do not write them.
+// The weights of cross-attention alone, which few steps need: those that multiply values do not write them.
 template <class Element>
 class SourceWeights {
  public:

@@ -57,11 +57,11 @@ INLINE void prefetch(const Element* vectors, int count, int head_dim) {
 
 // Return where a vector of the following head is; null if none follows.
 template <class Element>
-INLINE const Element* following(const Element* vectors, int64_t offset) {
+INLINE const Element* next_vectors(const Element* vectors, int64_t offset) {
   return vectors == nullptr ? nullptr : vectors + offset;
 }
 
-INLINE float largest_of(const float* scores, int length) {
+INLINE float max_score(const float* scores, int length) {
   Floats largest = all(-INFINITY);
   for (int j = 0; j < length; j += kLanes) {
     largest = max(largest, keep_first(load(scores + j), length - j, -INFINITY));
@@ -70,12 +70,12 @@ INLINE float largest_of(const float* scores, int length) {
 }
 
 // Apply the cap and the bias.
-INLINE void change_scores(float* scores, int length, float cap, const float* bias) {
+INLINE void apply_cap_and_bias(float* scores, int length, float cap, const float* bias) {
   for (int j = 0; j < length; j += kLanes) {
-    Floats each = load(scores + j);
-    if (cap != 0) each = mul(hyperbolic_tangent(div(each, all(cap))), all(cap));
-    if (bias != nullptr) each = add(each, load_first(bias + j, length - j));
-    store(scores + j, each);
+    Floats capped = load(scores + j);
+    if (cap != 0) capped = mul(hyperbolic_tangent(div(capped, all(cap))), all(cap));
+    if (bias != nullptr) capped = add(capped, load_first(bias + j, length - j));
+    store(scores + j, capped);
   }
 }
 
@@ -86,7 +86,7 @@ INLINE void score(const Floats (&queries)[Queries][kMostChunks], const Attention
   const Element* keys = head.keys;
   int j = 0;
   for (; j + 4 <= length; j += 4, keys += 4 * head_dim) {
-    prefetch(following(head.next_keys, j * head_dim), 4, head_dim);
+    prefetch(next_vectors(head.next_keys, j * head_dim), 4, head_dim);
     for (int q = 0; q < Queries; q++) {
       const Floats* const query = queries[q];
       _mm_storeu_ps(head.scores + q * head.scores_stride + j,
@@ -103,20 +103,20 @@ INLINE void score(const Floats (&queries)[Queries][kMostChunks], const Attention
 }
 
 // Replace scores by e**(score - largest), and return their sum. What a bias masks becomes exactly 0.
-INLINE float exponentials(float* scores, int length, float largest) {
+INLINE float exponentiate(float* scores, int length, float largest) {
   Floats total = zeros();
   for (int j = 0; j < length; j += kLanes) {
     const Floats below = sub(load(scores + j), all(largest));
-    const Floats each = keep_first(zero_where_less(exponential(below), below, all(-87)), length - j, 0);
-    store(scores + j, each);
-    total = add(total, each);
+    const Floats numerator = keep_first(zero_where_less(exponential(below), below, all(-87)), length - j, 0);
+    store(scores + j, numerator);
+    total = add(total, numerator);
   }
   return sum_of(total);
 }
 
 // Sum the values by the weights of each query.
 template <int Queries, class Element, class Layout>
-INLINE void mix(const AttentionHead<Element>& head, const Layout& layout, Floats (&mixed)[Queries][kMostChunks]) {
+INLINE void multiply_pv(const AttentionHead<Element>& head, const Layout& layout, Floats (&pv)[Queries][kMostChunks]) {
   const int head_dim = layout.head_dim, chunks = layout.chunks(), length = head.length;
   const Element* values = head.values;
   const float* const weights = head.scores;
@@ -127,7 +127,7 @@ INLINE void mix(const AttentionHead<Element>& head, const Layout& layout, Floats
   }
   int j = 0;
   for (; j + 2 <= length; j += 2, values += 2 * head_dim) {
-    prefetch(following(head.next_values, j * head_dim), 2, head_dim);
+    prefetch(next_vectors(head.next_values, j * head_dim), 2, head_dim);
     for (int q = 0; q < Queries; q++) {
       const Floats first = all(weights[q * stride + j]), second = all(weights[q * stride + j + 1]);
       for (int c = 0; c < chunks; c++) even[q][c] = fma(first, layout.chunk(values, c), even[q][c]);
@@ -139,13 +139,13 @@ INLINE void mix(const AttentionHead<Element>& head, const Layout& layout, Floats
       const Floats last = all(weights[q * stride + j]);
       for (int c = 0; c < chunks; c++) even[q][c] = fma(last, layout.chunk(values, c), even[q][c]);
     }
-    for (int c = 0; c < chunks; c++) mixed[q][c] = add(even[q][c], odd[q][c]);
+    for (int c = 0; c < chunks; c++) pv[q][c] = add(even[q][c], odd[q][c]);
   }
 }
 
 // Write the weights: exponentials divided by their sum.
 template <class Element>
-INLINE void share_out(const AttentionHead<Element>& head, float total) {
+INLINE void write_softmax(const AttentionHead<Element>& head, float total) {
   for (int j = 0; j < head.length; j += kLanes) {
     store_first(head.out + j, div(load(head.scores + j), all(total)), head.length - j);
   }
@@ -154,32 +154,32 @@ INLINE void share_out(const AttentionHead<Element>& head, float total) {
 template <int Queries, int Chunks, class Element>
 void attend_with(const AttentionHead<Element>& head, int head_dim) {
   const HeadLayout<Chunks> layout{head_dim};
-  Floats queries[Queries][kMostChunks], mixed[Queries][kMostChunks];
+  Floats queries[Queries][kMostChunks], pv[Queries][kMostChunks];
   float totals[Queries];
   for (int q = 0; q < Queries; q++) {
     for (int c = 0; c < layout.chunks(); c++) {
       queries[q][c] = mul(all(head.scale), layout.chunk(head.query + q * head_dim, c));
-      if (head.key_step != nullptr) queries[q][c] = mul(queries[q][c], layout.chunk(head.key_step, c));
+      if (head.key_scale != nullptr) queries[q][c] = mul(queries[q][c], layout.chunk(head.key_scale, c));
     }
   }
   score<Queries>(queries, head, layout);
   for (int q = 0; q < Queries; q++) {
     float* const scores = head.scores + q * head.scores_stride;
     const float* const bias = head.bias == nullptr ? nullptr : head.bias + q * head.bias_stride;
-    if (head.cap != 0 || bias != nullptr) change_scores(scores, head.length, head.cap, bias);
-    float largest = largest_of(scores, head.length);
+    if (head.cap != 0 || bias != nullptr) apply_cap_and_bias(scores, head.length, head.cap, bias);
+    float largest = max_score(scores, head.length);
     if (head.sinks != nullptr) largest = std::max(largest, head.sinks[q]);
-    totals[q] = exponentials(scores, head.length, largest);
+    totals[q] = exponentiate(scores, head.length, largest);
     if (head.sinks != nullptr) totals[q] += std::exp(head.sinks[q] - largest);
   }
-  if (head.values == nullptr) return share_out(head, totals[0]);
-  mix<Queries>(head, layout, mixed);
+  if (head.values == nullptr) return write_softmax(head, totals[0]);
+  multiply_pv<Queries>(head, layout, pv);
   for (int q = 0; q < Queries; q++) {
     const Floats share = all(head.length > 0 ? 1 / totals[q] : 0);  // nothing to attend to: zeros
     for (int c = 0; c < layout.chunks(); c++) {
-      Floats each = mul(share, mixed[q][c]);
-      if (head.value_step != nullptr) each = mul(each, layout.chunk(head.value_step, c));
-      layout.put(head.out + q * head_dim, c, each);
+      Floats value = mul(share, pv[q][c]);
+      if (head.value_scale != nullptr) value = mul(value, layout.chunk(head.value_scale, c));
+      layout.put(head.out + q * head_dim, c, value);
     }
   }
 }

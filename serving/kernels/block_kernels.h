@@ -5,25 +5,25 @@
 
 namespace {
 
-// Quantise a row: levels of -127 to 127, and of each block its scale and what the zero of the weights
+// Quantise a row: quantised values of -127 to 127, and of each block its scale and what the zero of the weights
 // adds to its sums, negated.
-void quantise_blocks(const float* row, int inputs, int zero, int8_t* levels, float* scales, int32_t* offsets) {
-  for (int first = 0; first < inputs; first += kBlockInputs, levels += kBlockInputs) {
+void quantise_blocks(const float* row, int inputs, int zero, int8_t* quantised, float* scales, int32_t* offsets) {
+  for (int first = 0; first < inputs; first += kBlockInputs, quantised += kBlockInputs) {
     const int left = inputs - first;
     Floats x[kBlockInputs / kLanes], largest = zeros();
     for (int i = 0; i < kBlockInputs / kLanes; i++) {
-      const int own = left - i * kLanes;
-      x[i] = own > 0 ? load_first(row + first + i * kLanes, own) : zeros();
+      const int num_values = left - i * kLanes;
+      x[i] = num_values > 0 ? load_first(row + first + i * kLanes, num_values) : zeros();
       largest = max(largest, absolute(x[i]));
     }
     const float scale = max_of(largest) / 127, factor = scale != 0 ? 1 / scale : 0;
     for (int i = 0; i < kBlockInputs / kLanes; i++) {
-      store_bytes(levels + i * kLanes, to_integers(mul(x[i], all(factor))), kLanes);
+      store_bytes(quantised + i * kLanes, to_integers(mul(x[i], all(factor))), kLanes);
     }
     int32_t sum = 0;
-    for (int i = 0; i < kBlockInputs; i++) sum += levels[i];
+    for (int i = 0; i < kBlockInputs; i++) sum += quantised[i];
     *scales++ = scale;
-    *offsets++ = kSignedLevels ? 0 : -zero * sum;
+    *offsets++ = kSignedValues ? 0 : -zero * sum;
   }
 }
 
@@ -33,9 +33,9 @@ constexpr int kAhead = 4096;  // bytes that weights are fetched ahead of their u
 template <int Bits>
 INLINE void load_columns(const int8_t* weights, Integers (&columns)[kBlockInputs / 4]) {
   for (int i = 0; i < kBlockInputs * Bits / 32; i++) {
-    const int8_t* const at = weights + i * kBlockPanel * 4;
-    __builtin_prefetch(at + kAhead);
-    const Integers bytes = load_bytes(at);
+    const int8_t* const bytes_of_inputs = weights + i * kBlockTile * 4;
+    __builtin_prefetch(bytes_of_inputs + kAhead);
+    const Integers bytes = load_bytes(bytes_of_inputs);
     if (Bits == 8) {
       columns[i] = bytes;
     } else {
@@ -45,22 +45,22 @@ INLINE void load_columns(const int8_t* weights, Integers (&columns)[kBlockInputs
   }
 }
 
-// Multiply `Rows` rows by `Vectors` vectors of channels of a panel, from `channel` on.
+// Multiply `Rows` rows by `Vectors` vectors of channels of a tile, from `channel` on.
 template <int Bits, int Rows, int Vectors>
 void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const QuantisedBlocks& in, float* out) {
-  const size_t start = size_t(channel / kBlockPanel) * layer.blocks * kBlockPanel;
+  const size_t start = size_t(channel / kBlockTile) * layer.blocks * kBlockTile;
   constexpr int kBytes = kBlockInputs * Bits / 8;  // of a channel's block
-  const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBytes) + channel % kBlockPanel * 4;
-  const float* scales = layer.scales + start + channel % kBlockPanel;
+  const auto* weights = reinterpret_cast<const int8_t*>(layer.weights + start * kBytes) + channel % kBlockTile * 4;
+  const float* scales = layer.scales + start + channel % kBlockTile;
   const size_t first = size_t(row) * layer.blocks;
-  const int8_t* const levels = in.levels + first * kBlockInputs;
+  const int8_t* const quantised = in.quantised + first * kBlockInputs;
   const float* const row_scales = in.scales + first;
   const int32_t* const offsets = in.offsets + first;
   Floats sums[Rows][Vectors];
   for (int r = 0; r < Rows; r++) {
     for (int v = 0; v < Vectors; v++) sums[r][v] = zeros();
   }
-  for (int b = 0; b < layer.blocks; b++, weights += kBytes * kBlockPanel, scales += kBlockPanel) {
+  for (int b = 0; b < layer.blocks; b++, weights += kBytes * kBlockTile, scales += kBlockTile) {
     Integers columns[Vectors][kBlockInputs / 4];
     Floats scale[Vectors];
     for (int v = 0; v < Vectors; v++) {
@@ -75,7 +75,7 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
       for (int v = 0; v < Vectors; v++) sum[v] = all_integers(offsets[block]);
       for (int k = 0; k < kBlockInputs / 4; k++) {
         int32_t four;
-        std::memcpy(&four, levels + size_t(block) * kBlockInputs + 4 * k, 4);
+        std::memcpy(&four, quantised + size_t(block) * kBlockInputs + 4 * k, 4);
         const Integers inputs = all_integers(four);
         for (int v = 0; v < Vectors; v++) sum[v] = dot4(sum[v], columns[v][k], inputs);
       }
@@ -86,16 +86,16 @@ void multiply_blocks_of(const PackedBlocks& layer, int channel, int row, const Q
   for (int r = 0; r < Rows; r++) {
     float* const to = out + size_t(row + r) * layer.outputs;
     for (int v = 0; v < Vectors && channel + v * kLanes < layer.outputs; v++) {
-      const int at = channel + v * kLanes;
-      const Floats y = layer.bias == nullptr ? sums[r][v] : add(sums[r][v], load(layer.bias + at));
-      store_first(to + at, y, layer.outputs - at);
+      const int index = channel + v * kLanes;
+      const Floats y = layer.bias == nullptr ? sums[r][v] : add(sums[r][v], load(layer.bias + index));
+      store_first(to + index, y, layer.outputs - index);
     }
   }
 }
 
 template <int Bits, int Rows, int Vectors>
-void multiply_panel_of_blocks(const PackedBlocks& layer, int panel, int row, const QuantisedBlocks& in, float* out) {
-  for (int channel = panel * kBlockPanel; channel < (panel + 1) * kBlockPanel && channel < layer.outputs; channel += Vectors * kLanes) {
+void multiply_block_tile(const PackedBlocks& layer, int tile, int row, const QuantisedBlocks& in, float* out) {
+  for (int channel = tile * kBlockTile; channel < (tile + 1) * kBlockTile && channel < layer.outputs; channel += Vectors * kLanes) {
     multiply_blocks_of<Bits, Rows, Vectors>(layer, channel, row, in, out);
   }
 }
@@ -106,26 +106,26 @@ using MultiplyBlocks = void (*)(const PackedBlocks&, int, int, const QuantisedBl
 constexpr int kMostBlockRows = 8;
 template <int Bits>
 constexpr MultiplyBlocks kMultiplyBlocks[] = {
-    multiply_panel_of_blocks<Bits, 1, 2>, multiply_panel_of_blocks<Bits, 2, 2>, multiply_panel_of_blocks<Bits, 3, 2>,
-    multiply_panel_of_blocks<Bits, 4, 2>, multiply_panel_of_blocks<Bits, 5, 2>, multiply_panel_of_blocks<Bits, 6, 2>,
-    multiply_panel_of_blocks<Bits, 7, 2>, multiply_panel_of_blocks<Bits, 8, 2>,
+    multiply_block_tile<Bits, 1, 2>, multiply_block_tile<Bits, 2, 2>, multiply_block_tile<Bits, 3, 2>,
+    multiply_block_tile<Bits, 4, 2>, multiply_block_tile<Bits, 5, 2>, multiply_block_tile<Bits, 6, 2>,
+    multiply_block_tile<Bits, 7, 2>, multiply_block_tile<Bits, 8, 2>,
 };
 #else
 constexpr int kMostBlockRows = 4;
 template <int Bits>
 constexpr MultiplyBlocks kMultiplyBlocks[] = {
-    multiply_panel_of_blocks<Bits, 1, 2>, multiply_panel_of_blocks<Bits, 2, 1>, multiply_panel_of_blocks<Bits, 3, 1>,
-    multiply_panel_of_blocks<Bits, 4, 1>,
+    multiply_block_tile<Bits, 1, 2>, multiply_block_tile<Bits, 2, 1>, multiply_block_tile<Bits, 3, 1>,
+    multiply_block_tile<Bits, 4, 1>,
 };
 #endif
 
-void multiply_blocks(const PackedBlocks& layer, int first_panel, int last_panel, int rows, const QuantisedBlocks& in,
+void multiply_blocks(const PackedBlocks& layer, int first_tile, int last_tile, int rows, const QuantisedBlocks& in,
                      float* out) {
-  for (int panel = first_panel; panel < last_panel; panel++) {
+  for (int tile = first_tile; tile < last_tile; tile++) {
     for (int row = 0; row < rows;) {
-      const int parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, now = (rows - row + parts - 1) / parts;
-      (layer.bits == 4 ? kMultiplyBlocks<4> : kMultiplyBlocks<8>)[now - 1](layer, panel, row, in, out);
-      row += now;
+      const int parts = (rows - row + kMostBlockRows - 1) / kMostBlockRows, num_rows = (rows - row + parts - 1) / parts;
+      (layer.bits == 4 ? kMultiplyBlocks<4> : kMultiplyBlocks<8>)[num_rows - 1](layer, tile, row, in, out);
+      row += num_rows;
     }
   }
 }

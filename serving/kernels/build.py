@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.kernels.library import LIBRARY, checksum_path, is_intact, problem_path
+from serving.kernels.library import LIBRARY, key_path, problem_path
 
 FOLDER = Path(__file__).parent
 # Without contraction a multiplication and an addition round as ONNX Runtime's operators do.
@@ -139,10 +139,10 @@ def instruction_sets_to_build() -> list[str]:
 
 def _is_for_all() -> bool:
     """Return whether the library is to run on other machines."""
-    wanted = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
-    if wanted not in ("", "all"):
-        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {wanted!r}")
-    return wanted == "all"
+    choice = os.environ.get("ATTENDANT_BUILD_KERNELS", "")
+    if choice not in ("", "all"):
+        raise BuildError(f"ATTENDANT_BUILD_KERNELS must be all or unset, it is {choice!r}")
+    return choice == "all"
 
 
 def build(
@@ -220,15 +220,16 @@ def _key(compiler: Iterable[str], flags: Iterable[str], names: Iterable[str]) ->
 
 
 def _is_current(library: Path, key: str) -> bool:
-    """Return whether the library is whole and was built with this key."""
-    return is_intact(library) and checksum_path(library).read_text("ascii").split()[1:] == [key]
+    """Return whether the library was built with this key."""
+    try:
+        return library.is_file() and key_path(library).read_text(encoding="ascii") == key
+    except (OSError, ValueError):
+        return False
 
 
 def _install(library: Path, target: Path, key: str) -> None:
-    """Copy the library, so that others never see half of it; its checksum and key come last."""
-    content = library.read_bytes()
-    checksum = f"{hashlib.sha256(content).hexdigest()}\n{key}\n".encode()
-    for path, data in ((target, content), (checksum_path(target), checksum)):
+    """Copy the library, so that others never see half of it; its key comes last."""
+    for path, data in ((target, library.read_bytes()), (key_path(target), key.encode())):
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(data)
         os.chmod(file.name, 0o755 if path == target else 0o644)

@@ -29,9 +29,9 @@ void TokenChoice::compute(const Context& context) const {
           "TokenChoice: scores must be [batch, columns], with at least `number` columns");
   const int64_t rows = shape[0], columns = shape[1];
   const float* const scores = scores_in.data<float>();
-  const Tensor wanted = context.input(1);
-  require(!wanted || count(wanted.shape()) == 1, "TokenChoice: wants_logp must be one value");
-  const bool wants_logp = !wanted || *wanted.data<bool>();
+  const Tensor wants_logp_in = context.input(1);
+  require(!wants_logp_in || count(wants_logp_in.shape()) == 1, "TokenChoice: wants_logp must be one value");
+  const bool wants_logp = !wants_logp_in || *wants_logp_in.data<bool>();
   float* const top_logp = context.output(0, {rows, number}).data<float>();
   int64_t* const top_ids = context.output(1, {rows, number}).data<int64_t>();
   float* const normaliser = context.output(2, {rows}).data<float>();

@@ -37,8 +37,8 @@ INLINE Floats rankable(const float* scores, int left) {
 
 INLINE void insert_greater(BestScores& best, Floats scores, const float* row, int column) {
   for (uint32_t lanes = greater_lanes(scores, all(best.least())); lanes != 0; lanes &= lanes - 1) {
-    const int found = column + __builtin_ctz(lanes);
-    if (row[found] > best.least()) best.insert(row[found], found);
+    const int index = column + __builtin_ctz(lanes);
+    if (row[index] > best.least()) best.insert(row[index], index);
   }
 }
 
@@ -46,8 +46,8 @@ INLINE void search(BestScores& best, const float* row, int first, int last) {
   for (int column = first; column < last; column += kUnrolled * kLanes) {
     Floats scores[kUnrolled];
     for (int i = 0; i < kUnrolled; i++) {
-      const int at = column + i * kLanes;  // a pointer beyond the row is never read
-      scores[i] = at < last ? rankable(row + at, last - at) : all(-INFINITY);
+      const int index = column + i * kLanes;  // a pointer beyond the row is never read
+      scores[i] = index < last ? rankable(row + index, last - index) : all(-INFINITY);
     }
     const Floats largest = max(max(scores[0], scores[1]), max(scores[2], scores[3]));
     if (__builtin_expect(greater_lanes(largest, all(best.least())) == 0, 1)) continue;
@@ -58,16 +58,16 @@ INLINE void search(BestScores& best, const float* row, int first, int last) {
 // Return the sum of e**(score - largest). NaN and infinity make it NaN.
 INLINE float sum_of_exponentials(const float* scores, int number, float largest) {
   Floats even = zeros(), odd = zeros();
-  const auto each = [&](int i) {
+  const auto exponential_at = [&](int i) {
     const Floats x = sub(load_first(scores + i, number - i), all(largest));
     return keep_first(exponential(x), number - i, 0);
   };
   int i = 0;
   for (; i + kLanes < number; i += 2 * kLanes) {
-    even = add(even, each(i));
-    odd = add(odd, each(i + kLanes));
+    even = add(even, exponential_at(i));
+    odd = add(odd, exponential_at(i + kLanes));
   }
-  if (i < number) even = add(even, each(i));
+  if (i < number) even = add(even, exponential_at(i));
   return sum_of(add(even, odd));
 }
 

@@ -29,12 +29,12 @@ unsigned saved_registers() {  // which the operating system saves: XCR0
 bool bit(unsigned value, int number) { return value >> number & 1; }
 
 // Ask the operating system for the tile registers of this process.
-bool may_use_tiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+bool may_use_amx() {
+  constexpr int kRequestPermission = 0x1023, kAmxTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kAmxTileData) == 0;
 }
 
-bool has(const Kernels& kernels) {
+bool is_supported(const Kernels& kernels) {
   const auto is = [&](const char* name) { return std::strcmp(kernels.name, name) == 0; };
   constexpr unsigned kAvxState = 0x06, kAvx512State = 0xe6;
   const Registers basic = cpuid(1, 0);
@@ -48,18 +48,18 @@ bool has(const Kernels& kernels) {
                           bit(extended.ebx, 17) && bit(extended.ebx, 30) &&                    // DQ, BW
                           bit(extended.ebx, 31) && bit(extended.ecx, 11);                      // VL, VNNI
   if (is("avx512_vnni")) return has_avx512;
-  constexpr unsigned kTileState = 0x60000;
-  const bool has_tiles = (saved & kTileState) == kTileState && bit(extended.edx, 24) && bit(extended.edx, 25);
-  return has_avx512 && has_tiles && may_use_tiles();
+  constexpr unsigned kAmxState = 0x60000;
+  const bool has_amx = (saved & kAmxState) == kAmxState && bit(extended.edx, 24) && bit(extended.edx, 25);
+  return has_avx512 && has_amx && may_use_amx();
 }
 
-const Kernels* choose() {
-  const char* wanted = std::getenv("ATTENDANT_KERNELS");
+const Kernels* choose_kernels() {
+  const char* name = std::getenv("ATTENDANT_KERNELS");
   const Kernels* widest_first[] = {KERNELS_TABLES};  // those that were compiled, see build.py
-  bool is_allowed = wanted == nullptr || *wanted == '\0';
-  for (const Kernels* each : widest_first) {
-    is_allowed = is_allowed || std::strcmp(wanted, each->name) == 0;
-    if (is_allowed && has(*each)) return each;
+  bool is_allowed = name == nullptr || *name == '\0';
+  for (const Kernels* kernels : widest_first) {
+    is_allowed = is_allowed || std::strcmp(name, kernels->name) == 0;
+    if (is_allowed && is_supported(*kernels)) return kernels;
   }
   return nullptr;
 }
@@ -67,6 +67,6 @@ const Kernels* choose() {
 }  // namespace
 
 const Kernels* kernels_of_processor() {
-  static const Kernels* const chosen = choose();
-  return chosen;
+  static const Kernels* const kernels = choose_kernels();
+  return kernels;
 }

@@ -2,12 +2,12 @@
 //
 // EncoderAttention: qkv f32 [tokens, (heads + 2 kv_heads) * head_dim], lengths int32 [batch], the
 //   packed place of each padded token int32 [batch, source], and the padded places of the packed ones
-//   int64 [tokens], which only the body of the function needs -> mixed f32 [tokens, heads * head_dim].
+//   int64 [tokens], which only the body of the function needs -> output f32 [tokens, heads * head_dim].
 //   Each token attends to all of its row. Optional input: bias f32 [1 or batch, 1 or heads, source,
 //   source], which is added to the scores. Attributes: num_heads, kv_num_heads, scale, softcap.
 // QuantizeMemory: keys and values side by side, f32 [tokens, 2 * kv_heads * head_dim], lengths int32
-//   [batch] and the packed places int32 [batch, source] -> int8 levels of keys and of values [batch,
-//   kv_heads, source, head_dim] and the values of a level, f32 [batch, 1, kv_heads * head_dim], of each
+//   [batch] and the packed places int32 [batch, source] -> quantised keys and values, int8 [batch,
+//   kv_heads, source, head_dim] and the scales, f32 [batch, 1, kv_heads * head_dim], of each
 //   channel of a row. Padding repeats the last token of its row. Attribute: kv_num_heads.
 #include "encoder.h"
 
@@ -70,7 +70,7 @@ void EncoderAttention::compute(const Context& context) const {
               biases[2] >= in.source && biases[3] >= in.source,
           "EncoderAttention: bias must be [1 or batch, 1 or heads, source, source]");
   const float *const qkv = qkv_in.data<float>(), *const bias = bias_in.data<float>();
-  float* const mixed = context.output(0, {in.starts[in.rows], dim}).data<float>();
+  float* const output = context.output(0, {in.starts[in.rows], dim}).data<float>();
   const size_t tasks = size_t(in.rows * kv_heads);
   if (tasks == 0) return;
 
@@ -86,25 +86,25 @@ void EncoderAttention::compute(const Context& context) const {
       copy(key, keys + token * head_dim);
       copy(key + kv_heads * head_dim, values + token * head_dim);
     }
-    AttentionHead<float> each{};
-    each.query = queries, each.out = out, each.scale = options.scale, each.cap = options.cap;
-    each.scores = out + kMostQueries * head_dim, each.scores_stride = stride;
-    each.bias_stride = biases[3];
+    AttentionHead<float> attention{};
+    attention.query = queries, attention.out = out, attention.scale = options.scale, attention.cap = options.cap;
+    attention.scores = out + kMostQueries * head_dim, attention.scores_stride = stride;
+    attention.bias_stride = biases[3];
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
       for (int64_t first = 0; first < length; first += kMostQueries) {
-        each.queries = int(std::min<int64_t>(kMostQueries, length - first));
-        each.keys = keys, each.values = values, each.length = int(length);
+        attention.queries = int(std::min<int64_t>(kMostQueries, length - first));
+        attention.keys = keys, attention.values = values, attention.length = int(length);
         if (bias) {
           const int64_t map = (biases[0] == 1 ? 0 : row) * biases[1] + (biases[1] == 1 ? 0 : head);
-          each.bias = bias + (map * biases[2] + first) * biases[3];
-          leave_out_masked(each, int(head_dim));
+          attention.bias = bias + (map * biases[2] + first) * biases[3];
+          leave_out_masked(attention, int(head_dim));
         }
-        for (int q = 0; q < each.queries; q++) {
+        for (int q = 0; q < attention.queries; q++) {
           copy(tokens + (first + q) * in.width + head * head_dim, queries + q * head_dim);
         }
-        kernels.attend(each, int(head_dim));
-        for (int q = 0; q < each.queries; q++) {
-          copy(out + q * head_dim, mixed + (in.starts[row] + first + q) * dim + head * head_dim);
+        kernels.attend(attention, int(head_dim));
+        for (int q = 0; q < attention.queries; q++) {
+          copy(out + q * head_dim, output + (in.starts[row] + first + q) * dim + head * head_dim);
         }
       }
     }
@@ -120,23 +120,23 @@ void QuantizeMemory::compute(const Context& context) const {
   const PackedRows in(keys_values.shape(), context.input(1), context.input(2));
   const int64_t dim = in.width / 2, head_dim = dim / kv_heads;
   require(in.width == 2 * kv_heads * head_dim && head_dim > 0, "QuantizeMemory: wrong shapes");
-  int8_t* levels[2];
-  float* steps[2];
+  int8_t* quantised[2];
+  float* scales[2];
   for (int part = 0; part < 2; part++) {
-    levels[part] = context.output(part, {in.rows, kv_heads, in.source, head_dim}).data<int8_t>();
-    steps[part] = context.output(2 + part, {in.rows, 1, dim}).data<float>();
+    quantised[part] = context.output(part, {in.rows, kv_heads, in.source, head_dim}).data<int8_t>();
+    scales[part] = context.output(2 + part, {in.rows, 1, dim}).data<float>();
   }
   const size_t tasks = size_t(in.rows * 2 * kv_heads);
   if (tasks == 0) return;
 
   context.parallel(tasks, [&](size_t task) {
     const int64_t row = task / (2 * kv_heads), part = task / kv_heads % 2, head = task % kv_heads, length = in.lengths[row];
-    int8_t* const own = levels[part] + (row * kv_heads + head) * in.source * head_dim;
+    int8_t* const head_quantised = quantised[part] + (row * kv_heads + head) * in.source * head_dim;
     const float* const from = keys_values.data<float>() + in.starts[row] * in.width + part * dim + head * head_dim;
-    kernels.quantise_channels(from, in.width, int(length), int(head_dim), own, steps[part] + row * dim + head * head_dim);
+    kernels.quantise_channels(from, in.width, int(length), int(head_dim), head_quantised, scales[part] + row * dim + head * head_dim);
     for (int64_t token = length; token < in.source; token++) {
-      if (length > 0) std::memcpy(own + token * head_dim, own + (length - 1) * head_dim, head_dim);
-      else std::memset(own + token * head_dim, 0, head_dim);
+      if (length > 0) std::memcpy(head_quantised + token * head_dim, head_quantised + (length - 1) * head_dim, head_dim);
+      else std::memset(head_quantised + token * head_dim, 0, head_dim);
     }
   });
 }

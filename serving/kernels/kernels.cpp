@@ -11,57 +11,57 @@
 
 namespace {
 
-constexpr float kLevel = 1.0f / 127;  // the value of a level in a row divided by its range
-// Of signed levels the magnitudes are stored, too: to make them takes a ninth of a product's time.
-constexpr int kLevelBytes = kSignedLevels ? 2 : 1;
+constexpr float kUnitScale = 1.0f / 127;  // the scale of a row whose absmax is 1
+// Of signed values the magnitudes are stored, too: to make them takes a ninth of a product's time.
+constexpr int kValueBytes = kSignedValues ? 2 : 1;
 
-// Levels are the graph's: round((x / range) / kLevel), halves to even. A multiplication finds the
+// Quantised values are those of the graph's: round((x / absmax) / kUnitScale), halves to even. A multiplication finds the
 // same, unless the result is near a half.
-void quantise(const float* row, int inputs, int padded_inputs, uint8_t* levels, float* range_out) {
+void quantise(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax_out) {
   Floats largest = zeros();
   for (int i = 0; i < inputs; i += kLanes) largest = max(largest, absolute(load_first(row + i, inputs - i)));
-  const float range = max_of(largest);
-  *range_out = range;
-  const Floats ranges = all(range), per_level = all(kLevel), factor = all(127 / range), near_half = all(0.5f - 1e-4f);
+  const float absmax = max_of(largest);
+  *absmax_out = absmax;
+  const Floats absmaxes = all(absmax), unit_scale = all(kUnitScale), factor = all(127 / absmax), near_half = all(0.5f - 1e-4f);
   for (int i = 0; i < inputs; i += kLanes) {
     const Floats x = load_first(row + i, inputs - i), scaled = mul(x, factor);
-    Integers found = to_integers(scaled);
-    if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(found))), near_half), 0)) {
-      const Floats exact = div(div(x, ranges), per_level);
-      found = to_integers(min(max(exact, all(-128)), all(127)));  // a row of zeros gives NaN: any level will do
+    Integers rounded = to_integers(scaled);
+    if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(rounded))), near_half), 0)) {
+      const Floats exact = div(div(x, absmaxes), unit_scale);
+      rounded = to_integers(min(max(exact, all(-128)), all(127)));  // a row of zeros gives NaN: any value will do
     }
-    store_levels(levels + i, found, inputs - i);
+    store_quantised(quantised + i, rounded, inputs - i);
   }
-  for (int i = inputs; i < padded_inputs; i++) levels[i] = kSignedLevels ? 0 : 128;
-  for (int i = 0; kLevelBytes == 2 && i < padded_inputs; i++) {
-    levels[padded_inputs + i] = uint8_t(int8_t(levels[i]) < 0 ? -levels[i] : levels[i]);
+  for (int i = inputs; i < padded_inputs; i++) quantised[i] = kSignedValues ? 0 : 128;
+  for (int i = 0; kValueBytes == 2 && i < padded_inputs; i++) {
+    quantised[padded_inputs + i] = uint8_t(int8_t(quantised[i]) < 0 ? -quantised[i] : quantised[i]);
   }
 }
 
-void quantise_channels(const float* vectors, int64_t stride, int length, int channels, int8_t* levels, float* steps) {
-  const Floats near_half = all(0.5f - 1e-4f), per_level = all(kLevel);
+void quantise_channels(const float* vectors, int64_t stride, int length, int channels, int8_t* quantised, float* scales) {
+  const Floats near_half = all(0.5f - 1e-4f), unit_scale = all(kUnitScale);
   for (int c = 0; c < channels; c += kLanes) {
     const int left = channels - c;
     Floats largest = zeros();
     for (int j = 0; j < length; j++) largest = max(largest, absolute(load_first(vectors + j * stride + c, left)));
-    store_first(steps + c, mul(largest, per_level), left);
-    const Floats factors = div(all(127), max(largest, all(1e-30f)));  // of zeros: the levels are zeros
+    store_first(scales + c, mul(largest, unit_scale), left);
+    const Floats factors = div(all(127), max(largest, all(1e-30f)));  // of zeros: the quantised values are zeros
     for (int j = 0; j < length; j++) {
       const Floats x = load_first(vectors + j * stride + c, left), scaled = mul(x, factors);
-      Integers found = to_integers(scaled);
-      if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(found))), near_half), 0)) {
-        const Floats exact = div(div(x, largest), per_level);
-        found = to_integers(min(max(exact, all(-127)), all(127)));
+      Integers rounded = to_integers(scaled);
+      if (__builtin_expect(any_not_less(absolute(sub(scaled, to_floats(rounded))), near_half), 0)) {
+        const Floats exact = div(div(x, largest), unit_scale);
+        rounded = to_integers(min(max(exact, all(-127)), all(127)));
       }
-      store_bytes(levels + int64_t(j) * channels + c, found, left);
+      store_bytes(quantised + int64_t(j) * channels + c, rounded, left);
     }
   }
 }
 
-// Rounded as the graph's operators do it: to float, times scale, times range, plus bias.
-INLINE void finish(const PackedLinear& layer, int channel, Integers sum, float range, float* out) {
+// Rounded as the graph's operators do it: to float, times scale, times absmax, plus bias.
+INLINE void apply_epilogue(const PackedLinear& layer, int channel, Integers sum, float absmax, float* out) {
   const int left = layer.outputs - channel;
-  Floats y = mul(mul(to_floats(sum), load(layer.scales + channel)), all(range));
+  Floats y = mul(mul(to_floats(sum), load(layer.scales + channel)), all(absmax));
   if (layer.bias != nullptr) y = add(y, load(layer.bias + channel));
   store_first(out + channel, y, left);
 }
@@ -78,10 +78,10 @@ constexpr int kBlock = kVectors * kLanes;
 // Multiply `Rows` rows by `kBlock` channels. Few rows have two sums each, of even and of odd steps,
 // to hide the latency of the instruction.
 template <int Rows>
-void multiply_block(const PackedLinear& layer, const int8_t* weights, int channel, const uint8_t* levels,
-                    const float* ranges, float* out) {
+void multiply_block(const PackedLinear& layer, const int8_t* weights, int channel, const uint8_t* quantised,
+                    const float* absmaxes, float* out) {
   constexpr int kSums = Rows <= 2 ? 2 : 1;
-  const size_t stride = size_t(layer.padded_inputs) * kLevelBytes;
+  const size_t stride = size_t(layer.padded_inputs) * kValueBytes;
   Integers sums[kSums][Rows][kVectors];
   for (int v = 0; v < kVectors; v++) {
     for (int r = 0; r < Rows; r++) sums[kSums - 1][r][v] = no_integers();
@@ -95,11 +95,11 @@ void multiply_block(const PackedLinear& layer, const int8_t* weights, int channe
         columns[v] = load_bytes(weights + v * kLanes * 4);
         if (v * kLanes % 16 == 0) __builtin_prefetch(weights + 4096 + v * kLanes * 4);  // each line once
       }
-      weights += kPanel * 4;
+      weights += kTile * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < Rows; r++) {
-        const uint8_t* const four = levels + r * stride + 4 * (k + step);
-        const Integers inputs = all_of(four), magnitudes = all_of(four + (kLevelBytes - 1) * layer.padded_inputs);
+        const uint8_t* const four = quantised + r * stride + 4 * (k + step);
+        const Integers inputs = all_of(four), magnitudes = all_of(four + (kValueBytes - 1) * layer.padded_inputs);
         for (int v = 0; v < kVectors; v++) {
           Integers& sum = sums[kSums == 2 ? step : 0][r][v];
           sum = dot4(sum, inputs, magnitudes, columns[v]);
@@ -111,57 +111,58 @@ void multiply_block(const PackedLinear& layer, const int8_t* weights, int channe
     for (int v = 0; v < kVectors && channel + v * kLanes < layer.outputs; v++) {
       Integers sum = sums[0][r][v];
       if (kSums == 2) sum = plus(sum, sums[1][r][v]);
-      finish(layer, channel + v * kLanes, sum, ranges[r], out + size_t(r) * layer.outputs);
+      apply_epilogue(layer, channel + v * kLanes, sum, absmaxes[r], out + size_t(r) * layer.outputs);
     }
   }
 }
 
 template <int Rows>
-void multiply_panel(const PackedLinear& layer, int panel, const uint8_t* levels, const float* ranges, float* out) {
-  const int8_t* weights = layer.weights + size_t(panel) * layer.padded_inputs * kPanel;
-  for (int block = 0; block < kPanel; block += kBlock) {
-    const int channel = panel * kPanel + block;
+void multiply_tile(const PackedLinear& layer, int tile, const uint8_t* quantised, const float* absmaxes, float* out) {
+  const int8_t* weights = layer.weights + size_t(tile) * layer.padded_inputs * kTile;
+  for (int block = 0; block < kTile; block += kBlock) {
+    const int channel = tile * kTile + block;
     if (channel < layer.outputs) {
-      multiply_block<Rows>(layer, weights + block * 4, channel, levels, ranges, out);
+      multiply_block<Rows>(layer, weights + block * 4, channel, quantised, absmaxes, out);
     }
   }
 }
 
-using MultiplyPanel = void (*)(const PackedLinear&, int, const uint8_t*, const float*, float*);
-constexpr MultiplyPanel kMultiplyPanel[] = {multiply_panel<1>, multiply_panel<2>, multiply_panel<3>, multiply_panel<4>};
+using MultiplyTile = void (*)(const PackedLinear&, int, const uint8_t*, const float*, float*);
+constexpr MultiplyTile kMultiplyTile[] = {multiply_tile<1>, multiply_tile<2>, multiply_tile<3>, multiply_tile<4>};
 constexpr int kMostRows = 4;  // at once; six need more registers and are slower
 
 #if defined(__AMX_INT8__)
 
 // Intel's Advanced Matrix Extensions: 16 rows by 16 channels by 64 inputs in one instruction. Tiles
-// 0 to 3 are the sums of a panel's channels, 4 the levels, and 5 and 6 in turns the weights.
-constexpr int kTileRows = 16, kTileBytes = 64, kInputsMultiple = 64, kFewRows = 3;
+// 0 to 3 are the sums of a tile's channels, 4 the quantised rows, and 5 and 6 in turns the weights.
+constexpr int kAmxRows = 16, kAmxBytes = 64, kFewRows = 3;
+constexpr int kRowsMultiple = kAmxRows, kInputsMultiple = kAmxBytes;
 
-struct alignas(64) TileConfiguration {
+struct alignas(64) AmxConfiguration {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t bytes[16] = {};
   uint8_t rows[16] = {};
 };
 
-void configure_tiles() {
-  TileConfiguration configuration;
-  for (int tile = 0; tile < 8; tile++) {
-    configuration.bytes[tile] = kTileBytes;
-    configuration.rows[tile] = kTileRows;
+void configure_amx() {
+  AmxConfiguration configuration;
+  for (int i = 0; i < 8; i++) {
+    configuration.bytes[i] = kAmxBytes;
+    configuration.rows[i] = kAmxRows;
   }
   _tile_loadconfig(&configuration);
 }
 
-void multiply_tiles(const PackedLinear& layer, int panel, int rows, const uint8_t* levels, const float* ranges,
+void multiply_with_amx(const PackedLinear& layer, int tile, int rows, const uint8_t* quantised, const float* absmaxes,
                     float* out) {
-  const int8_t* weights = layer.weights + size_t(panel) * layer.padded_inputs * kPanel;
-  constexpr int kStride = kPanel * 4;  // bytes from four inputs to the next four
+  const int8_t* weights = layer.weights + size_t(tile) * layer.padded_inputs * kTile;
+  constexpr int kStride = kTile * 4;  // bytes from four inputs to the next four
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int k = 0; k < layer.padded_inputs; k += kTileBytes, weights += kTileRows * kStride) {
-    _tile_loadd(4, levels + k, layer.padded_inputs);
+  for (int k = 0; k < layer.padded_inputs; k += kAmxBytes, weights += kAmxRows * kStride) {
+    _tile_loadd(4, quantised + k, layer.padded_inputs);
     _tile_loadd(5, weights, kStride);
     _tile_loadd(6, weights + 64, kStride);
     _tile_dpbusd(0, 4, 5);
@@ -171,34 +172,34 @@ void multiply_tiles(const PackedLinear& layer, int panel, int rows, const uint8_
     _tile_dpbusd(2, 4, 5);
     _tile_dpbusd(3, 4, 6);
   }
-  alignas(64) int32_t sums[kTileRows][kPanel];
+  alignas(64) int32_t sums[kAmxRows][kTile];
   _tile_stored(0, &sums[0][0], sizeof(sums[0]));
   _tile_stored(1, &sums[0][16], sizeof(sums[0]));
   _tile_stored(2, &sums[0][32], sizeof(sums[0]));
   _tile_stored(3, &sums[0][48], sizeof(sums[0]));
   for (int r = 0; r < rows; r++) {
     const size_t start = size_t(r) * layer.outputs;
-    for (int c = 0; c < kPanel && panel * kPanel + c < layer.outputs; c += kLanes) {
-      const int channel = panel * kPanel + c;
+    for (int c = 0; c < kTile && tile * kTile + c < layer.outputs; c += kLanes) {
+      const int channel = tile * kTile + c;
       const Integers sum = plus(load_integers(&sums[r][c]), load_integers(layer.offsets + channel));
-      finish(layer, channel, sum, ranges[r], out + start);
+      apply_epilogue(layer, channel, sum, absmaxes[r], out + start);
     }
   }
 }
 
 void multiply_few_rows(const PackedLinear&, int, int, int, const uint8_t*, const float*, float*);
 
-void multiply(const PackedLinear& layer, int first_panel, int last_panel, int rows, const uint8_t* levels,
-              const float* ranges, float* outputs) {
+void multiply(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+              const float* absmaxes, float* outputs) {
   if (rows <= kFewRows) {
-    return multiply_few_rows(layer, first_panel, last_panel, rows, levels, ranges, outputs);
+    return multiply_few_rows(layer, first_tile, last_tile, rows, quantised, absmaxes, outputs);
   }
-  configure_tiles();
-  for (int panel = first_panel; panel < last_panel; panel++) {
-    for (int row = 0; row < rows; row += kTileRows) {
+  configure_amx();
+  for (int tile = first_tile; tile < last_tile; tile++) {
+    for (int row = 0; row < rows; row += kAmxRows) {
       const size_t start = size_t(row) * layer.outputs;
-      const int now = rows - row < kTileRows ? rows - row : kTileRows;
-      multiply_tiles(layer, panel, now, levels + size_t(row) * layer.padded_inputs, ranges + row, outputs + start);
+      const int num_rows = rows - row < kAmxRows ? rows - row : kAmxRows;
+      multiply_with_amx(layer, tile, num_rows, quantised + size_t(row) * layer.padded_inputs, absmaxes + row, outputs + start);
     }
   }
   _tile_release();
@@ -207,18 +208,18 @@ void multiply(const PackedLinear& layer, int first_panel, int last_panel, int ro
 #define MULTIPLY_ROWS multiply_few_rows
 #else
 #define MULTIPLY_ROWS multiply
-constexpr int kTileRows = 1, kInputsMultiple = 8;
+constexpr int kRowsMultiple = 1, kInputsMultiple = 8;
 #endif
 
-// A panel's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
-void MULTIPLY_ROWS(const PackedLinear& layer, int first_panel, int last_panel, int rows, const uint8_t* levels,
-              const float* ranges, float* outputs) {
-  for (int panel = first_panel; panel < last_panel; panel++) {
+// A tile's weights stay in the cache while all rows pass, in equal parts of at most kMostRows.
+void MULTIPLY_ROWS(const PackedLinear& layer, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+              const float* absmaxes, float* outputs) {
+  for (int tile = first_tile; tile < last_tile; tile++) {
     for (int row = 0; row < rows;) {
-      const int parts = (rows - row + kMostRows - 1) / kMostRows, now = (rows - row + parts - 1) / parts;
-      kMultiplyPanel[now - 1](layer, panel, levels + size_t(row) * layer.padded_inputs * kLevelBytes, ranges + row,
+      const int parts = (rows - row + kMostRows - 1) / kMostRows, num_rows = (rows - row + parts - 1) / parts;
+      kMultiplyTile[num_rows - 1](layer, tile, quantised + size_t(row) * layer.padded_inputs * kValueBytes, absmaxes + row,
                               outputs + size_t(row) * layer.outputs);
-      row += now;
+      row += num_rows;
     }
   }
 }
@@ -226,7 +227,7 @@ void MULTIPLY_ROWS(const PackedLinear& layer, int first_panel, int last_panel, i
 }  // namespace
 
 extern const Kernels KERNELS{
-    KERNELS_NAME,    kSignedLevels,     kInputsMultiple, kTileRows,      kLevelBytes,
+    KERNELS_NAME,    kSignedValues,     kInputsMultiple, kRowsMultiple,  kValueBytes,
     quantise,        multiply,          quantise_blocks, multiply_blocks, quantise_channels,
     attend<float>,   attend<int8_t>,    rotate,          choose,         gru_cell,
     gru_reset,       gru_update,        lstm_cell,       ssru_cell,      attend_to_states,

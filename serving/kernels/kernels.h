@@ -4,38 +4,38 @@
 #include <cstdint>
 
 constexpr int kMostHeadDim = 256;
-constexpr int kPanel = 64;  // output channels whose weights are stored together
+constexpr int kTile = 64;  // output channels whose weights are stored together
 
-// An int8 linear layer. Weights are packed by panels: for each four inputs, four bytes of each of
-// the panel's channels, so that one instruction multiplies four inputs by one channel.
+// An int8 linear layer. Weights are packed by tiles: for each four inputs, four bytes of each of
+// the tile's channels, so that one instruction multiplies four inputs by one channel.
 struct PackedLinear {
   int inputs = 0, outputs = 0;
   int padded_inputs = 0;              // a multiple of Kernels::inputs_multiple; the padding is zero
-  int panels = 0;
-  const int8_t* weights = nullptr;    // [panels, padded_inputs / 4, kPanel, 4]
-  const int32_t* offsets = nullptr;   // what unsigned levels add to the sums, negated
-  const float* scales = nullptr;      // of a channel, times the value of a level
+  int tiles = 0;
+  const int8_t* weights = nullptr;    // [tiles, padded_inputs / 4, kTile, 4]
+  const int32_t* offsets = nullptr;   // what unsigned inputs add to the sums, negated
+  const float* scales = nullptr;      // of a channel, times 1/127
   const float* bias = nullptr;
 };
 
 constexpr int kBlockInputs = 16;  // that share a scale
-constexpr int kBlockPanel = 32;   // output channels whose weights are stored together
+constexpr int kBlockTile = 32;   // output channels whose weights are stored together
 
-// A linear layer with a scale for each block of inputs of a channel. Weights are packed by panels,
-// blocks and four inputs, four bytes of each of the panel's channels; of 8 bits unsigned with zero at
-// 128, or signed where levels are. Of 4 bits, with zero at 8, the lower halves of bytes are four
+// A linear layer with a scale for each block of inputs of a channel. Weights are packed by tiles,
+// blocks and four inputs, four bytes of each of the tile's channels; of 8 bits unsigned with zero at
+// 128, or signed where quantised inputs are. Of 4 bits, with zero at 8, the lower halves of bytes are four
 // inputs and the upper halves the next four.
 struct PackedBlocks {
-  int inputs = 0, outputs = 0, blocks = 0, panels = 0, bits = 8;
-  const uint8_t* weights = nullptr;  // [panels, blocks, kBlockInputs * bits / 32, kBlockPanel, 4]
-  const float* scales = nullptr;     // [panels, blocks, kBlockPanel]
+  int inputs = 0, outputs = 0, blocks = 0, tiles = 0, bits = 8;
+  const uint8_t* weights = nullptr;  // [tiles, blocks, kBlockInputs * bits / 32, kBlockTile, 4]
+  const float* scales = nullptr;     // [tiles, blocks, kBlockTile]
   const float* bias = nullptr;
 };
 
-// Rows quantised by blocks: levels [rows, blocks, kBlockInputs] of -127 to 127, and [rows, blocks]
+// Rows quantised by blocks: quantised values [rows, blocks, kBlockInputs] of -127 to 127, and [rows, blocks]
 // their scales and what the zero of the weights adds to a block's sum, negated.
 struct QuantisedBlocks {
-  const int8_t* levels;
+  const int8_t* quantised;
   const float* scales;
   const int32_t* offsets;
 };
@@ -43,8 +43,8 @@ struct QuantisedBlocks {
 constexpr int kMostQueries = 4;
 
 // Up to kMostQueries queries [queries, head_dim] over the keys and values [length, head_dim] that
-// their heads share. Floats, or int8 levels: then `key_step` and `value_step` [head_dim] are the
-// values of a level in each channel, and there is one query.
+// their heads share. Floats, or int8: then `key_scale` and `value_scale` [head_dim] are the
+// scales of each channel, and there is one query.
 template <class Element>
 struct AttentionHead {
   const float* query;
@@ -52,8 +52,8 @@ struct AttentionHead {
   const Element* values;  // null: only the weights are wanted, of one query
   const Element* next_keys = nullptr;  // of the head that follows, fetched into the cache meanwhile
   const Element* next_values = nullptr;
-  const float* key_step = nullptr;
-  const float* value_step = nullptr;
+  const float* key_scale = nullptr;
+  const float* value_scale = nullptr;
   const float* bias = nullptr;  // [length] of each query, added to the scores
   const float* sinks = nullptr;  // of each query: a score that has neither key nor value
   int queries = 1;
@@ -81,28 +81,28 @@ struct StatesAttention {
 
 struct Kernels {
   const char* name;
-  bool has_signed_levels;  // levels are -127..127, otherwise 1..255
-  int inputs_multiple;     // of a row of levels and of packed weights
-  int rows_multiple;       // rows of levels that must be readable
-  int level_bytes;         // of an input: 2 where a row's magnitudes follow its levels
+  bool has_signed_values;  // quantised values are -127..127, otherwise 1..255
+  int inputs_multiple;     // of a row of quantised values and of packed weights
+  int rows_multiple;       // quantised rows that must be readable
+  int value_bytes;         // of an input: 2 where a row's magnitudes follow its quantised values
 
-  // Quantise a row: levels [padded_inputs], their magnitudes likewise if `level_bytes` is 2, and the
+  // Quantise a row: quantised values [padded_inputs], their magnitudes likewise if `value_bytes` is 2, and the
   // largest magnitude of the row.
-  void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* levels, float* range);
+  void (*quantise)(const float* row, int inputs, int padded_inputs, uint8_t* quantised, float* absmax);
 
-  // Compute the outputs of some panels for quantised rows.
-  void (*multiply)(const PackedLinear&, int first_panel, int last_panel, int rows, const uint8_t* levels,
-                   const float* ranges, float* outputs);
+  // Compute the outputs of some tiles for quantised rows.
+  void (*multiply)(const PackedLinear&, int first_tile, int last_tile, int rows, const uint8_t* quantised,
+                   const float* absmaxes, float* outputs);
 
-  // The same for layers in blocks. `levels` has room for whole blocks.
+  // The same for layers in blocks. `quantised` has room for whole blocks.
   // zero: of unsigned weights.
-  void (*quantise_blocks)(const float* row, int inputs, int zero, int8_t* levels, float* scales, int32_t* offsets);
-  void (*multiply_blocks)(const PackedBlocks&, int first_panel, int last_panel, int rows, const QuantisedBlocks&,
+  void (*quantise_blocks)(const float* row, int inputs, int zero, int8_t* quantised, float* scales, int32_t* offsets);
+  void (*multiply_blocks)(const PackedBlocks&, int first_tile, int last_tile, int rows, const QuantisedBlocks&,
                           float* outputs);
 
-  // Quantise each channel of vectors by its largest magnitude: levels [length, channels] of -127 to
-  // 127, and the values of a level. stride: numbers from one vector to the next one.
-  void (*quantise_channels)(const float* vectors, int64_t stride, int length, int channels, int8_t* levels, float* steps);
+  // Quantise each channel of vectors by its largest magnitude: quantised values [length, channels] of -127 to
+  // 127, and the scales. stride: numbers from one vector to the next one.
+  void (*quantise_channels)(const float* vectors, int64_t stride, int length, int channels, int8_t* quantised, float* scales);
 
   // Attend with heads of this size, at most kMostHeadDim.
   void (*attend)(const AttentionHead<float>&, int head_dim);

@@ -21,8 +21,8 @@ constexpr const char* kDomain = "attendant";
 
 void add_operators(OrtSessionOptions* options) {
   static OrtCustomOpDomain* const domain = [] {
-    OrtCustomOpDomain* made = nullptr;
-    require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &made)), "no domain of operators can be made");
+    OrtCustomOpDomain* created = nullptr;
+    require(!failed(call(Entry::CreateCustomOpDomain, kDomain, &created)), "no domain of operators can be made");
     for (const OrtCustomOp* op :
          {description<QuantizedLinear>(), description<BlockQuantizedLinear>(), description<SelfAttention>(),
           description<CrossAttention>(), description<Int8CrossAttention>(), description<CrossAttentionWeights>(),
@@ -30,9 +30,9 @@ void add_operators(OrtSessionOptions* options) {
           description<QuantizeMemory>(), description<TokenChoice>(),
           description<GruCell>(), description<GruReset>(), description<GruUpdate>(), description<LstmCell>(),
           description<SsruCell>(), description<AdditiveAttention>(), description<DotAttention>()}) {
-      require(!failed(call(Entry::CustomOpDomain_Add, made, op)), "an operator cannot be added");
+      require(!failed(call(Entry::CustomOpDomain_Add, created, op)), "an operator cannot be added");
     }
-    return made;
+    return created;
   }();
   require(!failed(call(Entry::AddCustomOpDomain, options, domain)), "the operators cannot be registered");
 }

@@ -6,7 +6,6 @@ set than the widest of the processor: "avx512_vnni", "avx_vnni" or "avx2".
 """
 
 import ctypes
-import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,10 +41,8 @@ def load_kernels(library: Path) -> NativeKernels:
     if not library.is_file():
         return NativeKernels(None, f"none, because they were not built: {_build_problem(library)}")
     installed = onnxruntime_version()
-    if not installed.startswith(tuple(f"{each}." for each in TESTED_VERSIONS)):
+    if not installed.startswith(tuple(f"{tested}." for tested in TESTED_VERSIONS)):
         return NativeKernels(None, f"none for ONNX Runtime {installed}")
-    if not is_intact(library):  # the loader of the system would end the process
-        return NativeKernels(None, f"none, because {library.name} is damaged; install anew")
     try:
         instruction_set = ctypes.CDLL(str(library)).attendant_kernels
     except (OSError, AttributeError) as error:
@@ -68,10 +65,10 @@ def why_missing() -> str | None:
 
 
 def _wanted_instructions() -> str:
-    wanted = os.environ.get("ATTENDANT_KERNELS")
-    if not wanted:
+    name = os.environ.get("ATTENDANT_KERNELS")
+    if not name:
         return "the instructions of this processor"
-    return f"ATTENDANT_KERNELS={wanted}: they were not built, or the processor lacks them"
+    return f"ATTENDANT_KERNELS={name}: they were not built, or the processor lacks them"
 
 
 def _build_problem(library: Path) -> str:
@@ -90,24 +87,14 @@ def onnxruntime_version() -> str:
     return ""
 
 
-def checksum_path(library: Path) -> Path:
-    return library.with_suffix(".sha256")
+def key_path(library: Path) -> Path:
+    """Return the file beside the library with the key of what it was built of."""
+    return library.with_suffix(".key")
 
 
 def problem_path(library: Path) -> Path:
     """Return the file beside the library that says why it could not be built."""
     return library.with_suffix(".problem")
-
-
-def is_intact(library: Path) -> bool:
-    """Return whether the library has the checksum that was written when it was built, the first
-    line of its file.
-    """
-    try:
-        expected = checksum_path(library).read_text(encoding="ascii").split()[0]
-        return hashlib.sha256(library.read_bytes()).hexdigest() == expected
-    except (OSError, ValueError, IndexError):
-        return False
 
 
 def register_kernels(options: Any) -> None:

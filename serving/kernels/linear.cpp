@@ -35,21 +35,21 @@ QuantizedLinear::QuantizedLinear(const Info& info) {
   layer.inputs = int(shape[0]);
   layer.outputs = int(shape[1]);
   layer.padded_inputs = round_up(layer.inputs, kernels.inputs_multiple);
-  layer.panels = (layer.outputs + kPanel - 1) / kPanel;
+  layer.tiles = (layer.outputs + kTile - 1) / kTile;
   pack(weight.data<int8_t>(), scale.data<float>(), bias ? bias.data<float>() : nullptr);
 }
 
 void QuantizedLinear::pack(const int8_t* weight, const float* scale, const float* bias) {
-  const size_t channels = size_t(layer.panels) * kPanel;
+  const size_t channels = size_t(layer.tiles) * kTile;
   int8_t* const weights = add_zeros<int8_t>(memory, channels * layer.padded_inputs);
   int32_t* const offsets = add_zeros<int32_t>(memory, channels);
   float* const scales = add_zeros<float>(memory, channels);
   for (int k = 0; k < layer.inputs; k++) {
     for (int n = 0; n < layer.outputs; n++) {
       const int8_t value = weight[size_t(k) * layer.outputs + n];
-      const size_t panel = n / kPanel, channel = n % kPanel;
-      weights[(panel * layer.padded_inputs + k / 4 * 4) * kPanel + channel * 4 + k % 4] = value;
-      if (!kernels.has_signed_levels) offsets[n] -= 128 * value;
+      const size_t tile = n / kTile, channel = n % kTile;
+      weights[(tile * layer.padded_inputs + k / 4 * 4) * kTile + channel * 4 + k % 4] = value;
+      if (!kernels.has_signed_values) offsets[n] -= 128 * value;
     }
   }
   for (int n = 0; n < layer.outputs; n++) scales[n] = (1.0f / 127) * scale[n];
@@ -74,33 +74,33 @@ void QuantizedLinear::compute(const Context& context) const {
 }
 
 void QuantizedLinear::multiply(const Context& context, const float* x, int rows, float* out) const {
-  // Threads divide the panels of few rows, whose weights are what takes time; else they divide rows.
+  // Threads divide the tiles of few rows, whose weights are what takes time; else they divide rows.
   constexpr int kTasks = 8, kRowsOfTask = 32;
-  const size_t row_bytes = size_t(layer.padded_inputs) * kernels.level_bytes;
-  const auto quantised = [&](int first, int number, uint8_t* levels, float* ranges) {
+  const size_t row_bytes = size_t(layer.padded_inputs) * kernels.value_bytes;
+  const auto quantise_rows = [&](int first, int number, uint8_t* quantised, float* absmaxes) {
     for (int r = 0; r < number; r++) {
-      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs, levels + r * row_bytes,
-                       ranges + r);
+      kernels.quantise(x + size_t(first + r) * layer.inputs, layer.inputs, layer.padded_inputs, quantised + r * row_bytes,
+                       absmaxes + r);
     }
   };
   const auto bytes_of = [&](int number) { return round_up(number, kernels.rows_multiple) * row_bytes; };
   if (rows < 2 * kRowsOfTask) {
-    uint8_t* levels = scratch(bytes_of(rows) + rows * sizeof(float));
-    auto* ranges = reinterpret_cast<float*>(levels + bytes_of(rows));
-    quantised(0, rows, levels, ranges);
-    const int tasks = std::min(layer.panels, kTasks);
+    uint8_t* quantised = scratch(bytes_of(rows) + rows * sizeof(float));
+    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(rows));
+    quantise_rows(0, rows, quantised, absmaxes);
+    const int tasks = std::min(layer.tiles, kTasks);
     context.parallel(size_t(tasks), [&](size_t task) {
-      const int first = int(task) * layer.panels / tasks, last = int(task + 1) * layer.panels / tasks;
-      kernels.multiply(layer, first, last, rows, levels, ranges, out);
+      const int first = int(task) * layer.tiles / tasks, last = int(task + 1) * layer.tiles / tasks;
+      kernels.multiply(layer, first, last, rows, quantised, absmaxes, out);
     });
     return;
   }
   const int tasks = (rows + kRowsOfTask - 1) / kRowsOfTask;
   context.parallel(size_t(tasks), [&](size_t task) {
     const int first = int(task) * rows / tasks, number = int(task + 1) * rows / tasks - first;
-    uint8_t* levels = scratch(bytes_of(number) + number * sizeof(float));
-    auto* ranges = reinterpret_cast<float*>(levels + bytes_of(number));
-    quantised(first, number, levels, ranges);
-    kernels.multiply(layer, 0, layer.panels, number, levels, ranges, out + size_t(first) * layer.outputs);
+    uint8_t* quantised = scratch(bytes_of(number) + number * sizeof(float));
+    auto* absmaxes = reinterpret_cast<float*>(quantised + bytes_of(number));
+    quantise_rows(first, number, quantised, absmaxes);
+    kernels.multiply(layer, 0, layer.tiles, number, quantised, absmaxes, out + size_t(first) * layer.outputs);
   });
 }

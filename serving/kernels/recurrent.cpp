@@ -117,12 +117,12 @@ void SsruCell::compute(const Context& context) const {
 void StatesAttentionOperator::attend(const Context& context, Tensor score_weight) const {
   const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
   const Tensor lengths_in = context.input(3);
-  const Shape memory = keys.shape(), found = values.shape();
-  require(memory.size() == 3 && found.size() == 3 && memory[0] == found[0] && memory[1] == found[1] &&
+  const Shape memory = keys.shape(), values_shape = values.shape();
+  require(memory.size() == 3 && values_shape.size() == 3 && memory[0] == values_shape[0] && memory[1] == values_shape[1] &&
               query.shape() == Shape{memory[0], memory[2]} && lengths_in.shape() == Shape{memory[0]} &&
               (!score_weight || score_weight.shape() == Shape{memory[2]}),
           "attention to states: wrong shapes");
-  const int64_t rows = memory[0], source = memory[1], key_dim = memory[2], value_dim = found[2];
+  const int64_t rows = memory[0], source = memory[1], key_dim = memory[2], value_dim = values_shape[2];
   const int32_t* lengths = lengths_in.data<int32_t>();
   for (int64_t row = 0; row < rows; row++) {
     require(lengths[row] >= 0 && lengths[row] <= source, "attention to states: a length exceeds the source");
@@ -133,19 +133,19 @@ void StatesAttentionOperator::attend(const Context& context, Tensor score_weight
   context.parallel(size_t(rows), [&](size_t row) {
     constexpr int64_t kMostLanes = 16;  // kernels write whole vectors of weights
     const int64_t length = lengths[row];
-    StatesAttention each{};
-    each.query = query.data<float>() + row * key_dim;
-    each.keys = keys.data<float>() + row * source * key_dim;
-    each.values = values.data<float>() + row * source * value_dim;
-    each.score_weight = score_weight ? score_weight.data<float>() : nullptr;
-    each.length = int(length);
-    each.key_dim = int(key_dim);
-    each.value_dim = int(value_dim);
-    each.scale = scale;
-    each.weights = reinterpret_cast<float*>(scratch(sizeof(float) * (length + kMostLanes)));
-    each.context = contexts + row * value_dim;
-    kernels.attend_to_states(each);
-    float* const own = std::copy(each.weights, each.weights + length, weights + row * source);
-    std::fill(own, weights + (row + 1) * source, 0.0f);
+    StatesAttention attention{};
+    attention.query = query.data<float>() + row * key_dim;
+    attention.keys = keys.data<float>() + row * source * key_dim;
+    attention.values = values.data<float>() + row * source * value_dim;
+    attention.score_weight = score_weight ? score_weight.data<float>() : nullptr;
+    attention.length = int(length);
+    attention.key_dim = int(key_dim);
+    attention.value_dim = int(value_dim);
+    attention.scale = scale;
+    attention.weights = reinterpret_cast<float*>(scratch(sizeof(float) * (length + kMostLanes)));
+    attention.context = contexts + row * value_dim;
+    kernels.attend_to_states(attention);
+    float* const padding = std::copy(attention.weights, attention.weights + length, weights + row * source);
+    std::fill(padding, weights + (row + 1) * source, 0.0f);
   });
 }

@@ -47,9 +47,9 @@ void lstm_cell(const float* x, const float* u, const float* memory, int dim, flo
     const Floats input = sigmoid(sum_at(x, u, i, left)), forget = sigmoid(sum_at(x, u, dim + i, left));
     const Floats fresh = hyperbolic_tangent(sum_at(x, u, 2 * dim + i, left));
     const Floats output = sigmoid(sum_at(x, u, 3 * dim + i, left));
-    const Floats kept = add(mul(forget, load_first(memory + i, left)), mul(input, fresh));
-    store_first(next_memory + i, kept, left);
-    store_first(next + i, mul(output, hyperbolic_tangent(kept)), left);
+    const Floats memory_out = add(mul(forget, load_first(memory + i, left)), mul(input, fresh));
+    store_first(next_memory + i, memory_out, left);
+    store_first(next + i, mul(output, hyperbolic_tangent(memory_out)), left);
   }
 }
 
@@ -57,9 +57,9 @@ void ssru_cell(const float* gates, const float* memory, int dim, float* out, flo
   for (int i = 0; i < dim; i += kLanes) {
     const int left = dim - i;
     const Floats forget = sigmoid(load_first(gates + i, left)), fresh = load_first(gates + dim + i, left);
-    const Floats kept = interpolate(forget, load_first(memory + i, left), fresh);
-    store_first(next_memory + i, kept, left);
-    store_first(out + i, max(kept, zeros()), left);
+    const Floats memory_out = interpolate(forget, load_first(memory + i, left), fresh);
+    store_first(next_memory + i, memory_out, left);
+    store_first(out + i, max(memory_out, zeros()), left);
   }
 }
 
@@ -68,11 +68,11 @@ INLINE float state_score(const StatesAttention& row, const float* key) {
   Floats sum = zeros();
   for (int i = 0; i < row.key_dim; i += kLanes) {
     const int left = row.key_dim - i;
-    const Floats query = load_first(row.query + i, left), own = load_first(key + i, left);
+    const Floats query = load_first(row.query + i, left), key_vector = load_first(key + i, left);
     if constexpr (IsAdditive) {
-      sum = fma(load_first(row.score_weight + i, left), hyperbolic_tangent(add(query, own)), sum);
+      sum = fma(load_first(row.score_weight + i, left), hyperbolic_tangent(add(query, key_vector)), sum);
     } else {
-      sum = fma(query, own, sum);
+      sum = fma(query, key_vector, sum);
     }
   }
   return sum_of(sum) * row.scale;
@@ -101,7 +101,7 @@ void attend_to_states(const StatesAttention& row) {
     const float* const key = row.keys + size_t(j) * row.key_dim;
     row.weights[j] = row.score_weight ? state_score<true>(row, key) : state_score<false>(row, key);
   }
-  const float total = exponentials(row.weights, row.length, largest_of(row.weights, row.length));
+  const float total = exponentiate(row.weights, row.length, max_score(row.weights, row.length));
   for (int j = 0; j < row.length; j++) row.weights[j] /= total;
   int first = 0;
   for (; first + kVectorsAtOnce * kLanes <= row.value_dim; first += kVectorsAtOnce * kLanes) {

@@ -19,7 +19,7 @@ namespace {
 #if defined(__AVX512VNNI__)
 
 constexpr int kLanes = 16;
-constexpr bool kSignedLevels = false;
+constexpr bool kSignedValues = false;
 using Floats = __m512;
 using Integers = __m512i;
 
@@ -67,8 +67,8 @@ INLINE Integers plus(Integers a, Integers b) { return _mm512_add_epi32(a, b); }
 INLINE Floats to_floats(Integers v) { return _mm512_cvtepi32_ps(v); }
 INLINE Integers to_integers(Floats v) { return _mm512_cvtps_epi32(v); }
 INLINE Integers load_bytes(const int8_t* p) { return _mm512_load_si512(p); }
-INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm512_dpbusd_epi32(sum, levels, weights); }
-INLINE Integers dot4(Integers sum, Integers levels, Integers, Integers weights) { return dot4(sum, levels, weights); }
+INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { return _mm512_dpbusd_epi32(sum, quantised, weights); }
+INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 INLINE Integers lower_halves(Integers bytes) { return _mm512_and_si512(bytes, _mm512_set1_epi8(15)); }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm512_srli_epi16(bytes, 4)); }
 INLINE Floats load(const int8_t* p) {
@@ -78,8 +78,8 @@ INLINE Floats load_first(const int8_t* p, int n) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)));
 }
 INLINE void store_bytes(int8_t* p, Integers v, int n) { _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(v)); }
-INLINE void store_levels(uint8_t* p, Integers levels, int n) {  // adds 128
-  _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(levels, all_integers(128))));
+INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {  // adds 128
+  _mm_mask_storeu_epi8(p, first_lanes(n), _mm512_cvtepi32_epi8(plus(quantised, all_integers(128))));
 }
 
 #else  // AVX2, with or without VNNI
@@ -151,19 +151,19 @@ INLINE Floats load_first(const int8_t* p, int n) {
   return load(reinterpret_cast<const int8_t*>(&bytes));
 }
 #if defined(__AVXVNNI__)
-constexpr bool kSignedLevels = false;
-INLINE Integers dot4(Integers sum, Integers levels, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, levels, weights); }
-INLINE Integers dot4(Integers sum, Integers levels, Integers, Integers weights) { return dot4(sum, levels, weights); }
+constexpr bool kSignedValues = false;
+INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) { return _mm256_dpbusd_avx_epi32(sum, quantised, weights); }
+INLINE Integers dot4(Integers sum, Integers quantised, Integers, Integers weights) { return dot4(sum, quantised, weights); }
 #else
-// The signs of the levels go to the weights: pairs of |level| * weight stay below 2 * 128 * 127, so
+// The signs of the inputs go to the weights: pairs of |input| * weight stay below 2 * 128 * 127, so
 // that the 16-bit sums of the instruction do not saturate.
-constexpr bool kSignedLevels = true;
-INLINE Integers dot4(Integers sum, Integers levels, Integers magnitudes, Integers weights) {
-  const Integers pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, levels));
+constexpr bool kSignedValues = true;
+INLINE Integers dot4(Integers sum, Integers quantised, Integers magnitudes, Integers weights) {
+  const Integers pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, quantised));
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-INLINE Integers dot4(Integers sum, Integers levels, Integers weights) {
-  return dot4(sum, levels, _mm256_abs_epi8(levels), weights);
+INLINE Integers dot4(Integers sum, Integers quantised, Integers weights) {
+  return dot4(sum, quantised, _mm256_abs_epi8(quantised), weights);
 }
 #endif
 
@@ -173,17 +173,17 @@ INLINE void store_bytes(int8_t* p, Integers v, int n) {
   std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }
 
-// Halves of bytes as numbers: 0 to 15, or where levels are signed -8 to 7.
+// Halves of bytes as numbers: 0 to 15, or where they are signed -8 to 7.
 INLINE Integers lower_halves(Integers bytes) {
   const Integers halves = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
-  return kSignedLevels ? _mm256_sub_epi8(halves, _mm256_set1_epi8(8)) : halves;
+  return kSignedValues ? _mm256_sub_epi8(halves, _mm256_set1_epi8(8)) : halves;
 }
 INLINE Integers upper_halves(Integers bytes) { return lower_halves(_mm256_srli_epi16(bytes, 4)); }
 
-INLINE void store_levels(uint8_t* p, Integers levels, int n) {
-  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
+INLINE void store_quantised(uint8_t* p, Integers quantised, int n) {
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(quantised), _mm256_extracti128_si256(quantised, 1));
   __m128i bytes = _mm_packs_epi16(words, words);
-  if (!kSignedLevels) bytes = _mm_xor_si128(bytes, _mm_set1_epi8(char(0x80)));  // adds 128
+  if (!kSignedValues) bytes = _mm_xor_si128(bytes, _mm_set1_epi8(char(0x80)));  // adds 128
   const int64_t eight = _mm_cvtsi128_si64(bytes);
   std::memcpy(p, &eight, n >= 8 ? 8 : n);
 }

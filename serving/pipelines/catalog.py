@@ -1,6 +1,6 @@
-"""The models that are served, and how a request's model is found."""
+"""The models that are served, and what a model, a translator and a generator are."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Any, Protocol
 
 from serving.bundle.manifest import Task
@@ -15,10 +15,7 @@ from serving.pipelines.jobs import (
     Result,
     StreamedJob,
 )
-from serving.pipelines.pivoting import PivotTranslator, route_between
-from serving.pipelines.same_language import SameLanguageTranslator
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
-from serving.text.languages import is_same_language, match_codes
 
 
 class Translator(Protocol):
@@ -87,7 +84,12 @@ class Catalog:
         self._models = {model.card.name: model for model in models}
 
     @property
-    def own_cards(self) -> list[ModelCard]:
+    def local_models(self) -> Collection[Model]:
+        """Return the models of this process."""
+        return self._models.values()
+
+    @property
+    def local_cards(self) -> list[ModelCard]:
         return [model.card for model in self._models.values()]
 
     async def remote_models(self) -> Sequence[Model]:
@@ -98,10 +100,10 @@ class Catalog:
         """Return all models, those of this process first. Of two with one name the first one
         counts.
         """
-        found = dict(self._models)
+        models = dict(self._models)
         for model in await self.remote_models():
-            found.setdefault(model.card.name, model)
-        return list(found.values())
+            models.setdefault(model.card.name, model)
+        return list(models.values())
 
     async def translator_cards(self) -> list[ModelCard]:
         """Return the cards of all models that translate."""
@@ -117,103 +119,12 @@ class Catalog:
             others = await self.remote_models()
             model = next((other for other in others if other.card.name == name), None)
         if model is None:
-            known = dict.fromkeys([*self._models, *(other.card.name for other in others)])
-            raise ModelNotFound(name, known)
+            names = dict.fromkeys([*self._models, *(other.card.name for other in others)])
+            raise ModelNotFound(name, names)
         if tasks and model.card.task not in tasks:
-            does = _TASK_DESCRIPTIONS[model.card.task]
-            does = does if model.card.picture is None else "writes about pictures"
-            message = f"{does}; it does not {_TASK_VERBS[tasks[0]]}"
+            description = _TASK_DESCRIPTIONS[model.card.task]
+            if model.card.picture is not None:
+                description = "writes about pictures"
+            message = f"{description}; it does not {_TASK_VERBS[tasks[0]]}"
             raise RequestError("model", name, message)
         return model
-
-    async def translator(
-        self, name: str | None, source: str, target: str, may_pivot: bool = True
-    ) -> Translator:
-        """Return the result of `translation_model`. If no model translates between the languages,
-        return what returns texts as they are where both are the same language; else, if
-        `may_pivot`, two models that translate together.
-        """
-        if is_same_language(source, target):
-            return await self._translator_within(name, source, target)
-        try:
-            return await self.translation_model(name, source, target)
-        except RequestError:
-            found = await self._pivot(source, target) if may_pivot and name is None else None
-            if found is None:
-                raise
-            return found
-
-    async def translation_model(self, name: str | None, source: str, target: str) -> Model:
-        """Return the model of that name, or the first that translates between the languages.
-
-        Raises RequestError and ModelNotFound.
-        """
-        if name is not None:
-            return await self.get_model(name, Task.TRANSLATE)
-        if (found := _model_for_pair(self._models.values(), source, target)) is not None:
-            return found
-        models = await self.models()
-        if (found := _model_for_pair(models, source, target)) is not None:
-            return found
-        cards = [model.card for model in models if model.card.task is Task.TRANSLATE]
-        raise _unsupported(cards, source, target)
-
-    async def _translator_within(self, name: str | None, source: str, target: str) -> Translator:
-        """Return a model that rewrites texts of one language, else what returns them as they are.
-
-        Raises RequestError for a language that no model here has, and ModelNotFound.
-        """
-        if name is None:
-            models = await self.models()
-        else:
-            models = [await self.get_model(name, Task.TRANSLATE)]
-        if (model := _model_for_pair(models, source, target)) is not None:
-            return model
-        cards = await self.translator_cards()
-        if code_of_language(cards, target) is None:
-            raise _unsupported(cards, source, target)
-        return SameLanguageTranslator(source, target, name)
-
-    async def _pivot(self, source: str, target: str) -> PivotTranslator | None:
-        models = [model for model in await self.models() if model.card.task is Task.TRANSLATE]
-        route = route_between([model.card for model in models], source, target)
-        return PivotTranslator(route, models) if route else None
-
-
-def code_of_language(cards: Iterable[ModelCard], code: str) -> str | None:
-    """Return a code of the same language in the spelling of the models; None if none has it."""
-    codes = dict.fromkeys(
-        candidate
-        for card in cards
-        for candidate in (*card.source_languages, *card.target_languages)
-    )
-    matches = match_codes(code, tuple(codes)) or [
-        candidate for candidate in codes if is_same_language(candidate, code)
-    ]
-    return next(iter(matches), None)
-
-
-def _model_for_pair(models: Iterable[Model], source: str, target: str) -> Model | None:
-    translators = (model for model in models if model.card.task is Task.TRANSLATE)
-    return next((model for model in translators if model.card.translates(source, target)), None)
-
-
-def _unsupported(cards: Sequence[ModelCard], source: str, target: str) -> RequestError:
-    """Return an error that names the languages there are, or the pairs from which the client must
-    choose.
-    """
-    pairs = {
-        (own, language)
-        for card in cards
-        for own in match_codes(source, card.source_languages)
-        for language in card.targets_of(own)
-    }
-    if not pairs:
-        sources = {language for card in cards for language in card.source_languages}
-        known = ", ".join(sorted(sources)) or "none"
-        return RequestError("source", source, f"no such source language here; there are: {known}")
-    if meant := sorted(pair for pair in pairs if match_codes(target, pair[1:])):
-        known = ", ".join(" to ".join(pair) for pair in meant)
-        return RequestError("source", source, f"cannot tell which of these is meant: {known}")
-    known = ", ".join(sorted({language for _, language in pairs}))
-    return RequestError("target", target, f"not a target language for {source}; there are: {known}")

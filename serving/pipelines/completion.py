@@ -30,14 +30,14 @@ from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
     StreamedJob,
-    TokenizedText,
     TokenizeJob,
+    TokenizeResult,
     TokenText,
     collect,
-    detokenized,
-    joined,
-    tokenized,
-    unsupported,
+    describe_tokens,
+    detokenize,
+    join_deltas,
+    unsupported_job,
 )
 from serving.pipelines.streams import merge
 from serving.requests.request import (
@@ -210,8 +210,8 @@ class CompletionPipeline:
             case TokenizeJob():
                 return await asyncio.to_thread(self._tokenized, job)
             case DetokenizeJob():
-                return await asyncio.to_thread(detokenized, self._tokenizer, job.token_ids)
-        raise unsupported(self.card.name, job)
+                return await asyncio.to_thread(detokenize, self._tokenizer, job.token_ids)
+        raise unsupported_job(self.card.name, job)
 
     async def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
         """Yield deltas of all completions as they come; closing the stream cancels what still runs.
@@ -219,7 +219,7 @@ class CompletionPipeline:
         Raises, as it begins, RequestError for what cannot be served, and Overloaded.
         """
         if not isinstance(job, CompletionJob):
-            raise unsupported(self.card.name, job)
+            raise unsupported_job(self.card.name, job)
         self._engine.check_room(1, job.decoding.share, job.decoding.priority)
         resolve_queries(job.attention_queries, self._manifest)
         prompts = [await self._read(prompt, job.decoding) for prompt in job.prompts]
@@ -230,10 +230,10 @@ class CompletionPipeline:
             async for delta in deltas:
                 yield delta
 
-    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+    def _tokenized(self, job: TokenizeJob) -> TokenizeResult:
         prompt = self._prompts.read(job.prompt)
         before = () if prompt.is_whole or not job.adds_special else self._prefix
-        return tokenized(self._tokenizer, (*before, *prompt.token_ids))
+        return describe_tokens(self._tokenizer, (*before, *prompt.token_ids))
 
     async def _read(self, prompt: str | tuple[int, ...] | Chat, decoding: Decoding) -> Prompt:
         if isinstance(prompt, Chat):
@@ -322,7 +322,7 @@ class CompletionPipeline:
         for number in range(1, job.num_choices):
             completion = IncrementalCompletion(self._tokenizer, job, run, run.index + number)
             if number < len(event.hypotheses):
-                yield joined(list(_deltas(completion, event.hypotheses[number])))
+                yield join_deltas(list(_deltas(completion, event.hypotheses[number])))
             else:
                 yield completion.finish(event.reason)
 

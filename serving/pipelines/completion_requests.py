@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError, TooManyTokens
-from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_own_seed
-from serving.pipelines.images import picture_of
+from serving.pipelines.decoding import MAX_NEW_TOKENS, request_arguments, sampling_with_seed_offset
+from serving.pipelines.images import read_picture
 from serving.pipelines.jobs import CompletionJob
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Constraint, GenerationRequest, Picture
@@ -136,7 +136,7 @@ class CompletionRequests:
             is_whole=prompt.is_whole,
             picture=prompt.picture,
             forced_ids=forced,
-            sampling=sampling_with_own_seed(decoding.sampling, index % job.num_choices),
+            sampling=sampling_with_seed_offset(decoding.sampling, index % job.num_choices),
             max_new_tokens=self._max_new_tokens if limit is None else limit,
             constraint=constraint,
             returns_logprobs=False,
@@ -167,7 +167,7 @@ class PromptReader:
         self._vocab_size = manifest.vocab_size
         self._context = manifest.limits.max_target_tokens
         self._tokenizer = tokenizer
-        self._chat = chat_template_of(manifest, tokenizer)
+        self._chat = load_chat_template(manifest, tokenizer)
         # What a special token writes is no text, so nothing could be read of it.
         is_text = TOOL_CALL_BEGIN not in tokenizer.special_tokens.values()
         self._has_tools = is_text and has_tools(manifest.chat_template or "")
@@ -218,7 +218,7 @@ class PromptReader:
         if chat.tools:
             reason = f"model {self._name} writes about pictures and calls no tools"
             raise RequestError("tools", f"{len(chat.tools)} tools", reason)
-        picture = picture_of(chat.pictures[0], self._manifest, "messages")
+        picture = read_picture(chat.pictures[0], self._manifest, "messages")
         return Prompt((), self._num_prefix, ends_text=True, field="messages", picture=picture)
 
     def _chat_prompt(self, chat: Chat, at_once: bool) -> Prompt:
@@ -244,7 +244,7 @@ class PromptReader:
         return Prompt(token_ids, is_whole=True, ends_text=not has_text)
 
 
-def chat_template_of(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
+def load_chat_template(manifest: Manifest, tokenizer: Tokenizer) -> ChatTemplate | None:
     """Return the chat template of a bundle; None if it has none."""
     if manifest.chat_template is None:
         return None

@@ -75,7 +75,7 @@ def raise_failure(event: FailedEvent | AbortedEvent) -> NoReturn:
     raise EngineError(f"the engine failed: {event.error}") from event.error
 
 
-def successful(event: FinalEvent) -> FinishedEvent:
+def require_finished(event: FinalEvent) -> FinishedEvent:
     """Return the final event of a request; raise the error if the request failed."""
     if not isinstance(event, FinishedEvent):
         raise_failure(event)
@@ -140,7 +140,7 @@ _SAMPLING = _recommendable(list_options(SamplingParams))
 _BEAM = _recommendable(list_options(BeamParams))
 
 
-def resolve(
+def resolve_decoding(
     asked: Mapping[str, Any],
     recommended: Mapping[str, Any],
     num_hypotheses: int = 1,
@@ -265,7 +265,7 @@ def word_spellings(tokenizer: Tokenizer, word: str) -> tuple[TokenIds, ...]:
     return tuple(dict.fromkeys(tuple(tokenizer.encode_inside(text)) for text in written))
 
 
-def sampling_with_own_seed(sampling: SamplingParams, number: int) -> SamplingParams:
+def sampling_with_seed_offset(sampling: SamplingParams, number: int) -> SamplingParams:
     """Return the sampling of one of several requests that share a job's seed.
 
     Its seed is the job's plus its number, modulo 2**64: requests differ, but can be repeated.

@@ -15,7 +15,7 @@ from serving.requests.request import Encoding
 from serving.text.tokenizer import Span, Tokenizer
 
 
-def activated(logits: Matrix, activation: Activation) -> Matrix:
+def apply_activation(logits: Matrix, activation: Activation) -> Matrix:
     """Return the scores of logits, f32 [texts, labels]."""
     exact = logits.astype(np.float64)
     if activation is Activation.SIGMOID:
@@ -26,7 +26,7 @@ def activated(logits: Matrix, activation: Activation) -> Matrix:
     return exact.astype(np.float32)
 
 
-def shortened(embeddings: Matrix, dimensions: int, is_normalised: bool) -> Matrix:
+def shorten_embeddings(embeddings: Matrix, dimensions: int, is_normalised: bool) -> Matrix:
     """Return the first numbers of embeddings, f32 [texts, dimensions], as models that are trained
     for it mean them: Matryoshka representation learning, Kusupati et al., 2022.
 
@@ -46,7 +46,7 @@ OUTSIDE = "O"  # the label of tokens that belong to no entity
 Labelled = tuple[str, Span, float]  # a token's label, characters and probability
 
 
-def entities_of(
+def group_entities(
     text: str, logits: Matrix, spans: Sequence[Span], labels: Sequence[str]
 ) -> Entities:
     """Return the entities of a text, given f32 logits [tokens, labels] and the tokens' characters.
@@ -55,7 +55,7 @@ def entities_of(
     `simple`: those of one kind that follow each other, unless one begins with B-.
     """
     groups: list[list[Labelled]] = []
-    for scores, span in zip(activated(logits, Activation.SOFTMAX), spans, strict=True):
+    for scores, span in zip(apply_activation(logits, Activation.SOFTMAX), spans, strict=True):
         label = labels[int(scores.argmax())]
         if not groups or label.startswith("B-") or _kind(label) != _kind(groups[-1][-1][0]):
             groups.append([])
@@ -74,7 +74,7 @@ def _entity(text: str, tokens: Sequence[Labelled]) -> Entity:
     return Entity(text[start:end], start, end, label.split("-", 1)[-1], score)
 
 
-def masked_words_of(
+def likeliest_masked_words(
     ids: TokenIds, encoding: Encoding, mask_id: int, top_k: int, tokenizer: Tokenizer
 ) -> MaskedWords:
     """Return the `top_k` likeliest words of each mask of a text, with its other masks left."""

@@ -16,8 +16,13 @@ from serving.bundle.manifest import EMBEDDING, LOGITS, Manifest, Task
 from serving.errors import EngineError, RequestError
 from serving.pipelines.attention_maps import AttentionMap, TokenTexts, attention_maps
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import EnginePort, successful
-from serving.pipelines.encoder_outputs import activated, entities_of, masked_words_of, shortened
+from serving.pipelines.decoding import EnginePort, require_finished
+from serving.pipelines.encoder_outputs import (
+    apply_activation,
+    group_entities,
+    likeliest_masked_words,
+    shorten_embeddings,
+)
 from serving.pipelines.jobs import (
     DetokenizeJob,
     EncodeJob,
@@ -27,13 +32,13 @@ from serving.pipelines.jobs import (
     Job,
     MaskedWords,
     Matrix,
-    Pair,
     StreamedJob,
-    TokenizedText,
+    TextPair,
     TokenizeJob,
-    detokenized,
-    tokenized,
-    unsupported,
+    TokenizeResult,
+    describe_tokens,
+    detokenize,
+    unsupported_job,
 )
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Encoding, FinalEvent, FinishedEvent, GenerationRequest
@@ -86,11 +91,11 @@ class EncodingPipeline:
             case TokenizeJob():
                 return await asyncio.to_thread(self._tokenized, job)
             case DetokenizeJob():
-                return await asyncio.to_thread(detokenized, self._tokenizer, job.token_ids)
-        raise unsupported(self.card.name, job)
+                return await asyncio.to_thread(detokenize, self._tokenizer, job.token_ids)
+        raise unsupported_job(self.card.name, job)
 
     def stream(self, job: StreamedJob[Any, Any]) -> NoReturn:
-        raise unsupported(self.card.name, job)
+        raise unsupported_job(self.card.name, job)
 
     async def _encode(self, job: EncodeJob) -> Encodings:
         size = sum(map(len, job.inputs))
@@ -103,11 +108,13 @@ class EncodingPipeline:
         requests = self._requests.of(job)
         return self._encodings(job, requests, await self._engine.run(requests))
 
-    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+    def _tokenized(self, job: TokenizeJob) -> TokenizeResult:
         if isinstance(job.prompt, Chat):
             raise RequestError("messages", "a chat", f"model {self.card.name} reads no chats")
         ids = tuple(self._tokenizer.encode(job.prompt))
-        return tokenized(self._tokenizer, self._requests.framed(ids) if job.adds_special else ids)
+        return describe_tokens(
+            self._tokenizer, self._requests.framed(ids) if job.adds_special else ids
+        )
 
     def _check(self, job: EncodeJob, size: int) -> None:
         num_inputs, most = len(job.inputs), self._max_inputs
@@ -149,7 +156,7 @@ class EncodingPipeline:
         requests: Sequence[GenerationRequest],
         outcomes: Sequence[FinalEvent],
     ) -> Encodings:
-        ends = [successful(end) for end in outcomes]
+        ends = [require_finished(end) for end in outcomes]
         encodings = [_encoding(end) for end in ends]
         num_tokens = tuple(len(request.source_ids or ()) for request in requests)
         maps = tuple(map(self._attention_maps, requests, ends))
@@ -168,9 +175,9 @@ class EncodingPipeline:
         for row, encoding in enumerate(encodings):
             values[row] = encoding[name]
         if self._encoder.dimension is None:
-            return activated(values, self._encoder.activation)
+            return apply_activation(values, self._encoder.activation)
         if job.dimensions is not None:
-            return shortened(values, job.dimensions, self._encoder.is_normalised)
+            return shorten_embeddings(values, job.dimensions, self._encoder.is_normalised)
         return values
 
     def _entities(self, text: Input, num_tokens: int, encoding: Encoding) -> Entities:
@@ -178,7 +185,7 @@ class EncodingPipeline:
         own = self._requests.own_tokens(num_tokens)
         _, spans = self._tokenizer.encode_with_spans(text)
         logits = encoding[LOGITS][own]
-        return entities_of(text, logits, spans[: len(logits)], self._encoder.labels)
+        return group_entities(text, logits, spans[: len(logits)], self._encoder.labels)
 
     def _masked_words(
         self, job: EncodeJob, requests: Sequence[GenerationRequest], encodings: Sequence[Encoding]
@@ -187,7 +194,7 @@ class EncodingPipeline:
         assert mask_id is not None
         for request, encoding in zip(requests, encodings, strict=True):
             ids, top_k = request.source_ids or (), job.top_k or 0
-            yield masked_words_of(ids, encoding, mask_id, top_k, self._tokenizer)
+            yield likeliest_masked_words(ids, encoding, mask_id, top_k, self._tokenizer)
 
     def _attention_maps(
         self, request: GenerationRequest, end: FinishedEvent
@@ -273,7 +280,7 @@ class EncodingRequests:
         """Return the tokens of each input, of a pair those of each text; without special ones."""
         texts: list[str] = []
         for each in inputs:
-            if isinstance(each, Pair):
+            if isinstance(each, TextPair):
                 self._check_takes_pairs()
                 texts += [each.first, each.second]
             elif isinstance(each, str):
@@ -302,7 +309,7 @@ class EncodingRequests:
 
 
 def _texts(given: Input) -> int:
-    return 2 if isinstance(given, Pair) else 1
+    return 2 if isinstance(given, TextPair) else 1
 
 
 def _cut(parts: Sequence[TokenIds], room: int) -> list[TokenIds]:

@@ -17,26 +17,26 @@ MOST_PIXELS = 2**25  # a third more than 24 megapixels; 128 MiB in Pillow's memo
 Image.MAX_IMAGE_PIXELS = None  # Pillow would warn; `opened` refuses
 
 
-def picture_of(data: bytes, manifest: Manifest, field: str) -> Picture:
+def read_picture(data: bytes, manifest: Manifest, field: str) -> Picture:
     """Return the source that a model reads of a file; of an animation, the first frame.
 
     Raises RequestError, naming the client's `field`, for files that cannot be read.
     """
     assert manifest.picture is not None
-    pixels = pixels_of(data, manifest.picture, field)
+    pixels = read_pixels(data, manifest.picture, field)
     return Picture(pixels, manifest.limits.max_source_tokens or 0)
 
 
-def pixels_of(data: bytes, spec: PictureSpec, field: str) -> bytes:
+def read_pixels(data: bytes, spec: PictureSpec, field: str) -> bytes:
     """Return the levels that the encoder reads of a file. Raises RequestError."""
-    whole = opened(data, field).resize(
+    whole = open_picture(data, field).resize(
         (spec.resized, spec.resized), Image.Resampling[spec.resample.upper()]
     )
     edge = (spec.resized - spec.size) // 2
     return whole.crop((edge, edge, edge + spec.size, edge + spec.size)).tobytes()
 
 
-def opened(data: bytes, field: str) -> Image.Image:
+def open_picture(data: bytes, field: str) -> Image.Image:
     """Return the picture of a file, upright and in RGB. Raises RequestError."""
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as picture:

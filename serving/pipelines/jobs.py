@@ -44,13 +44,13 @@ class StreamedJob(Job[Result], Generic[Result, Item]):
     __slots__ = ()
 
 
-def unsupported(model: str, job: Job[Any]) -> RequestError:
+def unsupported_job(model: str, job: Job[Any]) -> RequestError:
     """Return the error for a job that the model's task does not include."""
     return RequestError("model", model, f"does not take a {type(job).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizeJob(Job["TokenizedText"]):
+class TokenizeJob(Job["TokenizeResult"]):
     """Asks for the tokens of a text, or of a chat as its template writes it.
 
     adds_special: include the special tokens that the bundle adds to a text; a chat has them
@@ -69,20 +69,20 @@ class DetokenizeJob(Job[str]):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizedText:
+class TokenizeResult:
     """The ids of tokens, and how each is written."""
 
     token_ids: TokenIds
     written: tuple[str, ...]
 
 
-def tokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizedText:
+def describe_tokens(tokenizer: Tokenizer, token_ids: Sequence[int]) -> TokenizeResult:
     special = tokenizer.special_tokens
     written = (special.get(each) or token_text(tokenizer.bytes_or_id(each)) for each in token_ids)
-    return TokenizedText(tuple(token_ids), tuple(written))
+    return TokenizeResult(tuple(token_ids), tuple(written))
 
 
-def detokenized(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+def detokenize(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
     """Return the text of tokens; special ones have none. Raises RequestError for ids that are none
     of the model's.
     """
@@ -178,7 +178,7 @@ class CompletionDelta:
 Deltas = AsyncGenerator[CompletionDelta, None]
 
 
-def joined(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
+def join_deltas(deltas: Sequence[CompletionDelta]) -> CompletionDelta:
     """Return the deltas of one completion as one."""
     return replace(
         deltas[-1],
@@ -198,11 +198,11 @@ async def collect(deltas: Deltas, num_completions: int) -> list[CompletionDelta]
     async with aclosing(deltas):
         async for delta in deltas:
             pieces[delta.index].append(delta)
-    return [joined(completion) for completion in pieces]
+    return [join_deltas(completion) for completion in pieces]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TextPair:
     """Two texts that are read as one: a question and what may answer it."""
 
     first: str
@@ -212,7 +212,7 @@ class Pair:
         return len(self.first) + len(self.second)
 
 
-Input = str | TokenIds | Pair
+Input = str | TokenIds | TextPair
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,24 @@
-"""Translation by two models if no model has the language pair: pt to en, then en to fr.
+"""Translation by two models where no model has the language pair: pt to en, then en to fr.
 
-If several pairs of models are possible, one through English is used; else the one whose first
-model, then pivot language, then second model is listed first. Options that need source and target
-together, such as alignments, are refused by name.
+Options that need source and target together, such as alignments, are refused by name.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import Decoding, resolve
+from serving.pipelines.catalog import Translator
+from serving.pipelines.decoding import Decoding, resolve_decoding
 from serving.pipelines.translation.job import Translation, TranslationJob, TranslationStream
-from serving.text.languages import match_codes, primary_language
 
-if TYPE_CHECKING:
-    from serving.pipelines.catalog import Translator
-
-_PREFERRED = "en"
 _SHORTEST_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class PivotRoute:
     """Two models that translate together.
 
     source, pivot: codes in the spelling of the first model.
@@ -37,82 +30,13 @@ class Route:
     second: ModelCard
 
 
-def route_between(cards: Sequence[ModelCard], source: str, target: str) -> Route | None:
-    """Return the route from source to target; None if there is none, or if one model has the pair
-    in several variants, from which the client must choose.
-    """
-    if _has_pair(cards, source, target):
-        return None
-    routes = list(_routes(cards, source, target))
-    through_english = (each for each in routes if primary_language(each.pivot) == _PREFERRED)
-    return next(through_english, next(iter(routes), None))
-
-
-def is_reached(cards: Sequence[ModelCard], source: str, target: str) -> bool:
-    """Check that one model, or two, translate the pair."""
-    is_direct = any(card.translates(source, target) for card in cards)
-    return is_direct or route_between(cards, source, target) is not None
-
-
-def sources_for(cards: Sequence[ModelCard], target: str | None) -> list[str]:
-    """Return the languages that can be translated into the target; without a target, all source
-    languages.
-    """
-    sources = dict.fromkeys(code for card in cards for code in card.source_languages)
-    return [each for each in sources if target is None or is_reached(cards, each, target)]
-
-
-def targets_by_source(cards: Sequence[ModelCard]) -> dict[str, set[str]]:
-    """Return the languages into which each language can be translated, by one model or by two. Of
-    several codes for one language only one is returned.
-    """
-    own: dict[str, set[str]] = {}
-    for card in cards:
-        for source in card.source_languages:
-            own.setdefault(source, set()).update(card.targets_of(source))
-    everything = sorted(set().union(*own.values()))
-    return {source: _with_further(cards, source, own[source], everything) for source in own}
-
-
-def _with_further(
-    cards: Sequence[ModelCard], source: str, own: set[str], others: Sequence[str]
-) -> set[str]:
-    found = set(own)
-    for each in others:
-        is_known = match_codes(each, (source, *found))
-        if not is_known and is_reached(cards, source, each):
-            found.add(each)
-    return found
-
-
-def _has_pair(cards: Sequence[ModelCard], source: str, target: str) -> bool:
-    return any(
-        match_codes(target, card.targets_of(own))
-        for card in cards
-        for own in match_codes(source, card.source_languages)
-    )
-
-
-def _routes(cards: Sequence[ModelCard], source: str, target: str) -> Iterator[Route]:
-    ends = {primary_language(source), primary_language(target)}
-    if len(ends) < 2:
-        return
-    for first in cards:
-        own = match_codes(source, first.source_languages)
-        pivots = first.targets_of(own[0]) if len(own) == 1 else ()
-        for pivot in pivots:
-            if primary_language(pivot) not in ends:
-                seconds = (card for card in cards if card.translates(pivot, target))
-                yield from (Route(first, own[0], pivot, second) for second in seconds)
-
-
 class PivotTranslator:
     """Translates with two models, one after the other. It has the interface of a `Translator`.
 
     pivot: the language between, in the spelling of the first model.
     """
 
-    def __init__(self, route: Route, models: Iterable["Translator"]) -> None:
+    def __init__(self, route: PivotRoute, models: Iterable[Translator]) -> None:
         by_name = {model.card.name: model for model in models}
         self.pivot = route.pivot
         self.card = _joint_card(route)
@@ -169,7 +93,7 @@ class PivotTranslator:
             raise RequestError(field, value, message)
 
 
-def _joint_card(route: Route) -> ModelCard:
+def _joint_card(route: PivotRoute) -> ModelCard:
     """Return the card of both models together, with the defaults of the second."""
     first, second = route.first, route.second
     return replace(
@@ -187,7 +111,7 @@ def _first_decoding(decoding: Decoding, card: ModelCard) -> Decoding:
     """Return the first model's recommended decoding without sampling, and with the job's beam
     search if it has one.
     """
-    own = resolve(
+    own = resolve_decoding(
         {"temperature": 0.0},
         card.generation,
         priority=decoding.priority,

@@ -16,7 +16,8 @@ from serving.bundle.opening import open_bundle
 from serving.cli import main
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import TranslationJob
 from serving.requests.request import GenerationRequest
 from tests.export.graph.rounding import assert_errs_by_rounding
@@ -139,8 +140,8 @@ def test_rows_are_the_same_alone_and_in_company(folder: Path, precision: str) ->
 @pytest.mark.parametrize("precision", PRECISIONS)
 async def test_it_is_served(folder: Path, precision: str) -> None:
     """It has learned its training data, and its alignments are served."""
-    async with opened(folder / precision, EngineConfig(threads=1)) as catalog:
-        translator = await catalog.translator("run", "en", "fr")
+    async with open_model(folder / precision, EngineConfig(threads=1)) as catalog:
+        translator = await find_translator(catalog, "run", "en", "fr")
         job = TranslationJob("job", tuple(PAIRS), "en", "fr", returns_alignments=True)
         translation = await translator.run(job)
     assert translation.texts == tuple(PAIRS.values())

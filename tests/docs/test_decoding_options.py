@@ -16,7 +16,7 @@ from serving.commands.generate import generate
 from serving.commands.options import decoding_options, flag_of, given_options
 from serving.commands.translate import translate
 from serving.errors import RequestError
-from serving.pipelines.decoding import Decoding, default_problems, resolve
+from serving.pipelines.decoding import Decoding, default_problems, resolve_decoding
 from serving.requests.parameters import (
     OPTIONS,
     BeamParams,
@@ -112,7 +112,7 @@ def test_what_a_command_is_given_reaches_the_decoding(option: Option) -> None:
     @click.command()
     @decoding_options()
     def command(**options: Any) -> None:
-        made.append(resolve({"num_beams": 4} | given_options(options), {}))
+        made.append(resolve_decoding({"num_beams": 4} | given_options(options), {}))
 
     accepted, _ = accepted_and_refused(option)
     words = {str(value).lower(): value for value in accepted}

@@ -60,8 +60,8 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
-        own = (*self.tape.states, self.query, self.source_query)
-        return (self.source_keys, self.source_values, *own)
+        tape_states = (*self.tape.states, self.query, self.source_query)
+        return (self.source_keys, self.source_values, *tape_states)
 
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write the source's tape. No position reads those after it, so none reads padding."""
@@ -71,8 +71,8 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         keys = self.linear(hidden_tape, ["fusion.attention.key"], self.dim, [self.query_dim])
         graph.state_output(self.source_keys, keys)
         is_deep = self.config.fusion == "deep"
-        kept = values if is_deep else graph.op.Identity(hidden_tape)
-        graph.state_output(self.source_values, kept)
+        stored_values = values if is_deep else graph.op.Identity(hidden_tape)
+        graph.state_output(self.source_values, stored_values)
 
     def _write(self, embedded: Value, ids: Value, lengths: Value) -> Value:
         """Return the values of the encoder's tape: [batch, source, 2 * hidden_dim]."""
@@ -86,16 +86,18 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
             zeros = is_real(ids, lengths * 0).cast("float32")  # zeros [batch, source]
             columns = positions_from_zero(ids)[0]
 
-        def body(turn: Value, keys: Value, values: Value, recalled_query: Value) -> list[Value]:
-            position = turn + one
+        def write_iteration(
+            iteration: Value, keys: Value, values: Value, recalled_query: Value
+        ) -> list[Value]:
+            position = iteration + one
             query = queries[:, position] + recalled_query
             recalled, weights = self._recall(query, keys, values)
             key, value, next_query = self._position(gates[:, position], recalled)
             longer = op.Concat(keys, key, axis=1), op.Concat(values, value, axis=1)
             if zeros is None:
                 return [*longer, next_query]
-            found = op.Concat(weights, zeros, axis=1)[:, columns]
-            return [*longer, next_query, found.cast(self.layers.dtype)]
+            columns_of_weights = op.Concat(weights, zeros, axis=1)[:, columns]
+            return [*longer, next_query, columns_of_weights.cast(self.layers.dtype)]
 
         first = gates[:, 0]
         half, _ = graph.split(first, [2 * self.dim] * 2)
@@ -103,17 +105,19 @@ class LstmnGraph(TranslatorGraph[LstmnConfig], ABC):
         num_others = ids[:, 1:LONGEST].length(1)
         start = self._position(first, nothing)
         if zeros is None:
-            return graph.loop(num_others, start, self.layers.dtype, body)[1]
-        _, tape, _, found = graph.loop(num_others, start, self.layers.dtype, body, 1)
-        self._put_encoder_attention(found, zeros, lengths)
+            return graph.loop(num_others, start, self.layers.dtype, write_iteration)[1]
+        _, tape, _, columns_of_weights = graph.loop(
+            num_others, start, self.layers.dtype, write_iteration, 1
+        )
+        self._put_encoder_attention(columns_of_weights, zeros, lengths)
         return tape
 
-    def _put_encoder_attention(self, found: Value, zeros: Value, lengths: Value) -> None:
+    def _put_encoder_attention(self, weights_before: Value, zeros: Value, lengths: Value) -> None:
         """Put out the weights of positions over those before, found [source - 1, batch, source].
         The first position has none.
         """
-        found = found.cast("float32").transpose(1, 0, 2)
-        both = self.graph.op.Concat(zeros.unsqueeze(1), found, axis=1)
+        weights_before = weights_before.cast("float32").transpose(1, 0, 2)
+        both = self.graph.op.Concat(zeros.unsqueeze(1), weights_before, axis=1)
         within = is_real(zeros, lengths)
         weights = both.where(within.unsqueeze(1), 0)
         self.attention_outputs.put(AttentionKind.ENCODER, weights.unsqueeze(1))

@@ -59,7 +59,7 @@ class TransitionCell:
         following: State = self._kind.step(gates, state, self)
         return following
 
-    def times(self, hidden: Value, first: int, last: int) -> Value:
+    def project_state(self, hidden: Value, first: int, last: int) -> Value:
         """Multiply by all blocks of U, which are normalised together."""
         return self._normed.linear(hidden, f"{self._name}.hidden", self._dim, self._sizes)
 
@@ -191,12 +191,12 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         some = gates[:, 0][:, :dim]
         begin = [some - some] * CELLS[self.config.cell].num_states
 
-        def turn(position: Value, *state: Value) -> list[Value]:
+        def write_iteration(position: Value, *state: Value) -> list[Value]:
             following = self._deep(name, self.config.encoder_transitions, in_time[position], state)
             return [*following, self.graph.op.Identity(following[0])]
 
         *_, outputs = self.graph.loop(
-            gates.length(1), begin, self.layers.dtype, turn, num_collected=1
+            gates.length(1), begin, self.layers.dtype, write_iteration, num_scan_outputs=1
         )
         return outputs.transpose(1, 0, 2)
 

@@ -73,7 +73,7 @@ class TransitionCell(Blocks):
         following: CellState = self.kind.step(self.bias if gates is None else gates, state, self)
         return following
 
-    def times(self, hidden: Tensor, first: int, last: int) -> Tensor:
+    def project_state(self, hidden: Tensor, first: int, last: int) -> Tensor:
         """Multiply by all blocks of U, which are normalised together."""
         assert (first, last) == (0, self.kind.num_recurrent)
         product: Tensor = self.hidden(hidden)

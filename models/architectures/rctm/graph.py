@@ -19,7 +19,7 @@ from serving.bundle.manifest import StateKind, StateSpec
 
 
 class SentenceModel:
-    """A loop with one turn for each convolution that the longest row needs.
+    """A loop with one iteration for each convolution that the longest row needs.
 
     Each feature is computed by itself: x is [batch, embedding_dim, columns], with zeros at the end.
     For bf16 this is in fp32, as CUDA has no convolution or padding in bf16.
@@ -49,29 +49,31 @@ class SentenceModel:
         first = x[:, :, :1]
         x = op.Pad(x, graph.ints(0, 0, 0, 0, 0, self._num_kernels))  # room for the last kernel
 
-        def turn(index: Value, x: Value, vector: Value) -> tuple[Value, Value]:
-            left = lengths - op.Gather(self._shrunk, index)
-            convolved = self._convolve(x, left, index)
+        def write_iteration(index: Value, x: Value, vector: Value) -> tuple[Value, Value]:
+            num_left = lengths - op.Gather(self._shrunk, index)
+            convolved = self._convolve(x, num_left, index)
             column = convolved[:, :, :1]
-            goes_on = left > 1
-            return convolved, column.where(goes_on.unsqueeze(1, 2), vector)
+            needs_more = num_left > 1
+            return convolved, column.where(needs_more.unsqueeze(1, 2), vector)
 
-        _, vector = graph.loop(self._num_turns(lengths), [x, first], self._dtype, turn)
+        _, vector = graph.loop(
+            self._num_iterations(lengths), [x, first], self._dtype, write_iteration
+        )
         return vector.squeeze(2).cast(embedded.dtype)
 
-    def _num_turns(self, lengths: Value) -> Value:
-        """Return the number of turns after which one column of the longest row is left."""
+    def _num_iterations(self, lengths: Value) -> Value:
+        """Return the number of iterations after which one column of the longest row is left."""
         longest = lengths.max(0, keepdims=True)
         return (longest - self._shrunk > 1).cast("int64").sum(0)
 
-    def _convolve(self, x: Value, left: Value, index: Value) -> Value:
+    def _convolve(self, x: Value, num_left: Value, index: Value) -> Value:
         """Return tanh(K * x): every feature by its own kernel, over the columns that are left."""
         graph, op = self._graph, self._graph.op
         index = index.unsqueeze(0)
         span = op.Gather(self._starts, index), op.Gather(self._ends, index)
         kernel = op.Slice(self._kernels, *span, graph.ints(2))
         any_feature = x[:, 0]  # for its shape
-        x = x.where(is_real(any_feature, left).unsqueeze(1), 0)
+        x = x.where(is_real(any_feature, num_left).unsqueeze(1), 0)
         convolved: Value = op.Conv(x, kernel, group=self._dim)
         return convolved.tanh()
 

@@ -92,18 +92,20 @@ class RWKV7Layer:
         graph, op = self._graph, self._graph.op
         are_real = tokens.are_real.unsqueeze(3)
         r, decay, removed, rate, k, v = parts
-        given = [r, decay, removed, removed * rate * are_real, k * are_real, v]
+        inputs = [r, decay, removed, removed * rate * are_real, k * are_real, v]
         count = op.Shape(r, start=1, end=2)
 
-        def turn(number: Value, state: Value) -> list[Value]:
-            r, decay, removed, at_rate, k, v = (op.Gather(each, number, axis=1) for each in given)
-            found = removed.unsqueeze(2) @ state  # [batch, heads, 1, V]
-            state = state * decay.unsqueeze(3) - at_rate.unsqueeze(3) * found
+        def write_iteration(number: Value, state: Value) -> list[Value]:
+            r, decay, removed, at_rate, k, v = (op.Gather(part, number, axis=1) for part in inputs)
+            removed_value = removed.unsqueeze(2) @ state  # [batch, heads, 1, V]
+            state = state * decay.unsqueeze(3) - at_rate.unsqueeze(3) * removed_value
             state = state + k.unsqueeze(3) * v.unsqueeze(2)
             return [state, (r.unsqueeze(2) @ state).squeeze(2)]
 
-        before = [graph.state_input(self.states[2])]
-        state, outputs = graph.loop(count, before, PRECISE, turn, num_collected=1)
+        initial_state = [graph.state_input(self.states[2])]
+        state, outputs = graph.loop(
+            count, initial_state, PRECISE, write_iteration, num_scan_outputs=1
+        )
         graph.next_state(self.states[2], state)
         return self._joined(outputs.transpose(1, 0, 2, 3))
 

@@ -10,18 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
+from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, V1_PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve
-from serving.pipelines.language_identification import Chosen, chosen_translator
+from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve_decoding
+from serving.pipelines.routing import RoutedTranslator, route_texts
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     Translation,
@@ -38,8 +38,8 @@ from serving.text.formatting import format_like_source
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 
-MAX_TEXTS = 50
-MAX_GLOSSARIES = 5
+MAX_TEXTS = 50  # of one request, as in DeepL
+MAX_GLOSSARIES = 5  # of one request, as in DeepL
 LISTS = ("text", "glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags")
 STYLE_REFUSALS: Refusals = {
     "custom_instructions": "models here translate, they do not follow instructions",
@@ -173,11 +173,11 @@ class TextsBody(RequestBody):
         """Return a beam search where quality is asked for."""
         recommended = dict(self._generation)
         if self.model_type is None:
-            return resolve({}, recommended)
+            return resolve_decoding({}, recommended)
         num_beams = recommended.pop(NUM_BEAMS, 1)
         if self.model_type_used == "latency_optimized":
-            return resolve({}, recommended)
-        return resolve({NUM_BEAMS: max(DEFAULT_BEAMS, num_beams)}, recommended)
+            return resolve_decoding({}, recommended)
+        return resolve_decoding({NUM_BEAMS: max(DEFAULT_BEAMS, num_beams)}, recommended)
 
     def _markup(self) -> Markup | None:
         if self.tag_handling is None:
@@ -213,7 +213,7 @@ _TAG_HANDLING_VERSION = "v2"
 class Prepared:
     """A translator with the glossary entries that occur in the texts."""
 
-    chosen: Chosen
+    chosen: RoutedTranslator
     entries: tuple[GlossaryEntry, ...]
 
     @property
@@ -228,8 +228,8 @@ class Prepared:
 
 
 async def _prepared(services: Services, body: TextsBody) -> Prepared:
-    chosen = await chosen_translator(services, body.text, body.source_lang, body.target_lang)
-    pair = Pair.of(body.source_lang or "", body.target_lang)
+    chosen = await route_texts(services, body.text, body.source_lang, body.target_lang)
+    pair = GlossaryPair.from_codes(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
     memory = await memory_use(
@@ -297,6 +297,6 @@ class KeyedTextsBody(TextsBody):
 
 TRANSLATE_V1 = replace(
     TRANSLATE,
-    protocol=replace(PROTOCOL, prefix="/v1", key_field="auth_key"),
+    protocol=V1_PROTOCOL,
     body=KeyedTextsBody,
 )

@@ -8,7 +8,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.observability.request_stats import current_key
-from serving.pipelines.translation.job import MemoryUse, Origin
+from serving.pipelines.translation.job import MemoryUse, SegmentOrigin
 from serving.text.languages import match_codes
 
 DEFAULT_THRESHOLD = 75
@@ -48,7 +48,7 @@ async def memory_use(
     return MemoryUse(owner, identity, target, threshold)
 
 
-def described_segments(origins: Iterable[Origin]) -> list[dict[str, Any]]:
+def described_segments(origins: Iterable[SegmentOrigin]) -> list[dict[str, Any]]:
     """Return the JSON of where each segment came from."""
     return [
         {"source": each.source, "target": each.target, "origin": "model"}

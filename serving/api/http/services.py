@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
+from serving.api.http.authentication import Authenticator
 from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.documents import Documents
@@ -17,10 +18,13 @@ from serving.observability.metrics import Metrics, Reading
 from serving.observability.tracing import Tracing
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.catalog import Catalog
-from serving.pipelines.language_identification import Identifier
 from serving.server_config import DocumentLimits, TextLimits
 from serving.storage.sqlite import default_state_dir
+from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
+
+_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON: "\\ud83d\\ude00"
+_OTHER_BYTES = 65_536  # of all fields besides the texts
 
 
 class Loader(Protocol):
@@ -76,11 +80,20 @@ class Services:
     operators: Operators | None = None
     tracing: Tracing | None = None
     state_dir: Path = field(default_factory=default_state_dir)
-    identifier: Identifier = field(default_factory=Identifier)
+    identifier: LanguageIdentifier = field(default_factory=LanguageIdentifier)
     document_limits: DocumentLimits = field(default_factory=DocumentLimits)
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
     in_progress: RequestsInProgress = field(default_factory=RequestsInProgress)
+
+    @cached_property
+    def authenticator(self) -> Authenticator | None:
+        return None if self.keys is None else Authenticator(self.keys)
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Return how many bytes a body may have that holds as much text as is allowed."""
+        return self.limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
 
     @cached_property
     def jobs(self) -> JobQueue:

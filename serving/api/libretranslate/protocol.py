@@ -9,9 +9,9 @@ from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import PlainError, Protocol, plain_error
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused
-from serving.pipelines.language_identification import Guess
 from serving.pipelines.translation.job import SentenceAttention
 from serving.requests.request import FinishReason
+from serving.text.language_identification import Detection
 
 PROTOCOL = Protocol(
     "libretranslate",
@@ -89,6 +89,6 @@ class FrontendSettings(TypedDict):
     language: FrontendLanguages
 
 
-def detected(guess: Guess) -> dict[str, Any]:
-    """Return the JSON of a guess, with the confidence in percent."""
-    return {"confidence": round(100 * guess.confidence, 1), "language": guess.language}
+def describe_detection(detection: Detection) -> dict[str, Any]:
+    """Return the JSON of a detection, with the confidence in percent."""
+    return {"confidence": round(100 * detection.confidence, 1), "language": detection.language}

@@ -28,11 +28,11 @@ from serving.api.http.openapi import described_events
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
-from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
+from serving.api.libretranslate.protocol import PROTOCOL, Translated, describe_detection
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
-from serving.pipelines.language_identification import Chosen, chosen_translator, is_explicit
+from serving.pipelines.routing import RoutedTranslator, route_texts
 from serving.pipelines.translation.job import (
     AlignedWords,
     GlossaryEntry,
@@ -47,6 +47,7 @@ from serving.text.checks import (
     check_text,
     check_texts,
 )
+from serving.text.language_identification import is_explicit
 from serving.text.markup.tokens import Markup, MarkupKind
 
 MAX_ALTERNATIVES = MAX_BEAMS - 1
@@ -221,7 +222,7 @@ class TranslateBody(DecodingFields, RequestBody):
             sampling=sampling,
             beam=self.beam(width, self._num_hypotheses(width)),
             processors=self.processors(),
-            bad_words=self.banned(),
+            bad_words=self.checked_bad_words(),
             max_new_tokens=self.max_new_tokens,
             priority=self.priority,
             timeout_seconds=self.timeout_seconds,
@@ -233,7 +234,7 @@ class TranslateBody(DecodingFields, RequestBody):
             return self.num_beams
         return max(DEFAULT_BEAMS, self._fewest_beams) if self._searches_alternatives else None
 
-    def _search_asked(self) -> dict[str, Any]:
+    def _search_arguments(self) -> dict[str, Any]:
         return {
             "searches": self.num_beams is not None or self._width() is not None,
             "min_beams": self._fewest_beams if self._searches_alternatives else 1,
@@ -306,15 +307,15 @@ _EVENTS = (
 )
 
 
-async def _translator(services: Services, body: TranslateBody) -> Chosen:
+async def _translator(services: Services, body: TranslateBody) -> RoutedTranslator:
     languages = (body.source, body.target)
-    chosen = await chosen_translator(services, body.texts, *languages, body.model, body.pivot)
+    chosen = await route_texts(services, body.texts, *languages, body.model, body.pivot)
     told = body.source if is_explicit(body.source) else None
     use = await memory_use(services, body.memory, body.memory_threshold, told, body.target)
     return replace(chosen, memory=use)
 
 
-async def _answer(call: Call[TranslateBody, Chosen]) -> Response:
+async def _answer(call: Call[TranslateBody, RoutedTranslator]) -> Response:
     if not call.body.stream:
         translation = await call.model.run(call.job)
         return JSONResponse(_translated(call.body, call.model, translation))
@@ -342,7 +343,7 @@ TRANSLATE = Endpoint(
 
 
 async def _values(
-    call: Call[TranslateBody, Chosen],
+    call: Call[TranslateBody, RoutedTranslator],
     first: Awaitable[TranslationDelta | Translation],
     rest: TranslationStream,
 ) -> AsyncGenerator[dict[str, Any], None]:
@@ -352,7 +353,7 @@ async def _values(
 
 
 def _value(
-    call: Call[TranslateBody, Chosen], item: TranslationDelta | Translation
+    call: Call[TranslateBody, RoutedTranslator], item: TranslationDelta | Translation
 ) -> dict[str, Any]:
     if isinstance(item, Translation):
         return _translated(call.body, call.model, item)
@@ -360,12 +361,14 @@ def _value(
     return {"index": item.text, "sentence": item.sentence, "delta": item.piece, **end}
 
 
-def _translated(body: TranslateBody, chosen: Chosen, translation: Translation) -> dict[str, Any]:
+def _translated(
+    body: TranslateBody, chosen: RoutedTranslator, translation: Translation
+) -> dict[str, Any]:
     """Return the JSON of the answer; see `Translated`."""
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
     if not is_explicit(body.source):
-        answer["detectedLanguage"] = list(map(detected, chosen.sources))
+        answer["detectedLanguage"] = list(map(describe_detection, chosen.sources))
     if any(chosen.pivots):
         answer["pivot"] = list(chosen.pivots)
     if body.alternatives:

@@ -31,7 +31,7 @@ from serving.bundle.manifest import Task
 from serving.errors import RequestError, TooLarge
 from serving.pipelines.catalog import Model
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, Pair
+from serving.pipelines.jobs import EncodeJob, Encodings, Input, Matrix, TextPair
 from serving.requests.parameters import TokenIds
 from serving.text.checks import check_texts
 
@@ -95,8 +95,8 @@ class RerankBody(EncodingBody):
         return [each if isinstance(each, str) else each.text for each in self.documents]
 
     @property
-    def inputs(self) -> tuple[Pair, ...]:
-        return tuple(Pair(self.query, text) for text in self.texts)
+    def inputs(self) -> tuple[TextPair, ...]:
+        return tuple(TextPair(self.query, text) for text in self.texts)
 
     def check(self, max_characters: int) -> None:
         if not self.documents:
@@ -117,7 +117,7 @@ class PairsBody(EncodingBody):
     text_2: str | Texts
 
     @property
-    def inputs(self) -> tuple[Pair, ...]:
+    def inputs(self) -> tuple[TextPair, ...]:
         seconds = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if not seconds:
             raise RequestError("text_2", seconds, "must not be empty")
@@ -125,7 +125,7 @@ class PairsBody(EncodingBody):
         if len(firsts) != len(seconds):
             message = f"must be as many as text_1 has, {len(firsts)}"
             raise RequestError("text_2", f"{len(seconds)} texts", message)
-        return tuple(map(Pair, firsts, seconds))
+        return tuple(map(TextPair, firsts, seconds))
 
     def check(self, max_characters: int) -> None:
         check_texts("text_1", {pair.first for pair in self.inputs}, max_characters)

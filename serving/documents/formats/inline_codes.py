@@ -12,12 +12,11 @@ from dataclasses import replace
 from serving.documents.fragment import Fragment
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
-from serving.documents.xml import (
+from serving.documents.xml_elements import (
     XmlElement,
-    cdata_of,
+    cdata_section,
     escape_text,
     is_cdata,
-    text_within,
     unescape_text,
 )
 
@@ -49,7 +48,7 @@ class CodedText:
     def translated(self, translation: str) -> str:
         """Return a translation as XML."""
         text = self._span.translated(translation)
-        return cdata_of(text) if self._is_cdata else text
+        return cdata_section(text) if self._is_cdata else text
 
 
 def _pieces(
@@ -59,7 +58,7 @@ def _pieces(
     codes = [part for part in parts if isinstance(part, Mark)]
     known = {*map(id, codes)}
     text = "".join(CODE if isinstance(part, Mark) else part.replace(CODE, " ") for part in parts)
-    if element.inherited("xml:space") != "preserve":
+    if element.inherited_attribute("xml:space") != "preserve":
         text = _WRAPPED.sub(" ", _BLANK_LINES.sub("", text))
     within: list[str] = [""]
     for piece in message_pieces(text, codes=codes):
@@ -88,7 +87,7 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
         place = protected_end or child.end
         if protected_end:
             raw = document[child.start : place]
-            yield word_mark(raw, text_within(raw).strip())
+            yield word_mark(raw, unescape_text(raw).strip())
         elif child.name in _PAIRS and not child.is_empty:
             name = f"{_ELEMENT}{child.start}"
             yield Mark(child.tag, Role.OPENS, name)
@@ -124,7 +123,7 @@ def _role_of(code: XmlElement) -> tuple[Role, str]:
 def _placeholder(code: XmlElement, raw: str) -> str:
     """Return the placeholder that a code declares; else an empty text."""
     said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
-    shown = next((each.strip() for each in (text_within(raw), *said) if each.strip()), "")
+    shown = next((each.strip() for each in (unescape_text(raw), *said) if each.strip()), "")
     return shown if is_placeholder(shown) else ""
 
 

@@ -12,7 +12,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from serving.documents.encoding import read_text
-from serving.documents.formats import html_tokens
 from serving.documents.formats.html import attribute_spans, text_spans
 from serving.documents.formats.markdown_blocks import (
     TITLE,
@@ -26,6 +25,8 @@ from serving.documents.formats.markdown_blocks import (
 )
 from serving.documents.fragment import Document
 from serving.documents.spans import LayeredDocument, Span
+from serving.text.markup.html_elements import INLINE
+from serving.text.markup.html_tokens import tokenize_html
 
 _TITLE_AT_END = re.compile(rf"\s(?P<title>{TITLE})\s*\)?[ \t]*\Z")
 _REFERENCE = re.compile(rf"[ \t>]*\[[^\[\]]+\]:[ \t]*(?:<[^<>]*>|\S+)[ \t]+{TITLE}[ \t]*\Z")
@@ -37,7 +38,7 @@ _PLAIN = re.compile(r"(?!import|export)[^\W\d_](?:[^\W_]|[ \u00a0\u202f.,;!?…'
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
-def read(path: Path, language: str | None = None) -> Document:
+def read_markdown(path: Path, language: str | None = None) -> Document:
     """Read a Markdown file. Raises RequestError."""
     page_of = lru_cache(maxsize=1)(Page)  # both layers read the same text
     layers = [lambda text: _label_spans(page_of(text)), lambda text: _text_spans(page_of(text))]
@@ -170,8 +171,8 @@ def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
 
     The lines of such a block stay apart.
     """
-    tokens = html_tokens.Page(text[block.start : block.end]).tokens
-    return next((each.name in html_tokens.INLINE for each in tokens if each.name), False)
+    tokens = tokenize_html(text[block.start : block.end])
+    return next((token.name in INLINE for token in tokens if token.name), False)
 
 
 def _html_spans(

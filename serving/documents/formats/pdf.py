@@ -13,7 +13,7 @@ from serving.errors import RequestError
 _PROGRAM = Path(__file__).with_name("pdf_reader.py")
 
 
-def read(path: Path, language: str | None = None) -> Document:
+def read_pdf(path: Path, language: str | None = None) -> Document:
     """Read the paragraphs of a PDF. Raises RequestError, also for one without text."""
     process = subprocess.run(
         [sys.executable, "-P", str(_PROGRAM), str(path)],

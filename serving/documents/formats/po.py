@@ -113,7 +113,7 @@ class PoDocument:
             yield from _without_fuzzy(self._header)
 
 
-def read(path: Path, language: str | None = None) -> Document:
+def read_po(path: Path, language: str | None = None) -> Document:
     """Read a PO file. Raises RequestError."""
     file = read_text(path, language, PO_DECLARATION).with_line_feeds()
     try:

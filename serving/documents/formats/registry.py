@@ -38,26 +38,33 @@ def _names_its_encoding(read: Callable[[Path], Document]) -> Read:
 
 FORMATS = {
     "txt": Format("text/plain", _guesses_its_encoding(plain_text.read_txt)),
-    "html": Format("text/html", _guesses_its_encoding(html.read)),
-    "htm": Format("text/html", _guesses_its_encoding(html.read)),
-    "md": Format("text/markdown", _guesses_its_encoding(markdown.read)),
-    "docx": Format(_OFFICE + wordprocessing.MAIN_TYPE, _names_its_encoding(wordprocessing.read)),
-    "pptx": Format(_OFFICE + presentation.MAIN_TYPE, _names_its_encoding(presentation.read)),
-    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read)),
-    "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read)),
+    "html": Format("text/html", _guesses_its_encoding(html.read_html_file)),
+    "htm": Format("text/html", _guesses_its_encoding(html.read_html_file)),
+    "md": Format("text/markdown", _guesses_its_encoding(markdown.read_markdown)),
+    "docx": Format(
+        _OFFICE + wordprocessing.MAIN_TYPE, _names_its_encoding(wordprocessing.read_docx)
+    ),
+    "pptx": Format(_OFFICE + presentation.MAIN_TYPE, _names_its_encoding(presentation.read_pptx)),
+    "xlsx": Format(_OFFICE + xlsx.MAIN_TYPE, _names_its_encoding(xlsx.read_xlsx)),
+    "odt": Format(odt.MEDIA_TYPE, _names_its_encoding(odt.read_odt)),
     "srt": Format("application/x-subrip", _guesses_its_encoding(subtitles.read_srt)),
     "vtt": Format("text/vtt", _guesses_its_encoding(subtitles.read_vtt)),
-    "po": Format("text/x-gettext-translation", _guesses_its_encoding(po.read), has_review=True),
+    "po": Format("text/x-gettext-translation", _guesses_its_encoding(po.read_po), has_review=True),
     "pot": Format(
-        "text/x-gettext-translation", _guesses_its_encoding(po.read), result="po", has_review=True
+        "text/x-gettext-translation",
+        _guesses_its_encoding(po.read_po),
+        result="po",
+        has_review=True,
     ),
-    "xliff": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
-    "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read), has_review=True),
-    "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read)),
-    "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read)),
-    "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read)),
-    "pdf": Format("application/pdf", _guesses_its_encoding(pdf.read), result="txt"),
-    "tmx": Format("application/x-tmx+xml", tmx.read),
+    "xliff": Format(
+        "application/xliff+xml", _names_its_encoding(xliff.read_xliff), has_review=True
+    ),
+    "xlf": Format("application/xliff+xml", _names_its_encoding(xliff.read_xliff), has_review=True),
+    "sdlxliff": Format("application/xliff+xml", _names_its_encoding(xliff.read_xliff)),
+    "epub": Format(epub.MEDIA_TYPE, _names_its_encoding(epub.read_epub)),
+    "idml": Format(idml.MEDIA_TYPE, _names_its_encoding(idml.read_idml)),
+    "pdf": Format("application/pdf", _guesses_its_encoding(pdf.read_pdf), result="txt"),
+    "tmx": Format("application/x-tmx+xml", tmx.read_tmx),
 }
 
 

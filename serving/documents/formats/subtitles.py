@@ -14,7 +14,7 @@ from serving.documents.encoding import read_text
 from serving.documents.fragment import Document
 from serving.documents.spans import Mark, PlainDocument, Span
 from serving.documents.tags import pieces_of
-from serving.documents.xml import escape_text
+from serving.documents.xml_elements import escape_text
 from serving.errors import RequestError
 from serving.text.wrapped_lines import ends_sentence
 

@@ -15,7 +15,7 @@ from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document, Review, lowest
 from serving.documents.spans import Edit, edited
-from serving.documents.xml import XmlElement, blank_before, read_xml, text_within
+from serving.documents.xml_elements import XmlElement, blank_before, read_xml, unescape_text
 from serving.errors import RequestError
 
 # Units in these states are not translated yet.
@@ -64,7 +64,7 @@ class XliffDocument:
         self._file.write(edited(self._file.text, edits), target)
 
 
-def read(path: Path) -> Document:
+def read_xliff(path: Path) -> Document:
     """Read an XLIFF file. Raises RequestError."""
     file, root = read_xml(path.read_bytes(), path.name)
     if root.name != "xliff" or not root.attributes.get("version", "").startswith(("1.", "2.")):
@@ -91,7 +91,7 @@ def _units(root: XmlElement, document: str) -> Iterator[_Unit]:
 
 
 def _may_be_translated(element: XmlElement) -> bool:
-    says = element.inherited("translate") or "yes"
+    says = element.inherited_attribute("translate") or "yes"
     return says != "no" and element.attributes.get("approved") != "yes"
 
 
@@ -105,7 +105,7 @@ def _is_translated(element: XmlElement, document: str) -> bool:
 
 
 def _has_text(element: XmlElement, document: str) -> bool:
-    return bool(text_within(document[element.inner_start : element.inner_end]).strip())
+    return bool(unescape_text(document[element.inner_start : element.inner_end]).strip())
 
 
 def _marks(element: XmlElement) -> list[XmlElement]:

@@ -24,7 +24,7 @@ from serving.documents.packages.office import (
     relations_of,
     with_words,
 )
-from serving.documents.xml import parse_xml, xml_bytes
+from serving.documents.xml_trees import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
 Element = etree._Element

@@ -22,7 +22,7 @@ from serving.documents.packages.office import (
     with_words,
 )
 from serving.documents.packages.ranges import local_name
-from serving.documents.xml import parse_xml, set_text
+from serving.documents.xml_trees import parse_xml, set_text
 from serving.errors import RequestError
 
 Element = etree._Element

@@ -11,13 +11,20 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
-from serving.documents.encoding import HTML_DECLARATION, decoded
-from serving.documents.formats.html import page_of
+from serving.documents.encoding import HTML_DECLARATION, decode_text
+from serving.documents.formats.html import html_document
 from serving.documents.fragment import Document
 from serving.documents.packages.office import Package
 from serving.documents.spans import LayeredDocument, Span, edited
-from serving.documents.xml import XmlElement, escape_text, read_xml, root_of, unescape_text
+from serving.documents.xml_elements import (
+    XmlElement,
+    escape_text,
+    read_xml,
+    root_element,
+    unescape_text,
+)
 from serving.errors import RequestError
+from serving.text.markup.html_elements import ESCAPABLE_RAW_TEXT, RAW_TEXT
 
 MEDIA_TYPE = "application/epub+zip"
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
@@ -26,7 +33,7 @@ _PAGE, _NCX = "application/xhtml+xml", "application/x-dtbncx+xml"
 _OF_FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _LABELS = frozenset({"docTitle", "navLabel"})  # of a table of contents in EPUB 2
 # Elements without content in XHTML; in HTML their tags would begin a text without tags.
-_EMPTY = re.compile(r"<(iframe|script|style|textarea|title)\b([^<>]*)/>")
+_EMPTY = re.compile(rf"<({'|'.join(sorted(RAW_TEXT | ESCAPABLE_RAW_TEXT))})\b([^<>]*)/>")
 
 
 class EpubDocument:
@@ -46,7 +53,7 @@ class EpubDocument:
         self._package.write(target, changed)
 
 
-def read(path: Path) -> Document:
+def read_epub(path: Path) -> Document:
     """Read a book. Raises RequestError, also for one that is protected against copying."""
     package = Package(path)
     package.check_mimetype(MEDIA_TYPE, "EPUB")
@@ -78,19 +85,19 @@ def _parts(package: Package, name: str) -> Iterator[tuple[str, LayeredDocument]]
         own = normpath(join(dirname(name), unquote(item.get("href", ""))))
         kind = item.get("media-type")
         if kind == _PAGE and own in package.names:
-            page = decoded(package.read(own), own, declaration=HTML_DECLARATION)
-            yield own, page_of(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
+            page = decode_text(package.read(own), own, declaration=HTML_DECLARATION)
+            yield own, html_document(replace(page, text=_EMPTY.sub(r"<\1\2></\1>", page.text)))
         elif kind == _NCX and own in package.names:
             file, _ = read_xml(package.read(own), own)
             yield own, LayeredDocument(file, [_labels], _in_language)
 
 
 def _titles(text: str) -> Iterator[Span]:
-    return (_span(each, text) for each in _named(root_of(text), "title"))
+    return (_span(each, text) for each in _named(root_element(text), "title"))
 
 
 def _labels(text: str) -> Iterator[Span]:
-    holders = (each for each in root_of(text).walk() if each.name in _LABELS)
+    holders = (each for each in root_element(text).walk() if each.name in _LABELS)
     return (_span(each, text) for holder in holders for each in _named(holder, "text"))
 
 
@@ -101,7 +108,7 @@ def _span(element: XmlElement, document: str) -> Span:
 
 def _in_language(text: str, language: str) -> str:
     """Declare the language of an XML file where it declares one."""
-    root = root_of(text)
+    root = root_element(text)
     own = [each for each in _named(root, "language") if not each.is_empty]
     edits = [(each.inner_start, each.inner_end, language) for each in own[:1]]
     if "xml:lang" in root.attributes:

@@ -16,7 +16,7 @@ from serving.documents.fragment import Document
 from serving.documents.packages.office import OfficeDocument, Package, Paragraph, read_parts
 from serving.documents.packages.run_pieces import Grammar, shell_of
 from serving.documents.packages.runs import RunParagraph
-from serving.documents.xml import parse_xml
+from serving.documents.xml_trees import parse_xml
 from serving.errors import RequestError
 
 Element = etree._Element
@@ -41,7 +41,7 @@ _GRAMMAR = Grammar(
 )
 
 
-def read(path: Path) -> Document:
+def read_idml(path: Path) -> Document:
     """Read an InDesign document. Raises RequestError."""
     package = Package(path)
     package.check_mimetype(MEDIA_TYPE, "IDML")

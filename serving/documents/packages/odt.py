@@ -24,7 +24,7 @@ from serving.documents.packages.office import (
     refuse_macros,
 )
 from serving.documents.packages.ranges import find_ranges
-from serving.documents.xml import parse_xml
+from serving.documents.xml_trees import parse_xml
 from serving.errors import RequestError
 
 MEDIA_TYPE = "application/vnd.oasis.opendocument.text"
@@ -81,7 +81,7 @@ _DELETED = f"{_TEXT}tracked-changes"
 _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 
-def read(path: Path) -> Document:
+def read_odt(path: Path) -> Document:
     """Read a text document. Raises RequestError."""
     package = Package(path)
     refuse_macros(package)

@@ -17,7 +17,7 @@ from lxml import etree
 
 from serving.documents.fragment import Fragment
 from serving.documents.spans import Span
-from serving.documents.xml import parse_xml, set_text, xml_bytes
+from serving.documents.xml_trees import parse_xml, set_text, xml_bytes
 from serving.errors import RequestError, TooLarge
 
 _CONTENT_TYPES = "[Content_Types].xml"

@@ -29,7 +29,7 @@ _LAYOUTS = ("presentationml.slideLayout+xml", "presentationml.slideMaster+xml")
 _COMMENTS = "presentationml.comments+xml"
 
 
-def read(path: Path) -> Document:
+def read_pptx(path: Path) -> Document:
     """Read a PowerPoint presentation. Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
     drawings, followers = charts_of(package, types, parts_of(types, *DRAWING_PARTS))

@@ -26,7 +26,7 @@ from serving.documents.packages.run_pieces import (
     Text,
     texts_in,
 )
-from serving.documents.xml import set_text
+from serving.documents.xml_trees import set_text
 
 Element = etree._Element
 _SHIFTS = {"superscript": Shift.SUPERSCRIPT, "subscript": Shift.SUBSCRIPT}

@@ -25,7 +25,7 @@ from serving.documents.packages.office import (
 from serving.documents.packages.ranges import fields_of
 from serving.documents.packages.run_pieces import WORD_CHARACTERS, Grammar
 from serving.documents.packages.runs import RunParagraph
-from serving.documents.xml import parse_xml
+from serving.documents.xml_trees import parse_xml
 
 MAIN_TYPE = "wordprocessingml.document"
 _PARTS = tuple(
@@ -47,7 +47,7 @@ _GRAMMAR = Grammar(
 )
 
 
-def read(path: Path) -> Document:
+def read_docx(path: Path) -> Document:
     """Read a Word document. Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
     controls = BoundControls(package, types)

@@ -35,7 +35,7 @@ from serving.documents.packages.runs import RunParagraph
 from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
 from serving.documents.spans import Mark, Role, Span
 from serving.documents.tags import message_pieces
-from serving.documents.xml import parse_xml, set_text, xml_bytes
+from serving.documents.xml_trees import parse_xml, set_text, xml_bytes
 
 Element = etree._Element
 MAIN_TYPE = "spreadsheetml.sheet"
@@ -90,7 +90,7 @@ class RichText:
         self._item[:] = [*([] if self._author is None else [self._author]), *self._decoded]
 
 
-def read(path: Path) -> Document:
+def read_xlsx(path: Path) -> Document:
     """Read a workbook. Raises RequestError."""
     _, document = read_workbook(path)
     return document

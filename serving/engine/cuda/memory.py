@@ -26,11 +26,15 @@ from serving.engine.cuda.cuda_runtime import (
     mebibytes,
 )
 from serving.engine.states.kind import SLACK
-from serving.engine.states.memory import Pool
+from serving.engine.states.memory import CopyPool
 from serving.engine.states.store import max_span, row_bytes
 from serving.errors import DeviceError
 
 MAX_PITCH = 2**31 - 1  # of a two-dimensional copy
+ALIGNMENT = 256  # bytes, as of what CUDA allocates
+NUM_SOURCE_BUFFERS = 2  # of states with a source axis
+# For intermediate results of graphs, and their recordings.
+LEAST_RESERVE, RESERVED_PART = 512 * 2**20, 0.1
 
 
 class DeviceArray(np.ndarray):
@@ -73,7 +77,7 @@ class CudaMemory:
         for to, _, rows, num_bytes in copy_blocks(target, target):
             self.runtime.clear(to, num_bytes, rows)
 
-    def pool(self, num_bytes: int) -> Pool:
+    def pool(self, num_bytes: int) -> CopyPool:
         return DevicePool(self.zeros((num_bytes,), "uint8"), self.copy)
 
     def mark(self) -> Callable[[], None]:
@@ -141,9 +145,6 @@ def _num_bytes(shape: tuple[int, ...], dtype: str) -> int:
     return max(prod(shape) * storage_type(dtype).itemsize, 1)
 
 
-ALIGNMENT = 256  # bytes, as of what CUDA allocates
-
-
 class DevicePool:
     """Allocates the first gap that is large enough. A stream orders all copies, so released memory
     can be reused at once.
@@ -155,21 +156,21 @@ class DevicePool:
         self._gaps = [(0, len(block))]  # (start, end), ascending, never touching
         self._taken: dict[int, tuple[int, int]] = {}  # by the identity of a list of copies
 
-    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
-        place = self._take(max(sum(_aligned(part.nbytes) for part in parts), ALIGNMENT))
-        if place is None:
+    def store(self, views: Sequence[Array]) -> list[Array] | None:
+        region = self._take(max(sum(_align(view.nbytes) for view in views), ALIGNMENT))
+        if region is None:
             return None
-        kept, start = [], place[0]
-        for part in parts:
-            room = self._block[start : start + part.nbytes]
-            kept.append(room.view(part.dtype).reshape(part.shape))
-            self._copy(kept[-1], part)
-            start += _aligned(part.nbytes)
-        self._taken[id(kept)] = place
-        return kept
+        copies, start = [], region[0]
+        for view in views:
+            room = self._block[start : start + view.nbytes]
+            copies.append(room.view(view.dtype).reshape(view.shape))
+            self._copy(copies[-1], view)
+            start += _align(view.nbytes)
+        self._taken[id(copies)] = region
+        return copies
 
-    def forget(self, kept: Sequence[Array]) -> None:
-        start, end = self._taken.pop(id(kept))
+    def release(self, copies: Sequence[Array]) -> None:
+        start, end = self._taken.pop(id(copies))
         before = [gap for gap in self._gaps if gap[1] <= start]
         behind = [gap for gap in self._gaps if gap[0] >= end]
         if before and before[-1][1] == start:
@@ -187,15 +188,8 @@ class DevicePool:
         return None
 
 
-def _aligned(num_bytes: int) -> int:
+def _align(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
-
-
-NUM_SIDES = 2  # number of buffers of states with a source axis
-LEAST_RESERVE, RESERVED_PART = (
-    512 * 2**20,
-    0.1,
-)  # for intermediate results of graphs, and their recordings
 
 
 @dataclass(frozen=True)
@@ -203,20 +197,21 @@ class DeviceBytes:
     """Bytes of a device: the free ones, and the engine's share without its weights."""
 
     free: int
-    own: int
+    share: int
 
 
 def rows_that_fit(manifest: Manifest, config: EngineConfig, memory: DeviceBytes) -> int:
     """Return the number of rows that fit into memory. Raises DeviceError if not even one fits."""
-    room = min(memory.free, memory.own)
+    available = min(memory.free, memory.share)
+    room = available
     room -= max(LEAST_RESERVE, int(room * RESERVED_PART))
-    room -= _bytes_of_all(manifest, config)
+    room -= _bytes_of_shared_arrays(manifest, config)
     size = bytes_of_row(manifest)
     if room < size:
-        wanted = size + min(memory.free, memory.own) - room
+        wanted = size + available - room
         raise DeviceError(
             f"too little memory on the GPU: {manifest.name} wants {mebibytes(wanted)} beside its "
-            f"weights for one row, {mebibytes(min(memory.free, memory.own))} are there; give it a "
+            f"weights for one row, {mebibytes(available)} are there; give it a "
             "larger share (gpus_per_replica), smaller caches, or a GPU with more memory"
         )
     return room // size
@@ -226,13 +221,13 @@ def bytes_of_row(manifest: Manifest) -> int:
     """Return the bytes of a row: its states in all their buffers, and its scores."""
     size = row_bytes(manifest.states)
     target_tokens = manifest.limits.max_target_tokens + SLACK
-    source_tokens = NUM_SIDES * max_span(manifest) if size.per_source_token else 0
+    source_tokens = NUM_SOURCE_BUFFERS * max_span(manifest) if size.per_source_token else 0
     scores = 4 * manifest.vocab_size + 12 * manifest.window
     states = 2 * size.fixed + target_tokens * size.per_target_token
     return states + source_tokens * size.per_source_token + scores
 
 
-def _bytes_of_all(manifest: Manifest, config: EngineConfig) -> int:
+def _bytes_of_shared_arrays(manifest: Manifest, config: EngineConfig) -> int:
     """Return the bytes that are independent of the number of rows: staging rows, encoder outputs,
     cache.
     """

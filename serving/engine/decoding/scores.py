@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
-from serving.bundle.manifest import LOGITS, Manifest
+from serving.bundle.manifest import Manifest
 from serving.engine.arrays import Array
 from serving.engine.attention_query import AttentionOutputs
 
@@ -179,60 +178,12 @@ class SampledTokens:
     logprobs: Array
 
 
-class Scoring(Protocol):
-    """Defines which tokens the step graph scores in each row, and where it writes the scores."""
-
-    def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Allocate arrays for the rows. Arrays that are bound to a graph stay valid until this
-        returns another value.
-        """
-
-    def inputs(self, num_rows: int) -> dict[str, Array]:
-        """Return the inputs of the step graph."""
-
-    def outputs(self, rows: slice) -> dict[str, Array]:
-        """Return the arrays for the outputs of the step graph by name."""
-
-    def scores(self, rows: slice) -> Scores:
-        """Return the scores of these rows; the next run overwrites them."""
-
-
-class WholeVocabulary:
-    """Scores every token in every row."""
-
-    def __init__(self, manifest: Manifest, num_rows: int) -> None:
-        self._name = manifest.scores.name
-        self._scored = np.zeros((num_rows, int(manifest.scores.shape[1])), np.float32)
-        self._logp = np.zeros((num_rows, manifest.vocab_size), np.float32)
-        self._window = TopTokens(manifest, num_rows)
-
-    def fit(self, num_rows: int) -> tuple[int, ...]:
-        return ()
-
-    def inputs(self, num_rows: int) -> dict[str, Array]:
-        return {}
-
-    def outputs(self, rows: slice) -> dict[str, Array]:
-        return {self._name: self._scored[rows], **self._window.outputs(rows)}
-
-    def scores(self, rows: slice | Array) -> Scores:
-        are_logits, memory = self._name == LOGITS, self._logp[: len(self._logp[rows])]
-        window = self._window.of(rows)
-        return Scores(self._scored[rows], *window, are_logits=are_logits, memory=memory)
-
-
-class TopTokens:
-    """The likeliest tokens of each row, as written by the graph."""
-
-    def __init__(self, manifest: Manifest, num_rows: int) -> None:
-        self._logp = np.zeros((num_rows, manifest.window), np.float32)
-        self._ids = np.zeros((num_rows, manifest.window), np.int64)
-        self._log_normaliser = np.zeros(num_rows, np.float32)
-
-    def of(self, rows: slice | Array) -> tuple[Array, Array, Array]:
-        """Return log-probabilities, ids and normalisers of these rows."""
-        return self._logp[rows], self._ids[rows], self._log_normaliser[rows]
-
-    def outputs(self, rows: slice) -> dict[str, Array]:
-        """Return the arrays for the outputs of the step graph by name."""
-        return dict(zip(("top_logp", "top_ids", "log_normaliser"), self.of(rows), strict=True))
+def allocate_window(manifest: Manifest, num_rows: int) -> dict[str, Array]:
+    """Return the arrays to which a graph writes the likeliest tokens of each row, by the names of
+    its outputs.
+    """
+    return {
+        "top_logp": np.zeros((num_rows, manifest.window), np.float32),
+        "top_ids": np.zeros((num_rows, manifest.window), np.int64),
+        "log_normaliser": np.zeros(num_rows, np.float32),
+    }

@@ -11,7 +11,6 @@ import numpy as np
 from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.arrays import Array
 from serving.engine.attention_map import attention_pieces
-from serving.engine.cuda.token_selector import Deciders
 from serving.engine.decoding.beam_search import BeamGroups, BeamSearch
 from serving.engine.decoding.logits_processors import (
     Exclusions,
@@ -37,31 +36,24 @@ LOOP_CHECK_TOKENS = 16  # a check of a row for loops is due after so many
 class Search:
     def __init__(self, manifest: Manifest, batch: Batch, excluded_ids: Iterable[int] = ()) -> None:
         self._batch = batch
-        self._exclusions = Exclusions(manifest, excluded_ids)
-        self._processors = Processors(batch.slots, manifest.vocab_size, self._exclusions)
-        self._sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
+        self.exclusions = Exclusions(manifest, excluded_ids)
+        self.processors = Processors(batch.slots, manifest.vocab_size, self.exclusions)
+        self.sampler = Sampler(batch.slots, manifest.vocab_size, manifest.limits.max_target_tokens)
         self._groups = BeamGroups()
         self._outcomes = Outcomes(manifest, batch)
         self._beam_search = BeamSearch(self._groups, self._outcomes.token_event)
 
     @property
-    def deciders(self) -> Deciders:
-        """Return the objects that define how the rows' tokens are chosen, for choosing on
-        a device.
-        """
-        return Deciders(self._processors, self._sampler, self._exclusions.is_excluded)
-
-    @property
     def row_observers(self) -> tuple[RowObserver, ...]:
         """Return the objects that keep data for each row."""
-        return self._processors, self._sampler, self._groups
+        return self.processors, self.sampler, self._groups
 
     @property
     def needs_logp(self) -> bool:
         """Return whether the next decision needs more than the likeliest tokens."""
         num_rows = self._batch.num_rows
         return (
-            self._exclusions.are_any
+            self.exclusions.are_any
             or bool(self._batch.needs_logp[:num_rows].any())
             or len(rows_at_their_end(self._batch, num_rows)) > 0
         )
@@ -69,9 +61,9 @@ class Search:
     def decide(self, scores: Scores) -> Decision:
         ending_rows = rows_at_their_end(self._batch, scores.num_rows)
         scores.leave_to_host(ending_rows)
-        self._exclusions.apply(scores)
+        self.exclusions.apply(scores)
         self._edit(scores, ending_rows)
-        choices = self._sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
+        choices = self.sampler.choose(scores, self._batch.num_generated[: scores.num_rows])
         is_forced = self._take_given(choices, scores)
         decision = Decision(choices.token_ids, is_forced, scores.is_next)
         self._outcomes.decide(decision, choices.logprobs, scores)
@@ -80,7 +72,7 @@ class Search:
         return decision
 
     def _edit(self, scores: Scores, ending_rows: Array) -> None:
-        self._processors.edit(scores, ending_rows)
+        self.processors.edit(scores, ending_rows)
         if len(ending_rows):
             assert scores.edited is not None
             force_ends(scores.edited, self._batch, ending_rows)

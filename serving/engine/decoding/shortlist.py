@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.bundle.manifest import LOGITS, Manifest
 from serving.engine.arrays import Array
-from serving.engine.decoding.scores import Scores, TopTokens
+from serving.engine.decoding.scores import Scores
 from serving.engine.generation import Generation
 from serving.engine.rows import RowObserver
 
@@ -21,18 +20,18 @@ WIDTH_STEP = 64
 
 
 class Shortlists(RowObserver):
-    """Follows the rows. All shortlists are padded to the longest one."""
+    """The shortlists of all rows, padded to the longest one.
 
-    def __init__(self, manifest: Manifest, slots: int) -> None:
-        self._every = np.arange(manifest.vocab_size)
-        self._union = ShortlistUnion(manifest.vocab_size)
-        self._window = TopTokens(manifest, slots)
-        self._ids: list[Array] = [self._every[:0]] * slots
+    ids: the tokens of each row, i64 ascending.
+    """
+
+    def __init__(self, vocab_size: int, slots: int) -> None:
+        self._every = np.arange(vocab_size)
+        self._union = ShortlistUnion(vocab_size)
+        self.ids: list[Array] = [self._every[:0]] * slots
         self._lengths = np.zeros(slots, np.int32)
-        most = slots * _rounded(manifest.vocab_size)
+        most = slots * _rounded(vocab_size)
         self._flat_places, self._flat_scored = np.zeros(most, np.int64), np.zeros(most, np.float32)
-        self._name = manifest.scores.name
-        self._whole = np.zeros((slots, manifest.vocab_size), np.float32)
         self._width = WIDTH_STEP
         self._has_changed = False
 
@@ -41,25 +40,27 @@ class Shortlists(RowObserver):
         self._put(row, self._every if shortlist is None else shortlist)
 
     def on_copy(self, source: int, target: int) -> None:
-        if self._ids[target] is not self._ids[source]:
+        if self.ids[target] is not self.ids[source]:
             self.on_remove(target)
-            self._put(target, self._ids[source])
+            self._put(target, self.ids[source])
 
     def on_move(self, source: int, target: int) -> None:
         for column in (self._lengths, self._places):
             column[target] = column[source]
-        self._ids[target], self._ids[source] = self._ids[source], self._every[:0]
+        self.ids[target], self.ids[source] = self.ids[source], self._every[:0]
         self._lengths[source] = 0
         self._has_changed = True
 
     def on_remove(self, row: int) -> None:
-        self._union.remove(self._ids[row])
-        self._ids[row] = self._every[:0]
+        self._union.remove(self.ids[row])
+        self.ids[row] = self._every[:0]
         self._lengths[row] = 0
         self._has_changed = True
 
     def fit(self, num_rows: int) -> tuple[int, ...]:
-        """Fit the widths to the rows: they grow at once, and shrink when it saves time."""
+        """Fit the widths of the arrays to the rows, and return them: they grow at once, and shrink
+        when it saves time. Arrays that are bound to a graph stay valid until they change.
+        """
         if self._has_changed:
             self._has_changed = False
             width, is_sparse = _rounded(self._lengths[:num_rows].max()), self._union.is_sparse
@@ -79,38 +80,28 @@ class Shortlists(RowObserver):
             "shortlist_lengths": self._lengths[:num_rows],
         }
 
-    def outputs(self, rows: slice) -> dict[str, Array]:
-        return {self._name: self._scored[rows], **self._window.outputs(rows)}
-
-    def scores(self, rows: slice) -> Scores:
-        are_logits, memory = self._name == LOGITS, self._whole[rows]
-        scores = ShortScores(
-            self._scored[rows], *self._window.of(rows), are_logits=are_logits, memory=memory
-        )
-        scores.shortlists = self._ids[rows]
-        return scores
-
     @property
-    def _scored(self) -> Array:
-        return _rows_of(self._flat_scored, len(self._ids), self._width)
+    def scored(self) -> Array:
+        """Return the array to which the step graph writes scores, f32 [slots, width]."""
+        return _rows_of(self._flat_scored, len(self.ids), self._width)
 
     @property
     def _places(self) -> Array:
         """Return i64 [slots, width], for each row the places of its tokens in the union, then
         zeros.
         """
-        return _rows_of(self._flat_places, len(self._ids), self._width)
+        return _rows_of(self._flat_places, len(self.ids), self._width)
 
     def _put(self, row: int, token_ids: Array) -> None:
         self._union.add(token_ids)
-        self._ids[row] = token_ids
+        self.ids[row] = token_ids
         self._lengths[row] = len(token_ids)
         self._has_changed = True
         if len(token_ids) <= self._width:
             self._write(row)
 
     def _write(self, row: int) -> None:
-        token_ids, places = self._ids[row], self._places[row]
+        token_ids, places = self.ids[row], self._places[row]
         places[: len(token_ids)] = self._union.places(token_ids)
         places[len(token_ids) :] = 0
 

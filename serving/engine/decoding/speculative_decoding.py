@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from serving.bundle.manifest import LOGP, VERIFY, WANTS_LOGP, Manifest
+from serving.bundle.manifest import LOGITS, LOGP, VERIFY, WANTS_LOGP, Manifest
 from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
-from serving.engine.decoding.scores import Scores, WholeVocabulary
+from serving.engine.decoding.scores import Scores, allocate_window
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, Decision, RowObserver
 from serving.engine.runtime.graph import Graph, Run
@@ -173,7 +173,11 @@ class DraftVerifier:
         self._outputs = [spec.name for spec in manifest.graphs[VERIFY].outputs]
         self._graph, self._batch, self._states = graph, batch, states
         self._ids = np.zeros((max_rows, self.num_tokens), np.int64)
-        self._scoring = WholeVocabulary(manifest, max_rows * self.num_tokens)
+        num_places, scores = max_rows * self.num_tokens, manifest.scores
+        scored = np.zeros((num_places, int(scores.shape[1])), np.float32)
+        self._are_logits = scores.name == LOGITS
+        self._scores = {scores.name: scored, **allocate_window(manifest, num_places)}
+        self._whole_rows = np.zeros((num_places, manifest.vocab_size), np.float32)
         self._bound: dict[tuple[int, bool], Run] = {}
 
     def launch(self, drafts: Sequence[Draft], wants_logp: bool) -> None:
@@ -191,9 +195,12 @@ class DraftVerifier:
     def scores(self, drafts: Sequence[Draft], turn: int) -> Scores:
         """Return the scores of the current rows after `turn` tokens of their drafts."""
         places, count = [draft.place for draft in drafts], self.num_tokens
-        if places == list(range(len(places))):
-            return self._scoring.scores(slice(turn, len(places) * count, count))
-        return self._scoring.scores(np.array(places) * count + turn)
+        rows: slice | Array = np.array(places) * count + turn
+        if places == list(range(len(places))):  # then the arrays need no copies
+            rows = slice(turn, len(places) * count, count)
+        scored, *window = (array[rows] for array in self._scores.values())
+        memory = self._whole_rows[: len(scored)]
+        return Scores(scored, *window, are_logits=self._are_logits, memory=memory)
 
     def _arrays(self, num_rows: int, wants_logp: bool) -> tuple[dict[str, Array], dict[str, Array]]:
         states = self._states.inputs(0, num_rows)
@@ -204,7 +211,9 @@ class DraftVerifier:
             **states,
         }
         outputs = {name: states[name.partition(NEXT)[0]] for name in self._outputs if NEXT in name}
-        outputs |= self._scoring.outputs(slice(num_rows * self.num_tokens))
+        outputs |= {
+            name: array[: num_rows * self.num_tokens] for name, array in self._scores.items()
+        }
         if not wants_logp:
             outputs.pop(LOGP, None)  # it is not computed
         return inputs, outputs
@@ -358,7 +367,7 @@ class Speculation:
         if num_rows <= self._max_rows:
             self._costs.note(self._has_verified, num_rows, seconds)
 
-    def goes_on(self) -> bool:
+    def has_more_scores(self) -> bool:
         """Return whether the last run has scored more tokens of some row."""
         if self.is_verifying and any(draft.is_followed for draft in self._drafts.rows):
             return True

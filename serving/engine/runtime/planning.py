@@ -31,7 +31,7 @@ from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.machine import processor_name
 from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
-from serving.engine.worker import Steps
+from serving.engine.worker import SteppedEngine
 from serving.requests.request import FailedEvent, is_final
 
 # The small operators of a step gain little from more threads.
@@ -270,7 +270,7 @@ def plan_model(
     bundle: Bundle,
     config: EngineConfig,
     budget: CpuBudget,
-    make_engine: Callable[[EngineConfig, Graphs], Steps],
+    make_engine: Callable[[EngineConfig, Graphs], SteppedEngine],
 ) -> PlannedModel:
     """Choose a plan and load its graphs. Raises BundleError or DeviceError."""
     config = with_device(config, bundle.manifest)
@@ -324,7 +324,7 @@ class Trial:
         manifest: Manifest,
         config: EngineConfig,
         plan: Plan,
-        make_engine: Callable[[EngineConfig], Steps],
+        make_engine: Callable[[EngineConfig], SteppedEngine],
     ) -> None:
         self._rows = _ROWS_PER_CPU * plan.threads
         config = replace(
@@ -350,7 +350,7 @@ class Trial:
             throughput = sum(self._rows / each for each in threads.map(at_load, self._engines))
         return Round(throughput, step_seconds)
 
-    def _step_seconds(self, engine: Steps, num_rows: int, seconds: float) -> float:
+    def _step_seconds(self, engine: SteppedEngine, num_rows: int, seconds: float) -> float:
         """Return the mean seconds of a step; an encoder's step encodes `num_rows` requests."""
         self._fill(engine, num_rows)
         started, num_steps = time.perf_counter(), 0
@@ -359,7 +359,7 @@ class Trial:
             num_steps += 1
         return (time.perf_counter() - started) / num_steps
 
-    def _fill(self, engine: Steps, num_rows: int) -> None:
+    def _fill(self, engine: SteppedEngine, num_rows: int) -> None:
         """Submit requests until `num_rows` have a row, or wait if the engine only encodes."""
         stats = engine.stats()
         for _ in range(num_rows - stats.num_rows - stats.num_waiting):
@@ -367,7 +367,7 @@ class Trial:
         while not self._only_encodes and engine.stats().num_waiting:
             self._step(engine)
 
-    def _step(self, engine: Steps) -> None:
+    def _step(self, engine: SteppedEngine) -> None:
         """Run a step, and submit a request for each one that has ended."""
         for event in engine.step():
             if isinstance(event, FailedEvent):

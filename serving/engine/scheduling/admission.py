@@ -23,7 +23,7 @@ from serving.engine.generation import Generation, encode_groups, encode_span
 from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.runner import Runner
+from serving.engine.runtime.model_runner import ModelRunner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
@@ -45,7 +45,7 @@ class Admission(ABC):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -79,14 +79,14 @@ class Staged:
     row: its staging row.
     token_ids: i64, the tokens to prefill: the whole prompt except its last token.
     num_done: number of tokens that the row's states contain.
-    place: the state buffers that were current then.
+    buffer_key: of the state buffers that were current then.
     """
 
     generation: Generation
     row: int
     token_ids: Array
     num_done: int
-    place: tuple[Hashable, ...]
+    buffer_key: tuple[Hashable, ...]
 
     @property
     def is_done(self) -> bool:
@@ -105,7 +105,7 @@ class PromptAdmission(Admission):
         queue: EngineQueue,
         cache: StateCache,
         batch: Batch,
-        runner: Runner,
+        runner: ModelRunner,
         rows: Rows,
         fail: Fail,
     ) -> None:
@@ -165,11 +165,11 @@ class PromptAdmission(Admission):
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
         if not self._queue.take(generation):
             return
-        step_stats.joined([generation], time.perf_counter())
+        step_stats.count_admitted([generation], time.perf_counter())
         row = self._free_rows.pop()
-        self._states.admit(row, 1, span=0)
+        self._states.fill_rows(row, 1, span=0)
         token_ids = np.array(generation.prompt_ids[:-1], np.int64)
-        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.place))
+        self._staged.insert(0, Staged(generation, row, token_ids, 0, self._states.buffer_key))
 
     def _unstage(self, staged: Staged) -> None:
         self._staged.remove(staged)
@@ -199,10 +199,10 @@ class PromptAdmission(Admission):
             return
         staged.num_done = positions.stop
         if self._cache.is_on:
-            parts = self._states.parts(staged.row, RowPart(positions, 0))
+            parts = self._states.views(staged.row, RowPart(positions, 0))
             self._cache.put(staged.token_ids[: positions.stop], parts)
             step_stats.num_prefix_misses += positions.stop - positions.start
-        step_stats.prefilled(positions.stop - positions.start, started)
+        step_stats.count_prefilled(positions.stop - positions.start, started)
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]
@@ -215,14 +215,14 @@ class PromptAdmission(Admission):
     def _enter(self, staged: Staged) -> None:
         num_tokens = len(staged.token_ids)
         extent = RowExtent(num_tokens, source_tokens=0)
-        self._states.move(staged.row, self._batch.num_rows, extent)
+        self._states.copy_row(staged.row, self._batch.num_rows, extent)
         self._unstage(staged)
         self._rows.add(staged.generation, num_tokens)
 
     def _settle(self, staged: Staged) -> None:
         """Move the row's states to the current buffers."""
-        self._states.catch_up(staged.row, staged.place)
-        staged.place = self._states.place
+        self._states.sync_row_since(staged.row, staged.buffer_key)
+        staged.buffer_key = self._states.buffer_key
 
 
 class SourceAdmission(Admission):
@@ -269,7 +269,7 @@ class SourceAdmission(Admission):
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
         """Set the states of new rows behind the batch. If this fails, the group's requests fail."""
         started = time.perf_counter()
-        step_stats.joined(group, started)
+        step_stats.count_admitted(group, started)
         first = self._batch.num_rows
         span = encode_span(group[-1])
         in_use = int(self._batch.source_lengths[:first].max(initial=0))
@@ -301,12 +301,12 @@ class SourceAdmission(Admission):
         if new:
             self._encode(first, new, span)
         for row, source in enumerate(map(_source, new), first):
-            parts[source] = self._states.parts(row, _encoded(source))
+            parts[source] = self._states.views(row, _encoded(source))
         for row, source in enumerate(map(_source, others), first + len(new)):
             self._states.restore(row, _encoded(source), parts[source])
         for source in map(_source, new):
             self._cache.put(source, parts[source])
-        step_stats.encoded(new, others, span)
+        step_stats.count_encoded(new, others, span)
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:

@@ -16,6 +16,9 @@ from serving.engine.states.memory import Memory
 
 SPAN_STEP = 16
 NEXT = ".next"  # suffix of the step graph's output of a state
+# Heads whose distance is a multiple of this compete for the same sets of a cache. A few unused
+# positions avoid this, which saves up to a fifth of a decoding step.
+ALIASING_BYTES, SLACK = 16 * 1024, 16
 
 
 def round_span(num_tokens: int) -> int:
@@ -59,7 +62,7 @@ class Stack:
     def zeros(self, num_rows: int, *shape: int) -> Array:
         return self.memory.zeros((len(self.names), num_rows, *shape), self.dtype)
 
-    def named(self, stacked: Array, suffix: str = "") -> dict[str, Array]:
+    def by_name(self, stacked: Array, suffix: str = "") -> dict[str, Array]:
         return {f"{name}{suffix}": stacked[i] for i, name in enumerate(self.names)}
 
 
@@ -71,10 +74,13 @@ class States:
 
     differs_between_beams: whether rows of one beam search can differ in it.
     span: number of source positions that its tensors currently have.
+    buffer_key: identifies the current buffer: addresses that are bound to a graph are valid while
+        this value is equal.
     """
 
     differs_between_beams = True
     span = SPAN_STEP
+    buffer_key: Hashable = None
 
     def __init__(self, stack: Stack, current: Array) -> None:
         """current: [states, slots, ...], the buffer that the step graph reads."""
@@ -82,61 +88,36 @@ class States:
         self._current = current
 
     @property
-    def place(self) -> Hashable:
-        """Identify the current buffers: addresses that are bound to a graph are valid while this
-        value is equal.
-        """
-        return None
-
-    @property
-    def places(self) -> tuple[Hashable, ...]:
-        """Return all possible values of `place`. Kinds with the same values always have the same
-        `place`.
+    def buffer_keys(self) -> tuple[Hashable, ...]:
+        """Return all possible values of `buffer_key`. Kinds with the same values always have the
+        same `buffer_key`.
         """
         return (None,)
 
-    def go_to(self, place: Hashable) -> None:
-        """Make the buffers of another place the current ones, without changing their contents."""
+    def select_buffer(self, buffer_key: Hashable) -> None:
+        """Make the buffer with this key the current one, without changing its contents."""
 
-    def read(self, first: int, last: int) -> dict[str, Array]:
+    def inputs(self, first: int, last: int) -> dict[str, Array]:
         """Return the step graph's inputs for rows [first, last)."""
-        return self._stack.named(self._current[:, first:last])
+        return self._stack.by_name(self._current[:, first:last])
 
-    def written(self, first: int, last: int) -> dict[str, Array]:
+    def outputs(self, first: int, last: int) -> dict[str, Array]:
         """Return the step graph's outputs for these rows."""
         return {}
 
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+    def encoder_outputs(self, num_rows: int, span: int) -> dict[str, Array]:
         """Return the arrays to which the encode graph writes new rows."""
         return {}
 
-    def admit(self, first: int, num_rows: int, span: int) -> None:
-        """Fill new rows from the scratch arrays."""
+    def fill_rows(self, first: int, num_rows: int, span: int) -> None:
+        """Fill new rows from the encoder's outputs."""
 
-    def part(self, row: int, part: RowPart) -> Array:
+    def view(self, row: int, part: RowPart) -> Array:
         """Return a view of part of a row's states."""
         return self._current[:, row]
 
-    def flip(self) -> None:
-        """Switch buffers after a run over the whole batch, so that the next run reads its
-        outputs.
-        """
-
-    def settle(self, row: int) -> None:
-        """Copy the outputs of a run over this row alone, so that the next run reads them."""
-
-    def catch_up(self, row: int, place: Hashable) -> None:
-        """Restore the states that a row had when `place` was current; it took no part in the runs
-        since then.
-        """
-
     def fit_span(self, span: int, num_rows: int) -> None:
         """Resize to another span, keeping the states of the first `num_rows` rows."""
-
-
-# Heads whose distance is a multiple of this compete for the same sets of a cache. A few unused
-# positions avoid this, which saves up to a fifth of a decoding step.
-ALIASING_BYTES, SLACK = 16 * 1024, 16
 
 
 class AppendStates(States):
@@ -151,13 +132,13 @@ class AppendStates(States):
             capacity += SLACK
         shape = (capacity if size == LENGTH else int(size) for size in stack.shape)
         super().__init__(stack, stack.zeros(slots, *shape))
-        self._before = (slice(None),) * (1 + axis)
+        self._axes_before = (slice(None),) * (1 + axis)
 
-    def written(self, first: int, last: int) -> dict[str, Array]:
-        return self._stack.named(self._current[:, first:last], NEXT)
+    def outputs(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.by_name(self._current[:, first:last], NEXT)
 
-    def part(self, row: int, part: RowPart) -> Array:
-        return self._current[:, row][(*self._before, part.positions)]
+    def view(self, row: int, part: RowPart) -> Array:
+        return self._current[:, row][(*self._axes_before, part.positions)]
 
 
 class ConstantStates(States):
@@ -166,14 +147,14 @@ class ConstantStates(States):
     def __init__(self, stack: Stack, slots: int) -> None:
         shape = [int(size) for size in stack.shape]
         super().__init__(stack, stack.zeros(slots, *shape))
-        self._scratch = stack.zeros(slots, *shape)
+        self._encoder_outputs = stack.zeros(slots, *shape)
 
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return self._stack.named(self._scratch[:, :num_rows])
+    def encoder_outputs(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.by_name(self._encoder_outputs[:, :num_rows])
 
-    def admit(self, first: int, num_rows: int, span: int) -> None:
+    def fill_rows(self, first: int, num_rows: int, span: int) -> None:
         rows = self._current[:, first : first + num_rows]
-        self._memory.copy(rows, self._scratch[:, :num_rows])
+        self._memory.copy(rows, self._encoder_outputs[:, :num_rows])
 
 
 class UpdateStates(States):
@@ -184,20 +165,24 @@ class UpdateStates(States):
     def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
         shape = [int(size) for size in stack.shape]
         super().__init__(stack, stack.zeros(slots, *shape))
-        self._scratch = stack.zeros(slots, *shape) if is_encoded else None
+        self._encoder_outputs = stack.zeros(slots, *shape) if is_encoded else None
 
-    def written(self, first: int, last: int) -> dict[str, Array]:
-        return self._stack.named(self._current[:, first:last], NEXT)
+    def outputs(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.by_name(self._current[:, first:last], NEXT)
 
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return {} if self._scratch is None else self._stack.named(self._scratch[:, :num_rows])
+    def encoder_outputs(self, num_rows: int, span: int) -> dict[str, Array]:
+        return (
+            {}
+            if self._encoder_outputs is None
+            else self._stack.by_name(self._encoder_outputs[:, :num_rows])
+        )
 
-    def admit(self, first: int, num_rows: int, span: int) -> None:
+    def fill_rows(self, first: int, num_rows: int, span: int) -> None:
         rows = self._current[:, first : first + num_rows]
-        if self._scratch is None:
+        if self._encoder_outputs is None:
             self._memory.clear(rows)
         else:
-            self._memory.copy(rows, self._scratch[:, :num_rows])
+            self._memory.copy(rows, self._encoder_outputs[:, :num_rows])
 
 
 class ReplaceStates(UpdateStates):
@@ -206,33 +191,29 @@ class ReplaceStates(UpdateStates):
     def __init__(self, stack: Stack, slots: int, is_encoded: bool) -> None:
         super().__init__(stack, slots, is_encoded)
         self._next = stack.zeros(*self._current.shape[1:])
-        self._is_flipped = False
+        self.buffer_key: int = 0  # the index of the current buffer
 
     @property
-    def place(self) -> Hashable:
-        return self._is_flipped
+    def buffer_keys(self) -> tuple[Hashable, ...]:
+        return 0, 1
 
-    @property
-    def places(self) -> tuple[Hashable, ...]:
-        return False, True
+    def select_buffer(self, buffer_key: Hashable) -> None:
+        if buffer_key != self.buffer_key:
+            self.swap()
 
-    def go_to(self, place: Hashable) -> None:
-        if place != self.place:
-            self.flip()
+    def outputs(self, first: int, last: int) -> dict[str, Array]:
+        return self._stack.by_name(self._next[:, first:last], NEXT)
 
-    def written(self, first: int, last: int) -> dict[str, Array]:
-        return self._stack.named(self._next[:, first:last], NEXT)
-
-    def flip(self) -> None:
+    def swap(self) -> None:
+        """Swap the buffers after a run over the whole batch, so that the next run reads its
+        outputs.
+        """
         self._current, self._next = self._next, self._current
-        self._is_flipped = not self._is_flipped
+        self.buffer_key = 1 - self.buffer_key
 
-    def settle(self, row: int) -> None:
+    def sync_row(self, row: int) -> None:
+        """Copy a row from the other buffer to the current one."""
         self._memory.copy(self._current[:, row], self._next[:, row])
-
-    def catch_up(self, row: int, place: Hashable) -> None:
-        if place != self.place:
-            self.settle(row)
 
 
 @dataclass(frozen=True)
@@ -240,7 +221,7 @@ class SourceSizes:
     """The possible spans, ascending, and the maximum number of padded tokens in one encoder run."""
 
     spans: Sequence[int]
-    max_scratch_tokens: int
+    max_encode_tokens: int
 
 
 class SourceStates(States):
@@ -253,52 +234,45 @@ class SourceStates(States):
 
     def __init__(self, stack: Stack, slots: int, sizes: SourceSizes) -> None:
         self._shape, self._slots = stack.shape, slots
-        self._before = (slice(None),) * (1 + stack.shape.index(SOURCE))
+        self._axes_before = (slice(None),) * (1 + stack.shape.index(SOURCE))
         self._spans, self.span = sizes.spans, sizes.spans[0]
-        self._sides = [stack.zeros(slots * self._row_size(sizes.spans[-1])) for _ in range(2)]
-        self._scratch = stack.zeros(self._row_size(sizes.max_scratch_tokens))
-        self._side = 0
-        super().__init__(stack, self._shaped(self._sides[0], slots, self.span))
+        self._buffers = [stack.zeros(slots * self._row_size(sizes.spans[-1])) for _ in range(2)]
+        self._encoder_outputs = stack.zeros(self._row_size(sizes.max_encode_tokens))
+        self.buffer_key: tuple[int, int] = (0, self.span)  # the current buffer's index, its span
+        super().__init__(stack, self._reshape(self._buffers[0], slots, self.span))
 
     @property
-    def place(self) -> Hashable:
-        return self._side, self.span
-
-    @property
-    def places(self) -> tuple[Hashable, ...]:
+    def buffer_keys(self) -> tuple[Hashable, ...]:
         return tuple(product((0, 1), self._spans))
 
-    def go_to(self, place: Hashable) -> None:
-        assert isinstance(place, tuple)
-        self._side, self.span = place
-        self._current = self._shaped(self._sides[self._side], self._slots, self.span)
+    def select_buffer(self, buffer_key: Hashable) -> None:
+        assert isinstance(buffer_key, tuple)
+        self.buffer_key = index, self.span = buffer_key
+        self._current = self._reshape(self._buffers[index], self._slots, self.span)
 
-    def written(self, first: int, last: int) -> dict[str, Array]:
+    def outputs(self, first: int, last: int) -> dict[str, Array]:
         """Return the states: an operator that reads int8 states also outputs them, unchanged."""
-        return self._stack.named(self._current[:, first:last], NEXT)
+        return self._stack.by_name(self._current[:, first:last], NEXT)
 
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
-        return self._stack.named(self._shaped(self._scratch, num_rows, span))
+    def encoder_outputs(self, num_rows: int, span: int) -> dict[str, Array]:
+        return self._stack.by_name(self._reshape(self._encoder_outputs, num_rows, span))
 
-    def admit(self, first: int, num_rows: int, span: int) -> None:
-        part = (slice(None), *self._before, slice(span))
+    def fill_rows(self, first: int, num_rows: int, span: int) -> None:
+        part = (slice(None), *self._axes_before, slice(span))
         rows = self._current[:, first : first + num_rows]
-        self._memory.copy(rows[part], self._shaped(self._scratch, num_rows, span))
+        self._memory.copy(rows[part], self._reshape(self._encoder_outputs, num_rows, span))
 
-    def part(self, row: int, part: RowPart) -> Array:
-        return self._current[:, row][(*self._before, slice(part.num_source_tokens))]
+    def view(self, row: int, part: RowPart) -> Array:
+        return self._current[:, row][(*self._axes_before, slice(part.num_source_tokens))]
 
     def fit_span(self, span: int, num_rows: int) -> None:
-        part = (slice(None), *self._before, slice(min(self.span, span)))
-        kept = self._current[:, :num_rows]
-        self.span = span
+        part = (slice(None), *self._axes_before, slice(min(self.span, span)))
+        rows, index = self._current[:, :num_rows], self.buffer_key[0]
+        self.select_buffer((1 - index if num_rows else index, span))
         if num_rows:
-            self._side = 1 - self._side
-        self._current = self._shaped(self._sides[self._side], self._slots, span)
-        if num_rows:
-            self._memory.copy(self._current[:, :num_rows][part], kept[part])
+            self._memory.copy(self._current[:, :num_rows][part], rows[part])
 
-    def _shaped(self, flat: Array, num_rows: int, span: int) -> Array:
+    def _reshape(self, flat: Array, num_rows: int, span: int) -> Array:
         shape = (span if size == SOURCE else int(size) for size in self._shape)
         part = flat[:, : num_rows * self._row_size(span)]
         return part.reshape(len(part), num_rows, *shape, copy=False)

@@ -7,11 +7,11 @@ to a graph. Only `copy` and `clear` read or write their contents, which may lie 
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
 from mmap import MADV_NOHUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,18 +27,33 @@ class Memory(Protocol):
 
     def clear(self, target: Array) -> None: ...
 
-    def pool(self, num_bytes: int) -> "Pool":
+    def pool(self, num_bytes: int) -> "CopyPool":
         """Return a pool for temporary copies with this total size."""
 
 
-class Pool(Protocol):
+class CopyPool(Protocol):
     """Stores copies of states. Because of gaps it may store less than its size."""
 
-    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
+    def store(self, views: Sequence[Array]) -> list[Array] | None:
         """Return copies, or None if there is no room for them."""
 
-    def forget(self, kept: Sequence[Array]) -> None:
-        """Release the room of copies that `keep` has returned; they must not be read any more."""
+    def release(self, copies: Sequence[Array]) -> None:
+        """Release the room of copies that `store` has returned; they must not be read any more."""
+
+
+@runtime_checkable
+class StreamMemory(Memory, Protocol):
+    """Memory of a device that executes all copies and runs asynchronously, in order; `copy` also
+    copies from and to the host.
+    """
+
+    def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return zeros on the host for asynchronous copies: they must not change before a copy is
+        finished.
+        """
+
+    def mark(self) -> Callable[[], None]:
+        """Return a function that waits until all work enqueued so far is finished."""
 
 
 class HostMemory:
@@ -60,17 +75,17 @@ class HostMemory:
     def clear(self, target: Array) -> None:
         target[...] = 0
 
-    def pool(self, num_bytes: int) -> Pool:
+    def pool(self, num_bytes: int) -> CopyPool:
         return HostPool()
 
 
 class HostPool:
     """Allocates copies without a limit; the cache limits their number."""
 
-    def keep(self, parts: Sequence[Array]) -> list[Array] | None:
-        return [part.copy() for part in parts]
+    def store(self, views: Sequence[Array]) -> list[Array] | None:
+        return [view.copy() for view in views]
 
-    def forget(self, kept: Sequence[Array]) -> None:
+    def release(self, copies: Sequence[Array]) -> None:
         """Do nothing: Python releases the memory."""
 
 
@@ -90,7 +105,7 @@ class StateCache:
         self._max_bytes = max_bytes
         self._pool = memory.pool(max_bytes)
         self._num_bytes = 0
-        self._kept: OrderedDict[bytes, list[Array]] = OrderedDict()
+        self._entries: OrderedDict[bytes, list[Array]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -98,42 +113,42 @@ class StateCache:
         return self._max_bytes > 0
 
     def get(self, source: Input) -> list[Array] | None:
-        key = _key(source)
+        key = _cache_key(source)
         with self._lock:
-            parts = self._kept.get(key)
-            if parts is not None:
-                self._kept.move_to_end(key)
-            return parts
+            copies = self._entries.get(key)
+            if copies is not None:
+                self._entries.move_to_end(key)
+            return copies
 
-    def put(self, source: Input, parts: Sequence[Array]) -> None:
-        """Store copies of these parts, if they fit. Results of earlier `get` calls must not be read
+    def put(self, source: Input, views: Sequence[Array]) -> None:
+        """Store copies of these views, if they fit. Results of earlier `get` calls must not be read
         after this, because their memory may be reused.
         """
-        key = _key(source)
-        num_bytes = _num_bytes(key, parts)
+        key = _cache_key(source)
+        num_bytes = _num_bytes(key, views)
         with self._lock:
-            if num_bytes > self._max_bytes or key in self._kept:
+            if num_bytes > self._max_bytes or key in self._entries:
                 return
             while self._num_bytes + num_bytes > self._max_bytes:
-                self._forget_oldest()
-            while (copies := self._pool.keep(parts)) is None:
-                if not self._kept:
+                self._evict_oldest()
+            while (copies := self._pool.store(views)) is None:
+                if not self._entries:
                     return
-                self._forget_oldest()
-            self._kept[key] = copies
+                self._evict_oldest()
+            self._entries[key] = copies
             self._num_bytes += num_bytes
 
-    def _forget_oldest(self) -> None:
-        key, parts = self._kept.popitem(last=False)
-        self._pool.forget(parts)
-        self._num_bytes -= _num_bytes(key, parts)
+    def _evict_oldest(self) -> None:
+        key, copies = self._entries.popitem(last=False)
+        self._pool.release(copies)
+        self._num_bytes -= _num_bytes(key, copies)
 
 
-def _key(source: Input) -> bytes:
+def _cache_key(source: Input) -> bytes:
     if isinstance(source, Picture):
         return source.pixels
     return np.asarray(source, np.int32).tobytes()
 
 
-def _num_bytes(key: bytes, parts: Sequence[Array]) -> int:
-    return len(key) + sum(part.nbytes for part in parts)
+def _num_bytes(key: bytes, arrays: Sequence[Array]) -> int:
+    return len(key) + sum(array.nbytes for array in arrays)

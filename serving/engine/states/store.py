@@ -32,6 +32,7 @@ from serving.engine.states.kind import (
 from serving.engine.states.memory import Memory
 
 DEFAULT_MAX_SOURCE_TOKENS = 1024
+LEAST_COARSE_SPAN = 64
 
 
 def max_source_tokens(manifest: Manifest) -> int:
@@ -80,7 +81,7 @@ class StateStore:
         self.memory = memory
         self._round_span = partial(grid.span, longest=longest)
         self._kinds: list[States] = []
-        for specs in _alike(manifest.states, encoded):
+        for specs in _group_alike(manifest.states, encoded):
             stack, kind = Stack(specs, memory), specs[0].kind
             if kind is StateKind.APPEND:
                 self._kinds.append(AppendStates(stack, slots, capacity))
@@ -92,11 +93,12 @@ class StateStore:
                 self._kinds.append(SourceStates(stack, slots, sizes))
             else:
                 self._kinds.append(ConstantStates(stack, slots))
+        self._double_buffered = [kind for kind in self._kinds if isinstance(kind, ReplaceStates)]
 
     @property
-    def place(self) -> tuple[Hashable, ...]:
-        """Identify the current buffers, see `States.place`."""
-        return tuple(states.place for states in self._kinds)
+    def buffer_key(self) -> tuple[Hashable, ...]:
+        """Identify the current buffers, see `States.buffer_key`."""
+        return tuple([states.buffer_key for states in self._kinds])
 
     @property
     def span(self) -> int:
@@ -104,61 +106,60 @@ class StateStore:
         return max(states.span for states in self._kinds)
 
     def inputs(self, first: int, last: int) -> dict[str, Array]:
-        return _merged(states.read(first, last) for states in self._kinds)
+        return _merge(states.inputs(first, last) for states in self._kinds)
 
     def outputs(self, first: int, last: int) -> dict[str, Array]:
-        return _merged(states.written(first, last) for states in self._kinds)
+        return _merge(states.outputs(first, last) for states in self._kinds)
 
-    def scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+    def encoder_outputs(self, num_rows: int, span: int) -> dict[str, Array]:
         """Return the arrays to which the encode graph writes; the next run overwrites them."""
-        return _merged(states.scratch(num_rows, span) for states in self._kinds)
+        return _merge(states.encoder_outputs(num_rows, span) for states in self._kinds)
 
-    def admit(self, first: int, num_rows: int, span: int) -> None:
+    def fill_rows(self, first: int, num_rows: int, span: int) -> None:
         """Fill new rows with the encoder's outputs."""
         for states in self._kinds:
-            states.admit(first, num_rows, span)
+            states.fill_rows(first, num_rows, span)
 
-    def parts(self, row: int, part: RowPart) -> list[Array]:
+    def views(self, row: int, part: RowPart) -> list[Array]:
         """Return views of part of a row's states, always in the same order."""
-        return [states.part(row, part) for states in self._kinds]
+        return [states.view(row, part) for states in self._kinds]
 
     def restore(self, row: int, part: RowPart, saved: Sequence[Array]) -> None:
-        """Fill a row with copies of parts that `parts` returned for any row."""
-        for target, content in zip(self.parts(row, part), saved, strict=True):
+        """Fill a row with copies of views that `views` returned for any row."""
+        for target, content in zip(self.views(row, part), saved, strict=True):
             self.memory.copy(target, content)
 
-    def move(self, source: int, target: int, extent: RowExtent) -> None:
+    def copy_row(self, source: int, target: int, extent: RowExtent) -> None:
         """Copy all states of a row to another row."""
         part = RowPart.whole(extent)
-        self.restore(target, part, self.parts(source, part))
+        self.restore(target, part, self.views(source, part))
 
-    def move_suffix(self, source: int, target: int, num_shared: int, extent: RowExtent) -> None:
+    def copy_suffix(self, source: int, target: int, num_shared: int, extent: RowExtent) -> None:
         """Copy a row to another row with the same source and the same first `num_shared` positions:
         these, and the constant states, are not copied.
         """
         part = RowPart(slice(num_shared, extent.target_tokens), 0)
         for states in self._kinds:
             if states.differs_between_beams:
-                self.memory.copy(states.part(target, part), states.part(source, part))
+                self.memory.copy(states.view(target, part), states.view(source, part))
 
-    def flip(self) -> None:
-        """Switch buffers after a run over the whole batch, so that the next run reads its
-        outputs.
-        """
-        for states in self._kinds:
-            states.flip()
+    def swap_buffers(self) -> None:
+        """Swap buffers after a run over the whole batch, so that the next run reads its outputs."""
+        for states in self._double_buffered:
+            states.swap()
 
-    def settle(self, row: int) -> None:
+    def sync_row(self, row: int) -> None:
         """Copy the outputs of a run over this row alone, so that the next run reads them."""
-        for states in self._kinds:
-            states.settle(row)
+        for states in self._double_buffered:
+            states.sync_row(row)
 
-    def catch_up(self, row: int, place: tuple[Hashable, ...]) -> None:
-        """Restore the states that a row had at `place`, if it took no part in the runs
-        since then.
+    def sync_row_since(self, row: int, buffer_key: tuple[Hashable, ...]) -> None:
+        """Restore the states that a row had when the buffers had this key; it took no part in the
+        runs since then.
         """
-        for states, old in zip(self._kinds, place, strict=True):
-            states.catch_up(row, old)
+        for states, old_key in zip(self._kinds, buffer_key, strict=True):
+            if isinstance(states, ReplaceStates) and states.buffer_key != old_key:
+                states.sync_row(row)
 
     def fit_span(self, num_source_tokens: int, num_rows: int) -> None:
         """Resize the span of the first `num_rows` rows to the longest source; shrink it when it
@@ -169,21 +170,23 @@ class StateStore:
             for states in self._kinds:
                 states.fit_span(span, num_rows)
 
-    def walk(self) -> Iterator[None]:
-        """Switch through all places of the buffers, then back. No row may be in use."""
-        together: dict[tuple[Hashable, ...], list[States]] = {}
+    def iterate_buffers(self) -> Iterator[None]:
+        """Select each combination of buffers in turn, then the first again. No row may be in
+        use.
+        """
+        groups: dict[tuple[Hashable, ...], list[States]] = {}
         for states in self._kinds:
-            together.setdefault(states.places, []).append(states)
-        first = tuple(group[0].place for group in together.values())
-        for places in (*product(*together), first):
-            for group, place in zip(together.values(), places, strict=True):
+            groups.setdefault(states.buffer_keys, []).append(states)
+        first = tuple(group[0].buffer_key for group in groups.values())
+        for buffer_keys in (*product(*groups), first):
+            for group, buffer_key in zip(groups.values(), buffer_keys, strict=True):
                 for states in group:
-                    states.go_to(place)
-            if places is not first:
+                    states.select_buffer(buffer_key)
+            if buffer_keys is not first:
                 yield
 
 
-def _alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec]]:
+def _group_alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec]]:
     groups: dict[tuple[object, ...], list[StateSpec]] = {}
     for spec in specs:
         key = (spec.kind, spec.shape, spec.dtype, spec.name in encoded)
@@ -191,7 +194,7 @@ def _alike(specs: Sequence[StateSpec], encoded: set[str]) -> list[list[StateSpec
     return list(groups.values())
 
 
-def _merged(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
+def _merge(parts: Iterable[dict[str, Array]]) -> dict[str, Array]:
     return {name: array for part in parts for name, array in part.items()}
 
 
@@ -214,9 +217,6 @@ def row_bytes(specs: tuple[StateSpec, ...]) -> RowBytes:
     return RowBytes(totals[""], totals[LENGTH], totals[SOURCE])
 
 
-LEAST_SPAN = 64
-
-
 class Coarse:
     """Few shapes: rows are padded by at most a third, spans are powers of two."""
 
@@ -225,7 +225,7 @@ class Coarse:
         return min(-(-num_rows // step) * step, slots)
 
     def span(self, num_tokens: int, longest: int) -> int:
-        return min(max(1 << max(num_tokens - 1, 0).bit_length(), LEAST_SPAN), longest)
+        return min(max(1 << max(num_tokens - 1, 0).bit_length(), LEAST_COARSE_SPAN), longest)
 
 
 def all_rows(grid: Grid, slots: int) -> list[int]:

@@ -9,7 +9,7 @@ from itertools import islice
 from math import log
 from typing import Any
 
-from serving.pipelines.decoding import successful
+from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.job import Rendering
 from serving.pipelines.translation.requests import TranslationPlan
 from serving.requests.parameters import TokenIds
@@ -48,16 +48,16 @@ def _openings(
     """
     path: TokenIds = ()
     logprob = 0.0
-    described = successful(end).best.tokens.iter_tokens()
-    for token_id, own, likeliest in islice(described, num_given, None):
+    described = require_finished(end).best.tokens.iter_tokens()
+    for token_id, token_logprob, top_tokens in islice(described, num_given, None):
         if path and _is_between_words(path[-1], token_id, tokenizer):
             return
-        for token in likeliest:
+        for token in top_tokens:
             # After the first token, the likeliest path is that token's own way.
             is_new = not path or token.token_id != token_id
             if is_new and tokenizer.token_bytes(token.token_id).strip():
                 yield logprob + token.logprob, (*path, token.token_id)
-        path, logprob = (*path, token_id), logprob + own
+        path, logprob = (*path, token_id), logprob + token_logprob
 
 
 def _is_between_words(before: int, after: int, tokenizer: Tokenizer) -> bool:
@@ -65,7 +65,7 @@ def _is_between_words(before: int, after: int, tokenizer: Tokenizer) -> bool:
     return last.isspace() or first.isspace()
 
 
-def likeliest(ends: Sequence[FinishedEvent]) -> list[FinishedEvent]:
+def likeliest_ends(ends: Sequence[FinishedEvent]) -> list[FinishedEvent]:
     """Return the model's own way, which is the first, and those that are nearly as likely as it.
 
     ends: of the same source with different prefixes, all with log-probabilities.
@@ -83,7 +83,7 @@ def _unlikeliness(end: FinishedEvent) -> float:
     return -_logprob(end)
 
 
-def differently_worded(renderings: Iterable[Rendering]) -> list[Rendering]:
+def keep_differently_worded(renderings: Iterable[Rendering]) -> list[Rendering]:
     """Return those that differ in more than case, spaces and punctuation from all before them."""
     distinct: dict[str, Rendering] = {}
     for rendering in renderings:

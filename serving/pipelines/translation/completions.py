@@ -5,9 +5,10 @@ chats.
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from serving.errors import RequestError
+from serving.pipelines.catalog import Translator
 from serving.pipelines.decoding import MAX_NEW_TOKENS, Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob, Deltas, collect
 from serving.pipelines.same_language import SameLanguageTranslator
@@ -19,9 +20,6 @@ from serving.pipelines.translation.job import (
 )
 from serving.text.chat_template import Chat
 
-if TYPE_CHECKING:
-    from serving.pipelines.catalog import Translator
-
 
 class TranslatingGenerator:
     """Translates texts, one for each prompt of a completion job. It has the interface of a
@@ -32,7 +30,7 @@ class TranslatingGenerator:
     """
 
     def __init__(
-        self, translator: "Translator", texts: Sequence[str], source: str, target: str
+        self, translator: Translator, texts: Sequence[str], source: str, target: str
     ) -> None:
         card = translator.card
         defaults: dict[str, Any] = {"temperature": 0.0, MAX_NEW_TOKENS: None}

@@ -24,12 +24,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from serving.engine.decoding.repetition import NGRAM_SIZE, LoopDetector, loop_start
-from serving.pipelines.decoding import successful
+from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.omission import SourceWords
 from serving.pipelines.translation.rendering import SegmentRenderer
 from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
-from serving.pipelines.translation.term_placing import TermPlacing, gathered
+from serving.pipelines.translation.term_placing import TermPlacing, gather_all
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.parameters import GREEDY, BeamParams
 from serving.requests.request import (
@@ -91,12 +91,12 @@ class Fallback:
 
         Raises as `TermPlacing.run` does.
         """
-        ends = [*map(successful, await self._terms.run(self.plan, self._requests))]
+        ends = [*map(require_finished, await self._terms.run(self.plan, self._requests))]
         if len(ends) > _MANY_REQUESTS:
             tries = await asyncio.to_thread(self._second_tries, ends)
         else:
             tries = self._second_tries(ends)
-        repeated = await gathered(self._repeated(n, ends[n], each) for n, each in tries.items())
+        repeated = await gather_all(self._repeated(n, ends[n], each) for n, each in tries.items())
         for number, end in zip(tries, repeated, strict=True):
             ends[number] = end
         return ends
@@ -210,7 +210,7 @@ class Fallback:
         segment = replace(self.plan.segments[place], prefixes=(request.forced_ids,))
         plan = replace(self.plan, layouts=(), segments=(segment,))
         [event] = await self._terms.run(plan, [request])
-        end = successful(event)
+        end = require_finished(event)
         hypotheses = [rescored(original, hypothesis) for hypothesis in end.hypotheses]
         if second.omits_words:
             count = original.beam.num_hypotheses if original.beam else 1

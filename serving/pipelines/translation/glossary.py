@@ -17,14 +17,14 @@ NOT_WRITABLE = "cannot be written with the model's vocabulary"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTerm:
+class MatchedTerm:
     """An occurrence of a term in a segment, and the term's translations."""
 
     span: Span
     translations: tuple[str, ...]
 
 
-class Glossary:
+class TermMatcher:
     """Finds terms in a source. Where terms overlap the longest one counts; of terms that differ in
     capitals only, the one with the spelling of the source.
 
@@ -38,7 +38,7 @@ class Glossary:
         for number, entry in enumerate(entries):
             self._numbers_of.setdefault(first_word(entry.term), []).append(number)
 
-    def found(self, segment: str) -> tuple[FoundTerm, ...]:
+    def found(self, segment: str) -> tuple[MatchedTerm, ...]:
         """Return the terms of a segment in order. Raises RequestError if there are too many."""
         if not self._entries:
             return ()
@@ -46,7 +46,7 @@ class Glossary:
         if len(meant) > MAX_TERMS:
             message = f"at most {MAX_TERMS} terms may occur in one sentence"
             raise RequestError("glossary", len(meant), message)
-        return tuple(FoundTerm(each.span, self._translations[each.number]) for each in meant)
+        return tuple(MatchedTerm(each.span, self._translations[each.number]) for each in meant)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the spans of terms in a text of any length."""
@@ -100,7 +100,7 @@ def _checked(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
 class WantedTerms:
     """The terms that the translation of a segment must contain, each as often as its source."""
 
-    def __init__(self, found: Sequence[FoundTerm]) -> None:
+    def __init__(self, found: Sequence[MatchedTerm]) -> None:
         self.found = found
         self._num_wanted = Counter(each.translations for each in found)
         self._owner = {
@@ -116,7 +116,7 @@ class WantedTerms:
         matches = self._pattern.finditer(text)
         return [(Span(*match.span()), self._owner[match.group()]) for match in matches]
 
-    def missing(self, text: str) -> list[FoundTerm]:
+    def missing(self, text: str) -> list[MatchedTerm]:
         """Return all occurrences of the terms that the text contains too seldom."""
         num_written = Counter(translations for _, translations in self.written(text))
         return [

@@ -157,7 +157,7 @@ class SentenceAttention:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SegmentOrigin:
     """Says where the translation of a segment came from.
 
     source: the segment without tags. memory_score: how much it is like the unit of the translation
@@ -187,7 +187,7 @@ class Rendering:
     attention: tuple[SentenceAttention, ...] = ()
     attention_maps: tuple[tuple[AttentionMap, ...], ...] = ()
     quality: tuple[SegmentQuality, ...] = ()
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[SegmentOrigin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
 from serving.pipelines.translation.job import (
     MemoryUse,
-    Origin,
     Rendering,
+    SegmentOrigin,
     Translation,
     TranslationDelta,
     TranslationJob,
@@ -49,7 +49,7 @@ class InlineCode:
     key: str
 
 
-Part = str | InlineCode
+SegmentPart = str | InlineCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class MemoryMatch:
     score: int
     source: str
     target: str
-    source_parts: tuple[Part, ...] = ()
-    target_parts: tuple[Part, ...] = ()
+    source_parts: tuple[SegmentPart, ...] = ()
+    target_parts: tuple[SegmentPart, ...] = ()
 
 
 class Memories(Protocol):
@@ -238,7 +238,7 @@ def _is_tag(token: Token) -> bool:
     return token.role in (Role.OPEN, Role.CLOSE, Role.POINT)
 
 
-def _texts_between(parts: Sequence[Part | Token]) -> list[int]:
+def _texts_between(parts: Sequence[SegmentPart | Token]) -> list[int]:
     """Return how many letters and digits are before each tag."""
     counts, num_characters = [], 0
     for part in parts:
@@ -251,7 +251,7 @@ def _texts_between(parts: Sequence[Part | Token]) -> list[int]:
 
 
 def _with_tags(
-    parts: Sequence[Part], waiting: Mapping[InlineCode, deque[Token]], table: Any
+    parts: Sequence[SegmentPart], waiting: Mapping[InlineCode, deque[Token]], table: Any
 ) -> str | None:
     """Return a translation with each tag once, and nested; None if it does not have them so."""
     text, is_open = "", []
@@ -273,7 +273,7 @@ def _given(text: str, translation: str, score: int, key: str) -> Rendering:
     """Return the rendering of a text that is a unit, with the spaces around it."""
     before = text[: len(text) - len(text.lstrip())]
     after = text[len(text.rstrip()) :] if text.strip() else ""
-    origin = Origin(key.strip(), translation.strip(), score)
+    origin = SegmentOrigin(key.strip(), translation.strip(), score)
     return Rendering(before + translation.strip() + after, origins=(origin,))
 
 

@@ -19,11 +19,11 @@ from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
     StreamedJob,
-    TokenizedText,
     TokenizeJob,
-    detokenized,
-    tokenized,
-    unsupported,
+    TokenizeResult,
+    describe_tokens,
+    detokenize,
+    unsupported_job,
 )
 from serving.pipelines.translation.alternatives import with_alternative_prefixes
 from serving.pipelines.translation.fallback import Fallback
@@ -39,7 +39,7 @@ from serving.pipelines.translation.memory import KnownTexts, Memories, MemoryLoo
 from serving.pipelines.translation.messages import MessageJob
 from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.quality import Calibration
-from serving.pipelines.translation.rendering import SegmentRenderer, pair_score, text_renderings
+from serving.pipelines.translation.rendering import SegmentRenderer, join_segments, pair_score
 from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
@@ -111,8 +111,8 @@ class TranslationPipeline:
             case TokenizeJob():
                 return await asyncio.to_thread(self._tokenized, job)
             case DetokenizeJob():
-                return await asyncio.to_thread(detokenized, self._tokenizers.source, job.token_ids)
-        raise unsupported(self.card.name, job)
+                return await asyncio.to_thread(detokenize, self._tokenizers.source, job.token_ids)
+        raise unsupported_job(self.card.name, job)
 
     async def _translate_texts(self, job: TranslationJob) -> Translation:
         """Translate texts, which may be ICU messages."""
@@ -135,7 +135,7 @@ class TranslationPipeline:
         job with ICU messages come whole.
         """
         if not isinstance(job, TranslationJob):
-            raise unsupported(self.card.name, job)
+            raise unsupported_job(self.card.name, job)
         return self._streamed(job) if job.memory is None else self._streamed_with_memory(job)
 
     async def _streamed_with_memory(self, job: TranslationJob) -> TranslationStream:
@@ -185,7 +185,7 @@ class TranslationPipeline:
         pair = partial(pair_score, self._tokenizers, self._manifest.attention_shapes, frame)
         return tuple(map(pair, requests, outcomes))
 
-    def _tokenized(self, job: TokenizeJob) -> TokenizedText:
+    def _tokenized(self, job: TokenizeJob) -> TokenizeResult:
         if isinstance(job.prompt, Chat):
             message = f"model {self.card.name} translates; it has no chats"
             raise RequestError("messages", f"{len(job.prompt.messages)} messages", message)
@@ -194,7 +194,7 @@ class TranslationPipeline:
         tokens = self._manifest.tokens
         if job.adds_special:
             ids = [*tokens.source_prefix, *ids, *tokens.source_suffix]
-        return tokenized(self._tokenizers.source, ids)
+        return describe_tokens(self._tokenizers.source, ids)
 
     def _checked(self, job: LanguageJob) -> LanguageJob:
         """Return the job with the model's own language codes."""
@@ -237,7 +237,7 @@ class TranslationPipeline:
     ) -> Translation:
         segments = self._renderer(job, plan).renderings(ends)
         return Translation(
-            tuple(text_renderings(plan.layouts, segments, job.num_alternatives + 1)),
+            tuple(join_segments(plan.layouts, segments, job.num_alternatives + 1)),
             sum(end.num_source_tokens or end.num_prompt_tokens for end in ends),
             sum(end.num_generated_tokens for end in ends),
         )

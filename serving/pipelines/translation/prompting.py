@@ -9,8 +9,8 @@ from typing import Any
 
 from serving.bundle.manifest import Manifest
 from serving.errors import RequestError
-from serving.pipelines.completion_requests import chat_template_of
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens
+from serving.pipelines.completion_requests import load_chat_template
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens
 from serving.text.chat_template import Chat
 from serving.text.languages import full_language_name
 from serving.text.tokenizer import Tokenizer
@@ -22,17 +22,17 @@ class TranslationPrompts:
     """Makes the prompts of one bundle."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        template = chat_template_of(manifest, tokenizer)
+        template = load_chat_template(manifest, tokenizer)
         assert template is not None, "checked as the bundle is opened"
         self._template, self._message = template, manifest.translation_message
-        self._frames: dict[tuple[str, str], LanguageTokens] = {}
+        self._frames: dict[tuple[str, str], SpecialTokens] = {}
 
     @classmethod
     def of(cls, manifest: Manifest, tokenizer: Tokenizer) -> "TranslationPrompts | None":
         """Return those of a language model; None for a model that is made to translate."""
         return cls(manifest, tokenizer) if manifest.translation_message else None
 
-    def between(self, source: str, target: str) -> LanguageTokens:
+    def between(self, source: str, target: str) -> SpecialTokens:
         """Return what is around a segment. The first time for a pair of languages takes longer,
         because the template runs in another process.
 
@@ -43,7 +43,7 @@ class TranslationPrompts:
             self._frames[pair] = self._frame(source, target)
         return self._frames[pair]
 
-    def _frame(self, source: str, target: str) -> LanguageTokens:
+    def _frame(self, source: str, target: str) -> SpecialTokens:
         values = {
             "{source_language}": full_language_name(source),
             "{target_language}": full_language_name(target),
@@ -56,7 +56,7 @@ class TranslationPrompts:
             before, after = self._template.ids_around(chat, _TEXT)
         except RequestError as error:
             raise RequestError("target", target, error.message) from None
-        return LanguageTokens(before, after, (), len(before) + len(after), is_prompt=True)
+        return SpecialTokens(before, after, (), len(before) + len(after), is_prompt=True)
 
 
 def _filled(value: Any, values: dict[str, str]) -> Any:

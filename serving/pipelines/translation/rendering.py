@@ -9,20 +9,20 @@ from itertools import chain, islice
 import numpy as np
 
 from serving.pipelines.attention_maps import AttentionMap, Shapes, TokenTexts, attention_maps
-from serving.pipelines.decoding import successful
-from serving.pipelines.translation.alternatives import differently_worded, likeliest
+from serving.pipelines.decoding import require_finished
+from serving.pipelines.translation.alternatives import keep_differently_worded, likeliest_ends
 from serving.pipelines.translation.job import (
     AlignedWords,
-    Origin,
     PairScore,
     Rendering,
+    SegmentOrigin,
     SentenceAttention,
     TranslationJob,
 )
 from serving.pipelines.translation.memory import memory_text
 from serving.pipelines.translation.quality import Calibration, SegmentQuality, segment_quality
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.parameters import TokenIds
 from serving.requests.request import (
     AttentionQuery,
@@ -97,10 +97,10 @@ class SegmentRenderer:
             return found
         return [replace(each, origins=(self._origin(segment, each.text),)) for each in found]
 
-    def _origin(self, segment: Segment, text: str) -> Origin:
+    def _origin(self, segment: Segment, text: str) -> SegmentOrigin:
         marks = segment.marks
         source = memory_text(marks.tokens, self._job.markup) if marks else segment.text
-        return Origin(source, text, segment.memory_score)
+        return SegmentOrigin(source, text, segment.memory_score)
 
     def _ranked_translations(
         self, segment: Segment, ends: Sequence[FinishedEvent]
@@ -109,8 +109,8 @@ class SegmentRenderer:
             return [Rendering(segment.given)]
         if len(ends) == 1:
             return [*self._ranked(segment, ends[0])]
-        ranked = (self._ranked(segment, end) for end in likeliest(ends))
-        return differently_worded(chain.from_iterable(ranked))
+        ranked = (self._ranked(segment, end) for end in likeliest_ends(ends))
+        return keep_differently_worded(chain.from_iterable(ranked))
 
     def _ranked(self, segment: Segment, end: FinishedEvent) -> Iterator[Rendering]:
         best, *others = end.hypotheses
@@ -268,7 +268,7 @@ def _aligned(target: TokenizedText, source: TokenizedText, attention: Array) -> 
     return AlignedWords(tuple(source.text.split()), tuple(target.text.split()), tuple(found))
 
 
-def text_renderings(
+def join_segments(
     layouts: Sequence[TextLayout], of_segments: Sequence[Sequence[Rendering]], count: int
 ) -> Iterator[tuple[Rendering, ...]]:
     """Yield the different translations of each text, best first.
@@ -329,7 +329,7 @@ def _shifted_links(parts: Sequence[AlignedWords]) -> Iterator[Link]:
 def pair_score(
     tokenizers: TokenizerPair,
     shapes: Shapes,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     request: GenerationRequest,
     end: FinalEvent,
 ) -> PairScore:
@@ -338,7 +338,7 @@ def pair_score(
     request: one of `TranslationRequests.scores`.
     end: its final event.
     """
-    end = successful(end)
+    end = require_finished(end)
     tokens, stop_logprob = end.best.tokens, end.best.stop_logprob
     assert stop_logprob is not None, "a forced stop token ends the request"
     texts = map(token_text, tokenizers.target.pieces(tokens.ids))
@@ -355,7 +355,7 @@ def pair_score(
 
 def sentence_attention(
     tokenizers: TokenizerPair,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     source_ids: TokenIds,
     target_ids: Sequence[int],
     attention: Array,
@@ -386,7 +386,7 @@ def _rows(matrix: Array) -> tuple[tuple[float, ...], ...]:
 
 def sentence_maps(
     tokenizers: TokenizerPair,
-    frame: LanguageTokens,
+    frame: SpecialTokens,
     shapes: Shapes,
     queries: Sequence[AttentionQuery],
     source_ids: TokenIds,

@@ -14,11 +14,11 @@ from serving.pipelines.decoding import (
     MAX_LENGTH_FACTOR,
     MAX_NEW_TOKENS,
     request_arguments,
-    sampling_with_own_seed,
+    sampling_with_seed_offset,
 )
-from serving.pipelines.translation.glossary import FoundTerm
+from serving.pipelines.translation.glossary import MatchedTerm
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.parameters import ProcessorParams, TokenIds
 from serving.requests.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
 from serving.text.checks import tokenizing
@@ -50,7 +50,7 @@ class Segment:
     text: str
     source_ids: TokenIds
     place: int = 0
-    terms: tuple[FoundTerm, ...] = ()
+    terms: tuple[MatchedTerm, ...] = ()
     prefixes: tuple[TokenIds, ...] = ((),)
     beginning: Constraint | None = None
     marks: MarkedSegment | None = None
@@ -74,7 +74,7 @@ class TranslationPlan:
     segments: of all texts, in order.
     """
 
-    frame: LanguageTokens
+    frame: SpecialTokens
     layouts: tuple[TextLayout, ...]
     segments: tuple[Segment, ...]
 
@@ -145,7 +145,7 @@ class TranslationRequests:
         """Return the fields of a request in which the model translates a segment."""
         needs_attention = segment.needs_attention and self._has_attention
         return {
-            "sampling": sampling_with_own_seed(job.decoding.sampling, segment.place),
+            "sampling": sampling_with_seed_offset(job.decoding.sampling, segment.place),
             "constraint": segment.beginning,
             "max_new_tokens": self._max_new_tokens(job, segment.source_ids),
             "returns_logprobs": job.returns_scores
@@ -188,7 +188,7 @@ class TranslationRequests:
             for number in plan.first_segments
         ]
 
-    def scores(self, job: ScoreJob, frame: LanguageTokens) -> list[GenerationRequest]:
+    def scores(self, job: ScoreJob, frame: SpecialTokens) -> list[GenerationRequest]:
         """Return a request for each pair. The target and its end are forced; nothing is
         generated.
         """
@@ -208,14 +208,14 @@ class TranslationRequests:
         ]
 
     def _encoded_pairs(
-        self, job: ScoreJob, frame: LanguageTokens
+        self, job: ScoreJob, frame: SpecialTokens
     ) -> Iterator[tuple[TokenIds, TokenIds]]:
         sources = self._tokenizers.encode_sources([text.strip() for text, _ in job.pairs], frame)
         with tokenizing("translations"):
             targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
         return zip(sources, ((*ids, self._eos) for ids in targets), strict=True)
 
-    def _arguments(self, job: TranslationJob | ScoreJob, frame: LanguageTokens) -> dict[str, Any]:
+    def _arguments(self, job: TranslationJob | ScoreJob, frame: SpecialTokens) -> dict[str, Any]:
         """Return what all requests of a job share."""
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
@@ -224,7 +224,7 @@ class TranslationRequests:
         return {**arguments, **own}
 
     def _request(
-        self, frame: LanguageTokens, request_id: str, source_ids: TokenIds, **fields: Any
+        self, frame: SpecialTokens, request_id: str, source_ids: TokenIds, **fields: Any
     ) -> GenerationRequest:
         """Build a request, with the fields that depend on the bundle and the languages."""
         if frame.is_prompt:

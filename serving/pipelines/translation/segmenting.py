@@ -7,11 +7,11 @@ from typing import Any
 
 from serving.bundle.manifest import SPLIT_TOKENS, Limits, Tokens
 from serving.errors import RequestError, TooLarge
-from serving.pipelines.translation.glossary import NOT_WRITABLE, Glossary
+from serving.pipelines.translation.glossary import NOT_WRITABLE, TermMatcher
 from serving.pipelines.translation.job import TranslationJob
 from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.requests import Segment, TranslationPlan
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.request import Constraint
 from serving.text.constraints.prefix import PrefixConstraints
 from serving.text.formatting import is_unfinished_sentence
@@ -63,7 +63,7 @@ class TextSegmenter:
         target's vocabulary cannot write.
         """
         frame = self.frame(job.source, job.target)
-        glossary = Glossary(job.glossary, self._target)
+        glossary = TermMatcher(job.glossary, self._target)
         layouts, marks = self._layouts(job, frame, glossary)
         self.check_number([text for layout in layouts for text in layout.segments], "sentences")
         segments = self._segments(frame, layouts, marks, glossary)
@@ -72,11 +72,11 @@ class TextSegmenter:
             return plan
         return plan.with_changes(dict.fromkeys(plan.first_segments, self._prefix(job)))
 
-    def frame(self, source: str, target: str) -> LanguageTokens:
+    def frame(self, source: str, target: str) -> SpecialTokens:
         """Return the special tokens of a pair of languages, given by the model's codes."""
         if self._prompts is not None:
             return self._prompts.between(source, target)
-        return LanguageTokens.between(self._tokens, source, target)
+        return SpecialTokens.between(self._tokens, source, target)
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
         if self._max_segments is not None and len(parts) > self._max_segments:
@@ -84,7 +84,7 @@ class TextSegmenter:
             raise TooLarge("text", parts[0], message)
 
     def _layouts(
-        self, job: TranslationJob, frame: LanguageTokens, glossary: Glossary
+        self, job: TranslationJob, frame: SpecialTokens, glossary: TermMatcher
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment | None]]:
         """Return the layout of each text, and the marks of each segment; None for segments that
         have none.
@@ -119,10 +119,10 @@ class TextSegmenter:
 
     def _segments(
         self,
-        frame: LanguageTokens,
+        frame: SpecialTokens,
         layouts: Sequence[TextLayout],
         marks: Sequence[MarkedSegment | None],
-        glossary: Glossary,
+        glossary: TermMatcher,
     ) -> tuple[Segment, ...]:
         texts = [text for layout in layouts for text in layout.segments]
         places = [place for layout in layouts for place in range(len(layout.segments))]
@@ -182,7 +182,7 @@ class TextSegmenter:
     def _num_tokens(self, text: str) -> int:
         return len(self._source.encode(text))
 
-    def _max_segment_tokens(self, frame: LanguageTokens) -> int:
+    def _max_segment_tokens(self, frame: SpecialTokens) -> int:
         growth = _MAX_TARGET_GROWTH + frame.is_prompt  # a prompt needs room for the source, too
         longest = int((self._limits.max_target_tokens - frame.num_given) / growth)
         if self._limits.max_source_tokens is not None:

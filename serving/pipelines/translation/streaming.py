@@ -5,7 +5,7 @@ sentences of a text are sent in order.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.pipelines.decoding import successful
+from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import TranslationDelta
 from serving.pipelines.translation.rendering import SegmentRenderer
@@ -148,7 +148,7 @@ class GrowingTexts:
             if sentence is not None:
                 sentence.push(event.token_id)
             return
-        self._ends[number] = end = successful(event)
+        self._ends[number] = end = require_finished(event)
         if sentence is not None:
             segment = self._fallback.plan.segments[self._segments[number]]
             rendering = self._renderer.rendering(segment, end.best)

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from serving.bundle.manifest import Manifest
-from serving.pipelines.translation.glossary import FoundTerm, WantedTerms, capitalised, overlap
+from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms, capitalised, overlap
 from serving.pipelines.translation.rendering import attention_matrix
 from serving.requests.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
 from serving.requests.request import FinishReason, GenerationRequest, Hypothesis, Ids
@@ -37,7 +37,7 @@ MIN_ATTENTION = 0.01  # to a term, of the word that it replaces
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplaceableWords:
     """Words of a translation that a term may replace.
 
     free_starts: the starts of words from which on the model may change the text before the term.
@@ -78,8 +78,8 @@ class AlignedTranslation:
         return find_words(self.text, HYPHENATED_WORD)
 
     def next_places(
-        self, wanted: WantedTerms, given_up: Sequence[FoundTerm]
-    ) -> tuple[FoundTerm, list[Place]] | None:
+        self, wanted: WantedTerms, given_up: Sequence[MatchedTerm]
+    ) -> tuple[MatchedTerm, list[ReplaceableWords]] | None:
         """Return the missing term that belongs leftmost, with the places for it; None if no term
         is missing.
         """
@@ -92,20 +92,20 @@ class AlignedTranslation:
                 found += [(places[0].span.start, term, places)] if places else []
         return min(found, key=lambda each: each[0])[1:] if found else None
 
-    def _attends(self, spans: Sequence[Span], term: FoundTerm) -> bool:
+    def _attends(self, spans: Sequence[Span], term: MatchedTerm) -> bool:
         """Return whether the word that attends to the term most is in one of these spans."""
         if self._attention is None or not self.words:
             return False
         best = self.words[self._attention_to(self._words_of_term(term)).argmax()]
         return any(overlap(best, span) for span in spans)
 
-    def _places(self, term: FoundTerm, taken: Sequence[Span]) -> list[Place]:
+    def _places(self, term: MatchedTerm, taken: Sequence[Span]) -> list[ReplaceableWords]:
         """Return the places for a term: where it was copied; else the word that attends to it most,
         alone and together with neighbours that attend mostly to the term. For a model without
         attention, every word.
         """
         if copy := self._copy_of(term, taken):
-            return [Place(copy, is_copied=True)]
+            return [ReplaceableWords(copy, is_copied=True)]
         is_free = [self._is_free(word, taken) for word in self.words]
         free = [number for number, each in enumerate(is_free) if each]
         if self._attention is None or not free:
@@ -126,7 +126,7 @@ class AlignedTranslation:
         pairs = zip(places, num_signs, strict=True)
         return [place for place, count in pairs if count == max(num_signs)]
 
-    def _copy_of(self, term: FoundTerm, taken: Sequence[Span]) -> Span | None:
+    def _copy_of(self, term: MatchedTerm, taken: Sequence[Span]) -> Span | None:
         """Return where a term with signs at its ends stands as it is written in the source."""
         if not any(self._signs_of_term(term)):
             return None
@@ -145,30 +145,30 @@ class AlignedTranslation:
     def _is_free(self, word: Span, taken: Sequence[Span]) -> bool:
         return word.start >= self._fixed_end and not any(overlap(word, each) for each in taken)
 
-    def _place(self, first: int, last: int, is_free: Sequence[bool]) -> Place:
+    def _place(self, first: int, last: int, is_free: Sequence[bool]) -> ReplaceableWords:
         span = Span(self.words[first].start, self.words[last].end)
         previous = [self.words[first - 1].start] if first > 0 and is_free[first - 1] else []
-        return Place(span, (*previous, span.start) if last > first else tuple(previous))
+        return ReplaceableWords(span, (*previous, span.start) if last > first else tuple(previous))
 
-    def _words_of_term(self, term: FoundTerm) -> Span:
+    def _words_of_term(self, term: MatchedTerm) -> Span:
         """Return where the words of a term lie: signs around them are mostly copied, and attention
         to them says nothing of the words.
         """
         words = [word for word in self._source_words if overlap(word, term.span)]
         return Span(words[0].start, words[-1].end) if words else term.span
 
-    def _signs_of_term(self, term: FoundTerm) -> tuple[str, str]:
+    def _signs_of_term(self, term: MatchedTerm) -> tuple[str, str]:
         """Return the signs before the first word of a term, and those after its last one."""
         words = self._words_of_term(term)
         before = self._source.text[term.span.start : words.start]
         return before.strip(), self._source.text[words.end : term.span.end].strip()
 
-    def _num_signs(self, place: Place, term: FoundTerm) -> int:
+    def _num_signs(self, place: ReplaceableWords, term: MatchedTerm) -> int:
         """Return at how many ends of a term its signs are in a place."""
         text = self.text[slice(*place.span)]
         return sum(signs in text for signs in self._signs_of_term(term) if signs)
 
-    def _with_signs(self, place: Place, term: FoundTerm) -> Place:
+    def _with_signs(self, place: ReplaceableWords, term: MatchedTerm) -> ReplaceableWords:
         """Return a place with the signs that begin and end the term, if they are beside it: they
         are a part of what the term replaces. So is the other one of a pair of brackets.
         """
@@ -178,7 +178,9 @@ class AlignedTranslation:
             num_open = self.text.count(opening, *span) - self.text.count(closing, *span)
             pair = opening if num_open < 0 else "", closing if num_open > 0 else ""
             span = self._grown_by(span, *pair)
-        return Place(span, tuple(start for start in place.free_starts if start < span.start))
+        return ReplaceableWords(
+            span, tuple(start for start in place.free_starts if start < span.start)
+        )
 
     def _grown_by(self, span: Span, before: str, after: str) -> Span:
         """Return a span with these signs, where they are beside it."""
@@ -189,7 +191,7 @@ class AlignedTranslation:
             end = self.text.index(after, end) + len(after)
         return Span(start, end)
 
-    def with_own_attention(self, wanted: WantedTerms, terms: Sequence[FoundTerm]) -> Hypothesis:
+    def with_own_attention(self, wanted: WantedTerms, terms: Sequence[MatchedTerm]) -> Hypothesis:
         """Return the hypothesis in which the tokens of these terms attend only to their sources."""
         if self._attention is None:
             return self.hypothesis
@@ -209,7 +211,7 @@ class AlignedTranslation:
                 alignments[number] = attention
         return replace(self.hypothesis, tokens=replace(tokens, alignments=alignments))
 
-    def _is_mostly_at(self, number: int, term: FoundTerm) -> bool:
+    def _is_mostly_at(self, number: int, term: MatchedTerm) -> bool:
         """Return whether a word attends to no other source word more than to the term."""
         own = self._attention_to(self._words_of_term(term))[number]
         others = [word for word in self._source_words if not overlap(word, term.span)]
@@ -237,7 +239,7 @@ class Replacement:
     """Words of a translation and the text of the term that replaces them."""
 
     draft: AlignedTranslation
-    place: Place
+    place: ReplaceableWords
     text: str
 
     @property

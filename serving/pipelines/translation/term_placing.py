@@ -17,16 +17,16 @@ from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from serving.bundle.manifest import Manifest
-from serving.pipelines.decoding import EnginePort, successful
-from serving.pipelines.translation.glossary import FoundTerm, WantedTerms
+from serving.pipelines.decoding import EnginePort, require_finished
+from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms
 from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
 from serving.pipelines.translation.term_candidates import (
     AlignedTranslation,
     CandidateRequests,
-    Place,
+    ReplaceableWords,
     Replacement,
 )
-from serving.pipelines.translation.tokenizer_pair import LanguageTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.request import (
     AttentionPieces,
     Event,
@@ -77,7 +77,7 @@ class TermPlacing:
         await asyncio.to_thread(self._candidates.read_vocabulary)
         segments = (segment for segment, _ in plan.prefixed_segments())
         work = zip(segments, requests, outcomes, strict=True)
-        return await gathered(self._placed(plan.frame, *each, started) for each in work)
+        return await gather_all(self._placed(plan.frame, *each, started) for each in work)
 
     async def stream(
         self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
@@ -111,7 +111,7 @@ class TermPlacing:
 
     async def _placed(
         self,
-        frame: LanguageTokens,
+        frame: SpecialTokens,
         segment: Segment,
         request: GenerationRequest,
         event: FinalEvent,
@@ -120,7 +120,7 @@ class TermPlacing:
         """Return the final event of a request, with the terms in each of its hypotheses."""
         if not segment.terms:
             return event
-        end = successful(event)
+        end = require_finished(event)
         pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
         source = map_tokens_to_text(TokenizedText.from_pieces(pieces), segment.text)
         if request.job_accepted_at is None:
@@ -130,7 +130,7 @@ class TermPlacing:
             _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
             for n, each in enumerate(end.hypotheses)
         ]
-        await gathered(each.put_all_terms() for each in revisions)
+        await gather_all(each.put_all_terms() for each in revisions)
         return _revised(request, end, revisions)
 
 
@@ -153,7 +153,7 @@ def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
     return hypothesis.reason is FinishReason.CONSTRAINT, -hypothesis.score
 
 
-async def gathered(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def gather_all(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Return all results; if one fails or the caller is cancelled, cancel the others."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
@@ -210,8 +210,8 @@ class _Revision:
     async def put_all_terms(self) -> None:
         """Place all terms. Raises DeadlineExceeded, and the errors of the engine."""
         wanted = self._sentence.wanted
-        given_up: list[FoundTerm] = []
-        put: list[FoundTerm] = []
+        given_up: list[MatchedTerm] = []
+        put: list[MatchedTerm] = []
         while (following := self._draft.next_places(wanted, given_up)) is not None:
             term, places = following
             if (found := await self._with_term(term, places)) is None:
@@ -224,7 +224,9 @@ class _Revision:
         if self.hypothesis.reason is FinishReason.STOP and wanted.num_missing(self._draft.text):
             self.hypothesis = replace(self.hypothesis, reason=FinishReason.CONSTRAINT)
 
-    async def _with_term(self, term: FoundTerm, places: Sequence[Place]) -> _Candidate | None:
+    async def _with_term(
+        self, term: MatchedTerm, places: Sequence[ReplaceableWords]
+    ) -> _Candidate | None:
         """Return the best candidate with the term in one of these places, or None.
 
         With several places or translations of the term, the likeliest plain replacement is taken
@@ -256,7 +258,7 @@ class _Revision:
         num_missing = wanted.num_missing(self._draft.text)
         found = []
         for (_, replacement), event in zip(work, outcomes, strict=True):
-            end = successful(event)
+            end = require_finished(event)
             self.num_generated += end.num_generated_tokens
             for each in end.hypotheses:
                 text = self._aligned(each).text

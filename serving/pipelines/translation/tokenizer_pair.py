@@ -14,7 +14,7 @@ from serving.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class LanguageTokens:
+class SpecialTokens:
     """The special tokens of one pair of languages.
 
     before: tokens in front of a source.
@@ -31,7 +31,7 @@ class LanguageTokens:
     is_prompt: bool = False
 
     @classmethod
-    def between(cls, tokens: Tokens, source: str, target: str) -> "LanguageTokens":
+    def between(cls, tokens: Tokens, source: str, target: str) -> "SpecialTokens":
         """Return the frame of a pair of languages, given by the model's codes."""
         with_languages = tokens.with_languages(source, target)
         prompt = with_languages.prompt_prefix[len(tokens.prompt_prefix) :]
@@ -73,14 +73,14 @@ class TokenizerPair:
         size = manifest.source_vocab_size or manifest.vocab_size
         return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
-    def encode_sources(self, texts: Sequence[str], frame: LanguageTokens) -> list[TokenIds]:
+    def encode_sources(self, texts: Sequence[str], frame: SpecialTokens) -> list[TokenIds]:
         """Return the token ids of each text with the special tokens of the languages."""
         if frame.is_prompt:
             with tokenizing("text"):
                 return [frame.add_to(self.source.encode_inside(text)) for text in texts]
         return [frame.add_to(ids) for ids in self.source.encode_batch(texts)]
 
-    def source_pieces(self, ids: TokenIds, frame: LanguageTokens) -> list[bytes]:
+    def source_pieces(self, ids: TokenIds, frame: SpecialTokens) -> list[bytes]:
         """Return the bytes of each token of a framed source; special tokens have none."""
         end = len(ids) - len(frame.after)
         text = self.source.pieces(ids[len(frame.before) : end])

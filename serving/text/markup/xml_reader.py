@@ -1,24 +1,15 @@
-"""Reads fragments of XML, and keeps how everything is written.
+"""Read fragments of XML, and keep how everything is written.
 
-The parser is expat, fed with the fragment inside an element of our own: there a document type
-cannot stand, so that there are no entities but XML's five and nothing outside the text is ever
-asked for.
+A fragment is parsed inside an element of our own, where a document type cannot stand: there are no
+entities but XML's five.
 """
 
+import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
-from itertools import pairwise
-from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from serving.errors import RequestError
-from serving.text.markup.elements import (
-    ElementToken,
-    NonTranslatable,
-    with_whole_elements,
-)
 from serving.text.markup.tokens import (
     LINE_BREAK_TAG,
     Markup,
@@ -27,6 +18,7 @@ from serving.text.markup.tokens import (
     range_name,
     text_tokens,
 )
+from serving.text.markup.xml_tokens import XmlSyntaxError, XmlToken, XmlTokenKind, tokenize_xml
 
 _DECLARATION = r"\ufeff?\s*+(?:<\?xml\s[^>]*\?>\s*+)?"
 _QUOTED = r"\"[^\"]*+\"|'[^']*+'"
@@ -54,32 +46,6 @@ _RANGES = {
 }
 _START_OR_END = re.compile(r"-?(?:[Ss]tart|[Ee]nd)$")
 _RANGE_KEYS = ("rid", "startRef", "i", "id", "name")
-_WRAPPER = "<fragment>{}</fragment>"
-
-
-class _Kind(Enum):
-    START = auto()
-    END = auto()
-    TEXT = auto()
-    CDATA = auto()
-    OTHER = auto()
-
-
-@dataclass(slots=True)
-class _Event:
-    """Notes what the parser found.
-
-    start: in bytes; what is found goes on to the start of the next.
-    holds_text: of an element, if text stands in it beside other elements.
-    range: of an element at the end of a range, by which the two find each other.
-    """
-
-    kind: _Kind
-    start: int
-    name: str = ""
-    text: str = ""
-    holds_text: bool = False
-    range: str = ""
 
 
 def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
@@ -94,9 +60,8 @@ def read_xml(text: str, markup: Markup, breaks_lines: bool) -> Iterator[Token]:
         if prolog["doctype"]:
             _check_prolog(prolog, text)
         yield Token(Role.BREAK, text[:start])
-    data = _WRAPPER.format(text[start:]).encode("utf-8", "surrogatepass")
-    events = _events(data, text)
-    yield from with_whole_elements(_Reader(data, markup, breaks_lines).parts(events))
+    document = f"<fragment>{text[start:]}</fragment>"
+    yield from _Reader(document, _tokenize(document, text), markup, breaks_lines).tokens()
 
 
 def _check_prolog(prolog: re.Match[str], text: str) -> None:
@@ -105,15 +70,15 @@ def _check_prolog(prolog: re.Match[str], text: str) -> None:
         message = "is not well-formed XML by itself: its document type declares entities, which"
         message += " are refused"
         raise RequestError("text", text, message)
-    _events(f"{prolog.group()}<fragment/>".encode("utf-8", "surrogatepass"), text)
+    _tokenize(f"{prolog.group()}<fragment/>", text)
 
 
-def _events(data: bytes, text: str) -> list[_Event]:
+def _tokenize(document: str, text: str) -> list[XmlToken]:
+    """Return the tokens of a document. text: what its sender wrote, for the error."""
     try:
-        return _Recorder().record(data)
-    except expat.ExpatError as error:
-        message = f"is not well-formed XML: {expat.ErrorString(error.code)}"
-        raise RequestError("text", text, message) from None
+        return tokenize_xml(document)
+    except XmlSyntaxError as error:
+        raise RequestError("text", text, f"is not well-formed XML: {error}") from None
 
 
 def _range(name: str, attributes: Mapping[str, str]) -> str:
@@ -123,115 +88,108 @@ def _range(name: str, attributes: Mapping[str, str]) -> str:
     local = name.rpartition(":")[2]
     kind = _RANGES.get(local) or _START_OR_END.sub("", local)
     keys = {key.rpartition(":")[2]: value for key, value in attributes.items()}
-    key = next((keys[each] for each in _RANGE_KEYS if each in keys), "")
+    key = next((keys[name] for name in _RANGE_KEYS if name in keys), "")
     return range_name(kind, key) if kind != local and key else ""
 
 
-class _Recorder:
-    """Has expat note all events of a fragment."""
-
-    def __init__(self) -> None:
-        self._events: list[_Event] = []
-        self._open: list[_Event] = []
-        self._text_kind = _Kind.TEXT
-        self._parser = parser = expat.ParserCreate("utf-8")
-        parser.buffer_text = False
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        parser.StartCdataSectionHandler = lambda: self._cdata(_Kind.CDATA)
-        parser.EndCdataSectionHandler = lambda: self._cdata(_Kind.TEXT)
-        parser.CommentHandler = lambda data: self._note(_Kind.OTHER)
-        parser.ProcessingInstructionHandler = lambda target, data: self._note(_Kind.OTHER)
-
-    def record(self, data: bytes) -> list[_Event]:
-        self._parser.Parse(data, True)
-        return self._events
-
-    def _note(self, kind: _Kind, name: str = "", text: str = "") -> None:
-        self._events.append(_Event(kind, self._parser.CurrentByteIndex, name, text))
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        self._note(_Kind.START, name)
-        self._events[-1].range = _range(name, attributes)
-        self._open.append(self._events[-1])
-
-    def _end(self, name: str) -> None:
-        self._open.pop()
-        self._note(_Kind.END, name)
-
-    def _characters(self, text: str) -> None:
-        self._note(self._text_kind, text=text)
-        if not text.isspace():
-            self._open[-1].holds_text = True
-
-    def _cdata(self, text_kind: _Kind) -> None:
-        """Note where a section begins or ends, as text that reads as nothing."""
-        self._text_kind = text_kind
-        self._note(_Kind.CDATA)
-
-
 class _Reader:
-    """Says of each event what it is to a translation."""
+    """Turns the tokens of XML in an element into what they are to a translation."""
 
-    def __init__(self, data: bytes, markup: Markup, breaks_lines: bool) -> None:
-        self._data, self._markup, self._breaks_lines = data, markup, breaks_lines
-        self._within_text: list[bool] = []  # of each element that is open
+    def __init__(
+        self, document: str, xml_tokens: Sequence[XmlToken], markup: Markup, breaks_lines: bool
+    ) -> None:
+        self._document, self._xml_tokens = document, xml_tokens
+        self._markup, self._breaks_lines = markup, breaks_lines
+        self._ends, self._with_text = _find_ends(document, xml_tokens)
+        # Of each open element, whether its children stand within text, and its role.
+        self._within_text = [0 in self._with_text]
         self._roles: list[Role] = []
 
-    def parts(self, events: Sequence[_Event]) -> Iterator[ElementToken]:
-        """Yield the parts of what stands in the first element, our own."""
-        self._within_text.append(events[0].holds_text)
+    def tokens(self) -> Iterator[Token]:
+        """Yield the tokens within the first element."""
         text = ""
-        for event, following in pairwise(events[1:]):
-            raw = self._data[event.start : following.start].decode("utf-8", "surrogatepass")
-            if event.kind is _Kind.TEXT:
-                text += raw
-            elif event.kind is _Kind.CDATA:
-                text += escape(event.text)
+        number = 1
+        while number < len(self._xml_tokens) - 1:
+            token = self._xml_tokens[number]
+            if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
+                text += self._raw(token)
             else:
-                yield from self._text(text)
+                yield from text_tokens(text, True, self._breaks_lines)
                 text = ""
-                yield from self._mark(event, raw)
-        yield from self._text(text)
+                if token.name in self._markup.ignore_tags and number in self._ends:
+                    end = self._ends[number] + 1
+                    yield self._ignored_element(self._xml_tokens[number:end])
+                    number = end
+                    continue
+                yield self._markup_token(number, token)
+            number += 1
+        yield from text_tokens(text, True, self._breaks_lines)
 
-    def _text(self, raw: str) -> Iterator[ElementToken]:
-        return map(
-            ElementToken, text_tokens(raw, has_entities=True, breaks_lines=self._breaks_lines)
-        )
+    def _raw(self, token: XmlToken) -> str:
+        """Return how a token is written in a translation; CDATA sections as escaped text."""
+        if token.kind is XmlTokenKind.CDATA:
+            return escape(token.cdata(self._document))
+        return token.raw(self._document)
 
-    def _mark(self, event: _Event, raw: str) -> Iterator[ElementToken]:
-        if event.kind is _Kind.OTHER:
-            yield ElementToken(Token(Role.POINT, raw))
-        elif event.kind is _Kind.END:
+    def _ignored_element(self, element: Sequence[XmlToken]) -> Token:
+        raw = "".join(map(self._raw, element))
+        if self._role(element[0].name) is Role.BREAK:
+            return Token(Role.BREAK, raw)
+        words = " ".join(_visible_text(self._document, element).split())
+        return Token(Role.NON_TRANSLATABLE, raw, words) if words else Token(Role.POINT, raw)
+
+    def _markup_token(self, number: int, token: XmlToken) -> Token:
+        raw = token.raw(self._document)
+        if token.kind is XmlTokenKind.OTHER:
+            return Token(Role.POINT, raw)
+        if token.kind is XmlTokenKind.END_TAG:
             self._within_text.pop()
-            is_break = self._roles.pop() is Role.BREAK
-            if raw:  # else the element is empty and was given whole
-                role = Role.BREAK if is_break else Role.CLOSE
-                yield ElementToken(Token(role, raw, name=event.name), -1)
-        else:
-            yield self._start(event, raw)
-
-    def _start(self, event: _Event, raw: str) -> ElementToken:
-        role = self._role(event.name)
-        self._within_text.append(role is not Role.BREAK or event.holds_text)
-        self._roles.append(role)
-        if role is Role.OPEN and event.name == LINE_BREAK_TAG and raw.endswith("/>"):
-            return ElementToken(Token(Role.LINE_BREAK, raw, " "))
-        if raw.endswith("/>"):
-            name = event.range or event.name
-            return ElementToken(Token(Role.POINT if role is Role.OPEN else role, raw, name=name))
-        non_translatable = None
-        if event.name in self._markup.ignore_tags:
-            non_translatable = (
-                NonTranslatable.AS_BREAK if role is Role.BREAK else NonTranslatable.AS_WORDS
-            )
-        return ElementToken(Token(role, raw, name=event.name), 1, non_translatable)
+            role = Role.BREAK if self._roles.pop() is Role.BREAK else Role.CLOSE
+            return Token(role, raw, name=token.name)
+        role = self._role(token.name)
+        if token.kind is XmlTokenKind.START_TAG:
+            self._within_text.append(role is not Role.BREAK or number in self._with_text)
+            self._roles.append(role)
+            return Token(role, raw, name=token.name)
+        if role is Role.OPEN and token.name == LINE_BREAK_TAG:
+            return Token(Role.LINE_BREAK, raw, " ")
+        name = _range(token.name, token.attributes) or token.name
+        return Token(Role.POINT if role is Role.OPEN else role, raw, name=name)
 
     def _role(self, name: str) -> Role:
+        """Return whether the tags of an element are around words or between sentences."""
         markup = self._markup
         if name in markup.splitting_tags:
             return Role.BREAK
         if name in markup.non_splitting_tags or not markup.outline_detection:
             return Role.OPEN
         return Role.OPEN if self._within_text[-1] else Role.BREAK
+
+
+def _find_ends(document: str, tokens: Sequence[XmlToken]) -> tuple[dict[int, int], set[int]]:
+    """Return the numbers of end tags by those of their start tags, and the numbers of the start
+    tags of elements in which text stands directly.
+    """
+    ends: dict[int, int] = {}
+    with_text: set[int] = set()
+    opened: list[int] = []
+    for number, token in enumerate(tokens):
+        if token.kind is XmlTokenKind.START_TAG:
+            opened.append(number)
+        elif token.kind is XmlTokenKind.END_TAG:
+            ends[opened.pop()] = number
+        elif opened and _visible_text(document, [token]).strip():
+            with_text.add(opened[-1])
+    return ends, with_text
+
+
+def _visible_text(document: str, tokens: Sequence[XmlToken]) -> str:
+    parts = []
+    for token in tokens:
+        if token.kind is XmlTokenKind.TEXT:
+            parts.append(html.unescape(token.raw(document)))
+        elif token.kind is XmlTokenKind.CDATA:
+            parts.append(token.cdata(document))
+        elif token.kind is XmlTokenKind.EMPTY_TAG and token.name == LINE_BREAK_TAG:
+            parts.append(" ")
+    return "".join(parts)

@@ -15,13 +15,15 @@ def test_a_loop_carries_grows_and_collects() -> None:
     layers = Layers(graph, weights, Precision.INT8)
     start = graph.input("start", "float32", (3,))
 
-    def body(turn: Value, x: Value, history: Value) -> list[Value]:
+    def body(iteration: Value, x: Value, history: Value) -> list[Value]:
         x = layers.linear(x, ["layer"], 3, [3], bias=True).tanh()
-        numbered = x + turn.cast("float32")
+        numbered = x + iteration.cast("float32")
         return [x, graph.op.Concat(history, x, axis=1), numbered]
 
-    times = graph.constant(4, "int64")
-    last, history, numbered = graph.loop(times, [start, start], "float32", body, num_collected=1)
+    trip_count = graph.constant(4, "int64")
+    last, history, numbered = graph.loop(
+        trip_count, [start, start], "float32", body, num_scan_outputs=1
+    )
     graph.output("last", last, "float32", (3,))
     graph.output("history", history, "float32", (15,))
     graph.output("numbered", numbered.transpose(1, 0, 2), "float32", (4, 3))
@@ -50,7 +52,7 @@ def test_a_loop_carries_grows_and_collects() -> None:
 
 
 def rounding(x: np.ndarray, weight: np.ndarray) -> float:
-    """How far x [rows, in] times weight [out, in] transposed may be off in int8, at worst."""
+    """How far x [rows, in] trip_count weight [out, in] transposed may be off in int8, at worst."""
     x, weight = np.abs(x), np.abs(weight)
     x_off, weight_off = (each.max(axis=1, keepdims=True) / 254 for each in (x, weight))
     off = x_off * weight.sum(axis=1) + (x.sum(axis=1, keepdims=True) + 3 * x_off) * weight_off.T

@@ -51,10 +51,12 @@ def product_in_loop(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     rows = graph.input("x", "float32", (x.shape[1],))
     quantiser = RowQuantiser(graph)
 
-    def turn(number: Value, rows: Value) -> list[Value]:
+    def write_iteration(number: Value, rows: Value) -> list[Value]:
         return [rows, quantiser.linear(rows, "weight", weight)]
 
-    _, found = graph.loop(graph.constant(1, "int64"), [rows], "float32", turn, num_collected=1)
+    _, found = graph.loop(
+        graph.constant(1, "int64"), [rows], "float32", write_iteration, num_scan_outputs=1
+    )
     graph.output("y", found.squeeze(0), "float32", (len(weight),))
     (result,) = session_of(graph).run(None, {"x": x})
     return np.asarray(result)

@@ -12,8 +12,8 @@ from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Model
-from serving.pipelines.language_identification import Identifier
 from serving.server_config import TextLimits
+from serving.text.language_identification import LanguageIdentifier
 from serving.text.tokenizer import Tokenizer
 from serving.translation_memory.store import TranslationMemories
 from tests.serving.api.world import World
@@ -93,7 +93,7 @@ async def made_world(
             yield World(app, client, *engines, metrics, readiness, services)
 
 
-_identifier = Identifier()  # its model is loaded once: half a second
+_identifier = LanguageIdentifier()  # its model is loaded once: half a second
 _idle: list[tuple[FastAPI, Services]] = []
 
 

@@ -29,7 +29,7 @@ from serving.jobs import queue
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import State
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 

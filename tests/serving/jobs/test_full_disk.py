@@ -14,7 +14,7 @@ from serving.jobs.batches import Batches
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
 from serving.jobs.table import OPEN
-from serving.pipelines.language_identification import DocumentSources
+from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
 from tests.serving.jobs.killed import URL, answer, requests, text_of

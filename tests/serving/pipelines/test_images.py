@@ -13,7 +13,7 @@ from transformers import DeiTImageProcessorPil, ViTImageProcessorPil
 from export.readers.hugging_face.pictures import RESAMPLING
 from serving.bundle.manifest import PictureSpec
 from serving.errors import RequestError
-from serving.pipelines.images import MOST_PIXELS, opened, pixels_of
+from serving.pipelines.images import MOST_PIXELS, open_picture, read_pixels
 
 MEAN, DEVIATION = (0.48, 0.45, 0.4), (0.26, 0.27, 0.28)
 SIZES = [(224, 224), (500, 333), (17, 900), (1, 1), (40, 30)]
@@ -45,7 +45,7 @@ def test_pixels_are_those_of_transformers(
     expected = theirs(picture, return_tensors="np").pixel_values[0]
 
     spec = PictureSpec(60 if is_cropped else 73, 73, RESAMPLING[resample], 1)
-    levels = np.frombuffer(pixels_of(file_of(picture), spec, "messages"), np.uint8)
+    levels = np.frombuffer(read_pixels(file_of(picture), spec, "messages"), np.uint8)
     found = levels.reshape(spec.size, spec.size, 3) / 255
     assert np.abs((found - MEAN) / DEVIATION - expected.transpose(1, 2, 0)).max() < 1e-5
 
@@ -54,13 +54,13 @@ def test_pixels_are_those_of_transformers(
 def test_any_colours_become_rgb(mode: str) -> None:
     picture = random_picture((20, 10), "L" if mode == "I;16" else mode)
     picture = picture.convert("I;16") if mode == "I;16" else picture
-    found = opened(file_of(picture), "messages")
+    found = open_picture(file_of(picture), "messages")
     assert (found.mode, found.size) == ("RGB", (20, 10))
 
 
 def test_levels_of_16_bits_are_scaled() -> None:
     levels = np.arange(0, 2**16, 257).astype(np.uint16).reshape(16, 16)
-    found = np.asarray(opened(file_of(Image.fromarray(levels)), "messages"))
+    found = np.asarray(open_picture(file_of(Image.fromarray(levels)), "messages"))
     assert (found[..., 0] == levels >> 8).all()
 
 
@@ -69,21 +69,21 @@ def test_a_turned_photo_is_read_upright(kind: str) -> None:
     upright, exif = random_picture((9, 5), "RGB"), Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees
     turned = file_of(upright.transpose(Image.Transpose.ROTATE_90), kind, exif=exif, lossless=True)
-    assert opened(turned, "messages").tobytes() == upright.tobytes()
+    assert open_picture(turned, "messages").tobytes() == upright.tobytes()
 
 
 def test_the_first_frame_of_an_animation_is_read() -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     for kind, options in (("gif", {}), ("webp", {"lossless": True})):
         file = file_of(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-        assert opened(file, "messages").getpixel((4, 4)) == (255, 0, 0)
+        assert open_picture(file, "messages").getpixel((4, 4)) == (255, 0, 0)
 
 
 def test_huge_pictures_are_refused_before_they_are_read() -> None:
     file = file_of(Image.new("1", (MOST_PIXELS // 2000 + 1, 2000)))
     assert len(file) < 20_000
     with pytest.raises(RequestError, match="pixels at most"):
-        opened(file, "messages")
+        open_picture(file, "messages")
 
 
 @given(st.binary(max_size=200), st.integers(0, 3), st.integers(0, 400))
@@ -92,7 +92,7 @@ def test_broken_files_are_refused(noise: bytes, kind: int, place: int) -> None:
     file = bytearray(file_of(random_picture((9, 7)), name))
     file[place : place + len(noise)] = noise
     try:
-        assert opened(bytes(file), "messages").mode == "RGB"
+        assert open_picture(bytes(file), "messages").mode == "RGB"
     except RequestError as error:
         assert error.field == "messages"
 
@@ -100,5 +100,5 @@ def test_broken_files_are_refused(noise: bytes, kind: int, place: int) -> None:
 @pytest.mark.parametrize("kind", ["bmp", "tiff", "ppm", "pdf", "ico"])
 def test_other_formats_are_refused(kind: str) -> None:
     with pytest.raises(RequestError, match="no picture in PNG, JPEG, WEBP, GIF") as refusal:
-        opened(file_of(random_picture((16, 16)), kind), "messages")
+        open_picture(file_of(random_picture((16, 16)), kind), "messages")
     assert "its format is none of these" in str(refusal.value)

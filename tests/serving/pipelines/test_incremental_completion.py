@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving.pipelines.completion import IncrementalCompletion
 from serving.pipelines.completion_requests import CompletionRun
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.jobs import CompletionDelta, CompletionJob, joined
+from serving.pipelines.jobs import CompletionDelta, CompletionJob, join_deltas
 from serving.requests.request import FinishReason, GenerationRequest
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import EOS
@@ -51,7 +51,7 @@ def test_what_is_emitted_is_final(
     deltas = grow(tokenizer, prompt, text, stops)
 
     whole, is_cut = before_stops(text, stops)
-    whole_delta = joined(deltas)
+    whole_delta = join_deltas(deltas)
     assert whole_delta.text == prompt + whole
     assert whole_delta.finish_reason is (FinishReason.STOP if is_cut else FinishReason.LENGTH)
     assert all("\ufffd" not in delta.text for delta in deltas)
@@ -68,7 +68,7 @@ def test_no_token_is_ahead_of_the_text(
     for delta in deltas[:-1]:
         num_emitted += len(delta.text)
         assert all(token.offset < num_emitted for token in delta.tokens)
-    whole_delta = joined(deltas)
+    whole_delta = join_deltas(deltas)
     offsets = [token.offset for token in whole_delta.tokens]
     assert offsets == sorted(offsets)
     if whole_delta.finish_reason is FinishReason.LENGTH:
@@ -83,7 +83,7 @@ def test_tokens_that_nothing_is_known_of_come_first(tokenizer: Tokenizer) -> Non
     run = CompletionRun(GenerationRequest("job"), 0, 2, tuple(tokenizer.encode("ab")), False)
     completion = IncrementalCompletion(tokenizer, job, run, 0)
 
-    [a, b, c] = joined(list(filter(None, [completion.push(EOS + 3, -1.0)]))).tokens
+    [a, b, c] = join_deltas(list(filter(None, [completion.push(EOS + 3, -1.0)]))).tokens
 
     assert [(token.text, token.logprob, token.offset) for token in (a, b)] == [
         ("a", None, 0),

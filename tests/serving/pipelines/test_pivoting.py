@@ -8,7 +8,13 @@ import pytest
 from serving.errors import DeadlineExceeded, RequestError
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.pivoting import PivotTranslator, sources_for, targets_by_source
+from serving.pipelines.pivoting import PivotTranslator
+from serving.pipelines.routing import (
+    find_translation_model,
+    find_translator,
+    sources_for,
+    targets_by_source,
+)
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     Translation,
@@ -37,7 +43,7 @@ def made(
 
 
 async def pivot(catalog: Catalog, source: str = "pt", target: str = "fr") -> PivotTranslator:
-    found = await catalog.translator(None, source, target)
+    found = await find_translator(catalog, None, source, target)
     assert isinstance(found, PivotTranslator)
     return found
 
@@ -54,7 +60,7 @@ async def test_two_models_translate_what_none_does(tokenizer: Tokenizer) -> None
     [first, _], [second, _] = engines["pt-en"].requests, engines["en-fr"].requests
     assert tokenizer.decode(first.source_ids or ()) == "um."
     assert tokenizer.decode(second.source_ids or ()) == "UM."
-    alone = await (await catalog.translator("en-fr", "", "")).run(
+    alone = await (await find_translator(catalog, "en-fr", "", "")).run(
         TranslationJob("job", ("UM. DOIS.", ""), "en", "fr")
     )
     assert translation.num_generated_tokens == 2 * alone.num_generated_tokens
@@ -64,7 +70,7 @@ async def test_a_language_is_not_brought_into_itself_through_another(tokenizer: 
     catalog, engines = made(tokenizer, ["pt-en", "en-pt_BR"])
 
     for source, target in (("en", "en"), ("pt", "pt-BR"), ("pt_PT", "por")):
-        found = await catalog.translator(None, source, target)
+        found = await find_translator(catalog, None, source, target)
         translation = await found.run(TranslationJob("job", ("um. ",), source, target))
         assert translation.texts == ("um. ",)
 
@@ -74,7 +80,7 @@ async def test_a_language_is_not_brought_into_itself_through_another(tokenizer: 
 async def test_one_model_is_better_than_two(tokenizer: Tokenizer) -> None:
     catalog, _ = made(tokenizer, ["pt-en", "en-fr", "pt-fr"])
 
-    assert (await catalog.translator(None, "pt", "fr")).card.name == "pt-fr"
+    assert (await find_translator(catalog, None, "pt", "fr")).card.name == "pt-fr"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,7 @@ async def test_what_cannot_be_reached_in_two_steps(
     catalog, _ = made(tokenizer, pairs)
 
     with pytest.raises(RequestError):
-        await catalog.translator(None, source, target)
+        await find_translator(catalog, None, source, target)
 
 
 async def test_a_pair_that_one_model_has_twice_is_for_the_client_to_choose(
@@ -131,16 +137,16 @@ async def test_a_pair_that_one_model_has_twice_is_for_the_client_to_choose(
     )
 
     with pytest.raises(RequestError, match="cannot tell which of these is meant"):
-        await Catalog([many, plain]).translator(None, "fr", "por")
+        await find_translator(Catalog([many, plain]), None, "fr", "por")
 
 
 async def test_it_can_be_refused(tokenizer: Tokenizer) -> None:
     catalog, _ = made(tokenizer, ["pt-en", "en-fr"])
 
     with pytest.raises(RequestError, match="not a target language for pt; there are: en"):
-        await catalog.translator(None, "pt", "fr", may_pivot=False)
+        await find_translator(catalog, None, "pt", "fr", may_pivot=False)
     with pytest.raises(RequestError, match="not a target language"):
-        await catalog.translation_model(None, "pt", "fr")
+        await find_translation_model(catalog, None, "pt", "fr")
 
 
 @pytest.mark.parametrize(

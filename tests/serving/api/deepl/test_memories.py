@@ -224,7 +224,7 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
 async def test_an_import_whose_memory_is_gone_fails_once(own: World) -> None:
     """So it is found after a kill, and where a file waited for more than a day."""
     job = await announced(own, TEAM)
-    await own.services.memories.discard(job["job_id"])
+    await own.services.memories.discard_import(job["job_id"])
     memories = own.services.memories
     async with asyncio.timeout(20):
         while memories._removal is None or not memories._removal.done():

@@ -12,7 +12,7 @@ from serving.api.application import create_app
 from serving.api.http.services import Services
 from serving.engine.config import EngineConfig
 from serving.observability.metrics import Metrics
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
 from serving.server_config import TextLimits
 from tests.serving.api.conftest import reused_app
 
@@ -24,7 +24,7 @@ async def app_over(
     bundle: Path, config: EngineConfig = CONFIG, **access: Any
 ) -> AsyncIterator[FastAPI]:
     """access: further fields of Services; with some, the application works on its jobs too."""
-    async with opened(bundle, config) as catalog:
+    async with open_model(bundle, config) as catalog:
         metrics = Metrics("r1")
 
         async def exposition() -> bytes:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.documents.formats.html_tokens import Kind, Page
 from serving.documents.formats.registry import read_document
+from serving.text.markup.html_tokens import HtmlTokenKind, tag_attributes, tokenize_html
 from tests.serving.documents.shouting import shouted, shouted_file
 
 # A page in lower case, and what of it must be in capitals after a translation that shouts.
@@ -159,11 +159,10 @@ def test_characters_within_words(
 
 def outline(page: str) -> list[str]:
     """The tags of a page, as they are written but for their attributes."""
-    tokens = Page(page)
     return [
-        f"{token.kind.name} {token.name} {[each.name for each in tokens.attributes(place)]}"
-        for place, token in enumerate(tokens.tokens)
-        if token.kind is not Kind.TEXT
+        f"{token.kind.name} {token.name} {[each.name for each in tag_attributes(page, token)]}"
+        for token in tokenize_html(page)
+        if token.kind is not HtmlTokenKind.TEXT
     ]
 
 

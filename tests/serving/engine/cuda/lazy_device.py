@@ -16,11 +16,11 @@ import numpy as np
 
 from export.graph.choice import select_graph
 from serving.engine.arrays import Array
-from serving.engine.cuda.device_exchange import DeviceExchange
+from serving.engine.cuda.device_runner import DeviceModelRunner
 from serving.engine.cuda.memory import DevicePool
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graph, Graphs, OrtGraph, Run
-from serving.engine.states.memory import Pool
+from serving.engine.states.memory import CopyPool
 from serving.engine.states.store import Coarse
 from tests.export.sessions import session_of
 
@@ -64,7 +64,7 @@ class LazyDevice:
     def clear(self, target: Array) -> None:
         self.ask(partial(local(target).fill, 0))
 
-    def pool(self, num_bytes: int) -> Pool:
+    def pool(self, num_bytes: int) -> CopyPool:
         return DevicePool(self.zeros((num_bytes,), "uint8"), self.copy)
 
     def mark(self) -> Callable[[], None]:
@@ -113,15 +113,15 @@ def on_device(graphs: Graphs, device: LazyDevice) -> Graphs:
     return Graphs(step, encode, device, grid=Coarse(), select=select)
 
 
-class NeverAhead(DeviceExchange):
+class NeverAhead(DeviceModelRunner):
     @property
-    def may_go_ahead(self) -> bool:
+    def can_launch_ahead(self) -> bool:
         return False
 
 
 def in_turns(engine: Engine) -> Engine:
     """The engine, which from now on awaits every run before the next."""
-    engine._exchange.__class__ = NeverAhead
+    engine._runner.__class__ = NeverAhead
     return engine
 
 

@@ -124,7 +124,7 @@ def test_greedy_and_drawn_rows_run_ahead_and_bring_no_vocabulary() -> None:
     was_ahead = []
     while engine.has_work:
         engine.step()
-        was_ahead.append(engine._exchange.is_ahead)
+        was_ahead.append(engine._runner.has_launched)
     assert was_ahead == [True] * 11 + [False]
     assert device.num_bytes_to_host < 12 * 6 * 200  # the likeliest, with ids, and the choices
 
@@ -135,7 +135,7 @@ def test_rows_that_the_host_decides_about_hold_all_back(name: str) -> None:
     engine.submit(GenerationRequest("a", (5, 6), max_new_tokens=12, ignore_eos=True))
     engine.submit(GenerationRequest("b", (5, 6), **{"max_new_tokens": 5, **ALL[name]}))
     engine.step()
-    assert not engine._exchange.is_ahead
+    assert not engine._runner.has_launched
 
 
 def test_a_run_that_fails_ends_its_requests_and_the_engine_lives_on() -> None:

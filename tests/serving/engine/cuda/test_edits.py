@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from export.graph.choice import select_graph
 from serving.bundle.manifest import NO_LOGITS_PROCESSORS, LengthDecay, LogitsProcessors
 from serving.engine.arrays import Array
-from serving.engine.cuda.token_selector import EDITS, can_choose, edits_of, is_plain, write_edits
+from serving.engine.cuda.device_sampler import EDITS, can_choose, is_plain, row_edits, write_edits
 from serving.engine.decoding.logits_processors import Processors
 from serving.engine.decoding.scores import Scores
 from serving.requests.parameters import ProcessorParams
@@ -82,7 +82,7 @@ def chosen_by_device(
     processors: Processors, scores: Scores, is_excluded: Array
 ) -> dict[str, Array]:
     """Return those of greedy rows."""
-    edits = {row: edits_of(each, is_excluded) for row, each in processors.rows.items()}
+    edits = {row: row_edits(each, is_excluded) for row, each in processors.rows.items()}
     edits = {row: each for row, each in edits.items() if len(each.token_ids)}
     width = max((len(each.token_ids) for each in edits.values()), default=1) + 2
     arrays = {name: np.zeros((SLOTS, width), dtype) for name, dtype in EDITS.items()}

@@ -40,10 +40,10 @@ def test_room_given_back_joins_its_neighbours() -> None:
     _, memory = fake_memory()
     pool = memory.pool(1024)
     part = memory.zeros((256,), "uint8")
-    kept = [pool.keep([part]) for _ in range(4)]
-    assert pool.keep([part]) is None
+    kept = [pool.store([part]) for _ in range(4)]
+    assert pool.store([part]) is None
     for i in (1, 3, 2, 0):
         copies = kept[i]
         assert copies is not None
-        pool.forget(copies)
-    assert pool.keep([part] * 4) is not None
+        pool.release(copies)
+    assert pool.store([part] * 4) is not None

@@ -3,26 +3,26 @@
 import numpy as np
 import pytest
 
-from serving.engine.cuda.device_exchange import DeviceScores, DeviceTable, Place
+from serving.engine.cuda.device_runner import DeviceScores, LogpTable, RunRows
 from tests.serving.engine.cuda.lazy_device import LazyDevice, local
 
 ROWS, VOCAB, WINDOW = 4, 30, 5
 
 
-def scores_on(device: LazyDevice, rows: list[int]) -> tuple[DeviceScores, np.ndarray, DeviceTable]:
+def scores_on(device: LazyDevice, rows: list[int]) -> tuple[DeviceScores, np.ndarray, LogpTable]:
     """rows: of each row of the scores, which row of the table it is."""
-    table = DeviceTable(device, ROWS, VOCAB)
+    table = LogpTable(device, ROWS, VOCAB)
     logp = np.random.default_rng(0).normal(size=(ROWS, VOCAB)).astype(np.float32)
     local(table.on_device)[...] = logp
     logp = logp[rows]
     ids = np.argsort(-logp, axis=1)[:, :WINDOW]
     top = np.take_along_axis(logp, ids, 1)
-    place = Place(np.array(rows), table.run)
-    return DeviceScores(table, place, top, ids, np.zeros(len(rows), np.float32)), logp, table
+    run_rows = RunRows(np.array(rows), table.num_runs)
+    return DeviceScores(table, run_rows, top, ids, np.zeros(len(rows), np.float32)), logp, table
 
 
 def test_memory_of_the_device_cannot_be_read() -> None:
-    table = DeviceTable(LazyDevice(), ROWS, VOCAB)
+    table = LogpTable(LazyDevice(), ROWS, VOCAB)
     for read in (
         lambda: table.on_device[0, 0],
         lambda: table.on_device + 1,
@@ -68,6 +68,6 @@ def test_excluded_tokens_are_told_but_not_chosen() -> None:
 
 def test_scores_that_a_later_run_has_overwritten_are_not_read() -> None:
     scores, _, table = scores_on(LazyDevice(), [0])
-    table.run += 1
+    table.num_runs += 1
     with pytest.raises(AssertionError, match="overwritten"):
         scores.logp_of(np.array([0]))

@@ -31,7 +31,7 @@ from serving.engine.runtime.planning import (
     measure_plans,
     unmeasured_plan,
 )
-from serving.engine.worker import Steps
+from serving.engine.worker import SteppedEngine
 from serving.pipelines.loading import ModelParts
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 from tests.tiny import PICTURE_READER, tiny_bundle
@@ -236,9 +236,9 @@ def test_any_model_can_be_measured(family: str, tmp_path: Path) -> None:
 
 
 def test_a_trial_measures_all_engines_and_raises_their_errors() -> None:
-    made: list[Steps] = []
+    made: list[SteppedEngine] = []
 
-    def make_engine(config: EngineConfig) -> Steps:
+    def make_engine(config: EngineConfig) -> SteppedEngine:
         made.append(Engine(toy_bundle(), config, toy_graphs()))
         return made[-1]
 

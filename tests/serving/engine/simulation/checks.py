@@ -115,10 +115,10 @@ class ShareCheck:
         self._sizes: Counter[Account] = Counter()
         self._lead: defaultdict[tuple[Account, Account], float] = defaultdict(float)
         self._longest = 0.0
-        self._join, self._begin, self._end = share.join, share.begin, share.end
+        self._join, self._acquire, self._release = share.join, share.acquire, share.release
         self._charge = share._charge
         share.join = self.join  # type: ignore[method-assign, assignment]
-        share.begin, share.end = self.begin, self.end  # type: ignore[method-assign]
+        share.acquire, share.release = self.acquire, self.release  # type: ignore[method-assign]
         share._charge = self.charge  # type: ignore[method-assign]
 
     def join(self, *arguments: Any) -> list[ProcessorTurns]:
@@ -126,8 +126,8 @@ class ShareCheck:
         self._sizes.update(turns.account for turns in joined)
         return joined
 
-    def begin(self, turns: ProcessorTurns) -> None:
-        self._begin(turns)
+    def acquire(self, turns: ProcessorTurns) -> None:
+        self._acquire(turns)
         self._running.add(turns)
         used = sum(each.threads for each in self._running)
         assert used + self._share._num_free == self._share._num_cpus and self._share._num_free >= 0
@@ -135,8 +135,8 @@ class ShareCheck:
             if pair[1] is turns.account:
                 del self._lead[pair]
 
-    def end(self, turns: ProcessorTurns, seconds: float) -> None:
-        self._end(turns, seconds)
+    def release(self, turns: ProcessorTurns, seconds: float) -> None:
+        self._release(turns, seconds)
         self._running.discard(turns)
 
     def charge(self, turns: ProcessorTurns, seconds: float) -> None:

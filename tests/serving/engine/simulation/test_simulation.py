@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serving.engine.bridge import AsyncEngine, Tickets
+from serving.engine.bridge import AsyncEngine
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
@@ -39,7 +39,7 @@ def nobody_looks_after_others(patch: pytest.MonkeyPatch) -> None:
     """What 1dba1cd3 mended: an engine rests although the end of a large job has let it work."""
 
     def on_step(self: AsyncEngine, worker: Worker, events: Iterable[Event], _: float) -> None:
-        self._tickets.deliver(events)
+        self._deliver(events)
 
     patch.setattr(AsyncEngine, "on_step", on_step)
 
@@ -71,14 +71,15 @@ def asking_for_nothing_waits(patch: pytest.MonkeyPatch) -> None:
 
 def turns_never_end(patch: pytest.MonkeyPatch) -> None:
     """A model keeps the processors for as long as it has work."""
-    patch.setattr(FairShare, "goes_on", lambda self, turns, seconds: True)
+    patch.setattr(FairShare, "may_continue", lambda self, turns, seconds: True)
 
 
 def processors_without_threads(patch: pytest.MonkeyPatch) -> None:
     """Engines take one processor each, whatever their threads."""
 
     def is_next(self: FairShare, turns: ProcessorTurns) -> bool:
-        return turns is min(self._waiting, key=lambda each: each.place) and self._num_free > 0
+        first = min(self._waiting, key=lambda waiting: waiting.next_start_tag)
+        return turns is first and self._num_free > 0
 
     patch.setattr(FairShare, "_is_next", is_next)
 
@@ -86,12 +87,12 @@ def processors_without_threads(patch: pytest.MonkeyPatch) -> None:
 def rests_without_a_second_look(patch: pytest.MonkeyPatch) -> None:
     """Work that came between the last look and the rest wakes nobody."""
 
-    def rest(self: Worker) -> None:
-        self._is_resting = True
+    def wait_for_command(self: Worker) -> None:
+        self._is_idle = True
         self._inbox.get()()
-        self._is_resting = False
+        self._is_idle = False
 
-    patch.setattr(Worker, "_rest", rest)
+    patch.setattr(Worker, "_wait_for_command", wait_for_command)
 
 
 def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
@@ -107,15 +108,16 @@ def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
 
 def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
     """The last event of a request stays open: it is told again when the engine stops."""
-    deliver = Tickets.deliver
+    deliver = AsyncEngine._deliver
 
-    def again(self: Tickets, events: Iterable[Event]) -> None:
-        told = [*events]
-        known = dict(self._by_id)
-        deliver(self, told)
-        self._by_id |= {e.request_id: known[e.request_id] for e in told if is_final(e)}
+    def deliver_again(self: AsyncEngine, events: Iterable[Event]) -> None:
+        delivered, collectors = [*events], dict(self._collectors)
+        deliver(self, delivered)
+        self._collectors |= {
+            event.request_id: collectors[event.request_id] for event in delivered if is_final(event)
+        }
 
-    patch.setattr(Tickets, "deliver", again)
+    patch.setattr(AsyncEngine, "_deliver", deliver_again)
 
 
 def jobs_are_forgotten_late(patch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_rows_keep_their_values_when_the_span_changes_and_when_they_move() -> No
         memory = store.inputs(0, 3)["memory"]
         assert memory.shape == (3, 2, round_span(longest), 3)
         assert memory[:, 1, :16, 2].tolist() == [[1] * 16, [2] * 16, [3] * 16]
-    store.move(2, 0, RowExtent(target_tokens=1, source_tokens=16))
+    store.copy_row(2, 0, RowExtent(target_tokens=1, source_tokens=16))
     assert store.inputs(0, 2)["memory"][:, 0, 15, 0].tolist() == [3, 2]
 
 
@@ -67,7 +67,7 @@ def test_between_rows_of_one_source_only_what_they_do_not_share_is_copied() -> N
     history, memory = store.inputs(0, 2)["history"], store.inputs(0, 2)["memory"]
     history[0], history[1], memory[0], memory[1] = 1, 2, 3, 4
 
-    store.move_suffix(0, 1, num_shared=7, extent=RowExtent(target_tokens=9, source_tokens=5))
+    store.copy_suffix(0, 1, num_shared=7, extent=RowExtent(target_tokens=9, source_tokens=5))
 
     positions, *whole = ledger.shapes
     assert (positions, whole) == ((1, 2, 2, 3), [(1, 1), (1, 4)])  # states, heads, positions, size

@@ -9,7 +9,7 @@ from serving.engine.config import EngineConfig
 from serving.engine.decoding.speculative_decoding import Costs
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionDelta, CompletionJob
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
 from serving.requests.parameters import SamplingParams
 from tests.tiny import tiny_bundle
 
@@ -24,8 +24,8 @@ async def test_stop_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         config = EngineConfig(slots=4, threads=1, speculation=has_drafts)
         sampling = SamplingParams(temperature=0.5, top_k=3, seed=seed)
         decoding = Decoding(sampling, max_new_tokens=40, ignore_eos=True)
-        async with opened(bundle, config) as catalog:
-            model = await catalog.get_model(catalog.own_cards[0].name)
+        async with open_model(bundle, config) as catalog:
+            model = await catalog.get_model(catalog.local_cards[0].name)
             job = CompletionJob("job", (PROMPT,), decoding, num_samples=3, stop=stop)
             return await model.run(job)
 

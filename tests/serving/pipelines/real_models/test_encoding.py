@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from models.conventions import Conventions
 from serving.bundle.manifest import Activation, Manifest
 from serving.errors import RequestError
-from serving.pipelines.encoder_outputs import activated, shortened
+from serving.pipelines.encoder_outputs import apply_activation, shorten_embeddings
 from serving.pipelines.encoding import EncodingRequests
-from serving.pipelines.jobs import EncodeJob, Input, Pair
+from serving.pipelines.jobs import EncodeJob, Input, TextPair
 from serving.pipelines.loading import ModelParts
 from tests.encoders import CLS, ENCODER_CONVENTIONS, SEP, encoder_bundle
 
@@ -38,7 +38,7 @@ def ids(parts: ModelParts, text: str) -> tuple[int, ...]:
 
 def test_special_tokens_go_around_texts_and_not_around_ids(parts: ModelParts) -> None:
     a, b = ids(parts, "a dog"), ids(parts, "snow")
-    assert built(parts, "a dog", (5, 6, 7), Pair("a dog", "snow"), "") == [
+    assert built(parts, "a dog", (5, 6, 7), TextPair("a dog", "snow"), "") == [
         ((CLS, *a, SEP), None),
         ((5, 6, 7), None),
         ((CLS, *a, SEP, *b, SEP), len(a) + 2),
@@ -74,7 +74,7 @@ def test_pairs_are_cut_as_the_library_cuts_them(parts: ModelParts) -> None:
     for first, second, room in product((0, 1, 4, 5, 30), (0, 1, 4, 5, 31), (2, 5, 8, 9, 40)):
         library.enable_truncation(room, strategy="longest_first")
         expected = library.encode("a" * first, "b" * second, add_special_tokens=False).ids
-        pair = Pair("a" * first, "b" * second)
+        pair = TextPair("a" * first, "b" * second)
         [(found, start)] = built(parts, pair, max_tokens=room + 3)
         assert [found.count(a), found.count(b)] == [expected.count(a), expected.count(b)]
         assert start == found.count(a) + 2
@@ -86,31 +86,31 @@ def test_a_model_of_one_text_takes_no_pairs(tmp_path: Path) -> None:
     manifest: Manifest = parts.bundle.manifest
     assert manifest.encoder is not None and manifest.encoder.separator is None
     with pytest.raises(RequestError, match="one text, not two"):
-        built(parts, Pair("a", "b"))
+        built(parts, TextPair("a", "b"))
 
 
 LOGITS = np.array([[1.0, -2.0, 0.5], [900.0, -900.0, 0.0]], np.float32)
 
 
 def test_scores_of_labels() -> None:
-    softmax = activated(LOGITS, Activation.SOFTMAX)
+    softmax = apply_activation(LOGITS, Activation.SOFTMAX)
     exact = np.exp(LOGITS[0].astype(float)) / np.exp(LOGITS[0].astype(float)).sum()
     assert np.allclose(softmax[0], exact, atol=1e-7) and softmax[1].tolist() == [1, 0, 0]
-    sigmoid = activated(LOGITS, Activation.SIGMOID)
+    sigmoid = apply_activation(LOGITS, Activation.SIGMOID)
     assert np.allclose(sigmoid[0], 1 / (1 + np.exp(-LOGITS[0].astype(float))), atol=1e-7)
     assert sigmoid[1].tolist() == [1, 0, 0.5]
-    assert activated(LOGITS, Activation.NONE).tolist() == LOGITS.tolist()
+    assert apply_activation(LOGITS, Activation.NONE).tolist() == LOGITS.tolist()
 
 
 def test_shorter_embeddings_have_length_1_where_the_whole_ones_do() -> None:
     whole = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
-    short = shortened(whole, 5, is_normalised=True)
+    short = shorten_embeddings(whole, 5, is_normalised=True)
     assert short.shape == (3, 5) and np.allclose(np.linalg.norm(short, axis=1), 1)
     assert np.allclose(short / short[:, :1], whole[:, :5] / whole[:, :1], rtol=1e-5)
-    assert shortened(whole, 5, is_normalised=False).tolist() == whole[:, :5].tolist()
-    assert shortened(np.zeros((1, 8), np.float32), 4, True).tolist() == [[0] * 4]
-    alone = shortened(whole[1:2], 5, is_normalised=True)
+    assert shorten_embeddings(whole, 5, is_normalised=False).tolist() == whole[:, :5].tolist()
+    assert shorten_embeddings(np.zeros((1, 8), np.float32), 4, True).tolist() == [[0] * 4]
+    alone = shorten_embeddings(whole[1:2], 5, is_normalised=True)
     assert alone.tobytes() == short[1:2].tobytes()
     for wrong in (0, 9):
         with pytest.raises(RequestError, match="from 1 to 8"):
-            shortened(whole, wrong, is_normalised=True)
+            shorten_embeddings(whole, wrong, is_normalised=True)

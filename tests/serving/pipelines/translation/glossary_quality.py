@@ -21,7 +21,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from serving.engine.config import EngineConfig
 from serving.pipelines.catalog import Translator
 from serving.pipelines.decoding import Decoding
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import GlossaryEntry, TranslationJob
 from serving.requests.parameters import BeamParams
 from serving.text.terms import term_pattern
@@ -120,9 +121,9 @@ def _score(metric: BLEU | CHRF, texts: list[str], references: list[str]) -> str:
 
 
 async def _measure(bundle: Path, data: Path, count: int, beams: int | None, shows: bool) -> None:
-    async with opened(bundle, EngineConfig(slots=128, max_waiting=None)) as catalog:
-        [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
+    async with open_model(bundle, EngineConfig(slots=128, max_waiting=None)) as catalog:
+        [card] = catalog.local_cards
+        translator = await find_translator(catalog, card.name, "", "")
         make = cases if card.target_languages == ("fr",) else portuguese_cases
         found = await _translated(translator, make(data, count), beams)
     for kind in Counter(each.case.kind for each in found):

@@ -23,7 +23,8 @@ from sacrebleu.metrics import CHRF
 from models.data.corpus import read_pairs
 from serving.commands.options import engine_config, translation_decoding
 from serving.pipelines.catalog import Translator
-from serving.pipelines.loading import FILE_SLOTS, opened
+from serving.pipelines.loading import FILE_SLOTS, open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import Rendering, TranslationJob
 from serving.requests.request import FinishReason
@@ -136,9 +137,9 @@ def _report(name: str, outcomes: Sequence[Rendering], references: Sequence[str])
 
 
 async def _measure(bundle: Path, sentences: Sequence[LongSentence], shows: bool) -> None:
-    async with opened(bundle, engine_config("cpu", slots=FILE_SLOTS)) as catalog:
-        [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
+    async with open_model(bundle, engine_config("cpu", slots=FILE_SLOTS)) as catalog:
+        [card] = catalog.local_cards
+        translator = await find_translator(catalog, card.name, "", "")
         [target] = card.target_languages
         if target != "fr":
             parts = [*dict.fromkeys(part for each in sentences for part in each.sources)]

@@ -10,6 +10,7 @@ from serving.bundle.manifest import LanguageIds, Task, Tokens
 from serving.errors import RequestError
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.decoding import Decoding
+from serving.pipelines.routing import find_translator
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
 from serving.pipelines.translation.pipeline import TranslationPipeline
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
@@ -204,10 +205,10 @@ async def test_the_catalog_finds_the_model_of_a_pair(tokenizer: Tokenizer) -> No
         ("en", "zh-Hant"): "zh",
         ("en", "de"): "zh",
     }.items():
-        assert (await catalog.translator(None, *pair)).card.name == name
+        assert (await find_translator(catalog, None, *pair)).card.name == name
     with pytest.raises(RequestError, match=r"source: .*fra_Latn to spa, fra_Latn to spa_ES"):
-        await catalog.translator(None, "fr", "es")
+        await find_translator(catalog, None, "fr", "es")
     with pytest.raises(
         RequestError, match=r"target: .*there are: deu_Latn, es, fra_Latn, por_Latn, spa"
     ):
-        await catalog.translator(None, "en", "xx")
+        await find_translator(catalog, None, "en", "xx")

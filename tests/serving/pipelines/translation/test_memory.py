@@ -11,12 +11,12 @@ from serving.errors import RequestError
 from serving.pipelines.translation.job import (
     GlossaryEntry,
     MemoryUse,
-    Origin,
+    SegmentOrigin,
     Translation,
     TranslationDelta,
     TranslationJob,
 )
-from serving.pipelines.translation.memory import InlineCode, MemoryMatch, Part
+from serving.pipelines.translation.memory import InlineCode, MemoryMatch, SegmentPart
 from serving.text.markup.tokens import Markup, MarkupKind, Role
 from serving.text.tokenizer import Tokenizer
 from tests.serving.pipelines.fakes import FakeEngine, shouting_translator
@@ -45,7 +45,9 @@ def stored(source: str, target: str, score: int = 100) -> MemoryMatch:
     return MemoryMatch(score, source, target)
 
 
-def coded(source: Sequence[Part], target: Sequence[Part], score: int = 100) -> MemoryMatch:
+def coded(
+    source: Sequence[SegmentPart], target: Sequence[SegmentPart], score: int = 100
+) -> MemoryMatch:
     read, written = (
         "".join(each for each in side if isinstance(each, str)) for side in (source, target)
     )
@@ -54,7 +56,7 @@ def coded(source: Sequence[Part], target: Sequence[Part], score: int = 100) -> M
 
 async def translated(
     tokenizer: Tokenizer, text: str, *matches: MemoryMatch, **fields: Any
-) -> tuple[str, tuple[Origin, ...], FakeEngine]:
+) -> tuple[str, tuple[SegmentOrigin, ...], FakeEngine]:
     """Return a translation, where it came from, and the engine; streamed it is the same."""
     pipeline, engine = shouting_translator(tokenizer, memories=Stored(*matches))
     job = TranslationJob("job", (text,), "en", "fr", memory=USE, protection=True, **fields)
@@ -72,7 +74,7 @@ async def test_a_known_text_needs_no_model(tokenizer: Tokenizer) -> None:
     known = stored("A dog. A cat.", "Deux bêtes.")
     text, origins, engine = await translated(tokenizer, " A dog.\nA cat. ", known)
     assert text == " Deux bêtes. "
-    assert origins == (Origin("A dog.\nA cat.", "Deux bêtes.", 100),)
+    assert origins == (SegmentOrigin("A dog.\nA cat.", "Deux bêtes.", 100),)
     assert engine.requests == []
 
 
@@ -160,7 +162,7 @@ async def test_without_attention_the_model_translates_text_with_other_tags(
     ],
 )
 async def test_units_with_broken_tags_are_not_written_so(
-    tokenizer: Tokenizer, target: tuple[Part, ...]
+    tokenizer: Tokenizer, target: tuple[SegmentPart, ...]
 ) -> None:
     known = coded(("one ", BOLD[0], "two", BOLD[1]), target)
     text, _, _ = await translated(tokenizer, "one <b>two</b>", known, markup=XML)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serving.commands.options import engine_config, languages_of, translation_decoding
-from serving.pipelines.loading import FILE_SLOTS, opened
+from serving.pipelines.loading import FILE_SLOTS, open_model
+from serving.pipelines.routing import find_translator
 from serving.pipelines.streams import in_order
 from serving.pipelines.translation.job import TranslationJob
 from tests.serving.text.protection.lines import lines_of, placeholder_lines, thousand_lines
@@ -66,9 +67,9 @@ class Report:
 
 async def translated(bundle: Path, lines: Sequence[str], protection: bool) -> list[str]:
     """Translate each line; the answer of one that fails is its error."""
-    async with opened(bundle, engine_config("cpu", slots=FILE_SLOTS)) as catalog:
-        [card] = catalog.own_cards
-        translator = await catalog.translator(card.name, "", "")
+    async with open_model(bundle, engine_config("cpu", slots=FILE_SLOTS)) as catalog:
+        [card] = catalog.local_cards
+        translator = await find_translator(catalog, card.name, "", "")
         languages = languages_of(card, None, None)
         decoding = translation_decoding(card, {})
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from serving.commands.options import engine_config
 from serving.pipelines.catalog import Translator
-from serving.pipelines.loading import opened
+from serving.pipelines.loading import open_model
+from serving.pipelines.routing import find_translator
 from serving.text.markup.tokens import Markup, MarkupKind
 from tests.served import ROOT, int8_bundle
 from tests.serving.text.protection.random_texts import (
@@ -49,9 +50,9 @@ def shipped(tmp_path_factory: pytest.TempPathFactory, runner: asyncio.Runner) ->
             if name == "en-pt" and not built.exists():
                 pytest.skip("bergamot-en-pt is not there: attendant pull bergamot-en-pt")
             path = built if built.exists() else int8_bundle(name, "", folder)
-            opening.append(opened(path, engine_config("cpu", slots=32)))
+            opening.append(open_model(path, engine_config("cpu", slots=32)))
             catalog = runner.run(opening[-1].__aenter__())
-            models[name] = runner.run(catalog.translator(catalog.own_cards[0].name, "", ""))
+            models[name] = runner.run(find_translator(catalog, catalog.local_cards[0].name, "", ""))
         return models[name]
 
     yield open_bundle

@@ -4,22 +4,19 @@ Whether the device chooses depends on the request alone, so that tokens do not d
 the batch: a device draws other tokens than the host, with the same distribution.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from serving.bundle.manifest import MAX_TOP_K, Manifest
 from serving.engine.arrays import Array
+from serving.engine.cuda.transfer_buffer import ArraySpec, TransferBuffer
 from serving.engine.decoding.logit_edits import BIAS, PENALTY, RowProcessors
-from serving.engine.decoding.logits_processors import Processors
-from serving.engine.decoding.sampler import Sampler
+from serving.engine.decoding.search import Search
 from serving.engine.generation import Generation
 from serving.engine.rows import Batch, RowObserver
 from serving.engine.runtime.graph import Graph, Run
-from serving.engine.states.memory import Memory
+from serving.engine.states.memory import StreamMemory
 
 PARAMS = {
     "uniform": "float64",
@@ -32,31 +29,7 @@ NEUTRAL = (0, 1, 1, 1, 0)  # the parameters of a greedy row
 CHOICES = {"token_ids": "int64", "token_logp": "float32", "is_dead": "bool"}
 
 
-@dataclass(frozen=True, slots=True)
-class Deciders:
-    """The objects that choose the tokens of each row. is_excluded: bool [vocabulary]."""
-
-    processors: Processors
-    sampler: Sampler
-    is_excluded: Array
-
-
-@runtime_checkable
-class StreamMemory(Memory, Protocol):
-    """Memory of a device that executes all copies and runs asynchronously, in order; `copy` also
-    copies from and to the host.
-    """
-
-    def pinned(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return zeros on the host for asynchronous copies: they must not change before a copy is
-        finished.
-        """
-
-    def mark(self) -> Callable[[], None]:
-        """Return a function that waits until all work enqueued so far is finished."""
-
-
-class Selector(RowObserver):
+class DeviceSampler(RowObserver):
     """Decides for each row whether the device chooses, and writes the parameters.
 
     All arrays are bool [slots].
@@ -71,16 +44,18 @@ class Selector(RowObserver):
         batch: Batch,
         memory: StreamMemory,
         graph: Graph | None,
-        deciders: Deciders,
+        search: Search,
     ) -> None:
-        """graph: None if the bundle has none."""
-        self._batch, self._memory, self._graph, self._deciders = batch, memory, graph, deciders
+        """graph: None if the bundle has none. search: defines how the rows' tokens are chosen."""
+        self._batch, self._memory, self._graph = batch, memory, graph
+        self._processors, self._sampler = search.processors, search.sampler
+        self._is_excluded = search.exclusions.is_excluded  # bool [vocabulary]
         self._neutral_id, self._vocab_size = manifest.tokens.stop[0], manifest.vocab_size
-        self._has_exclusions = bool(deciders.is_excluded.any())
-        self._is_excluded = memory.zeros((self._vocab_size,), "bool")
-        memory.copy(self._is_excluded, deciders.is_excluded)
+        self._has_exclusions = bool(self._is_excluded.any())
+        self._is_excluded_on_device = memory.zeros((self._vocab_size,), "bool")
+        memory.copy(self._is_excluded_on_device, self._is_excluded)
         self.is_served, self.is_plain, self.is_independent = np.zeros((3, batch.slots), bool)
-        self._blocks: dict[int, Block] = {}
+        self._edit_buffers: dict[int, TransferBuffer] = {}
         self._num_edits = 0
         self._bound: dict[tuple[int, int], Run] = {}
 
@@ -106,53 +81,58 @@ class Selector(RowObserver):
         """Return whether the select graph has a token to choose."""
         return bool((self.is_served[:num_rows] & ~self.is_plain[:num_rows]).any())
 
-    def write(self, arrays: dict[str, Array], num_rows: int, turn: int) -> None:
+    def write(self, arrays: dict[str, Array], num_rows: int, buffer_index: int) -> None:
         """Write the parameters of the next run. arrays: by name, [slots]."""
         for name, neutral in zip(PARAMS, NEUTRAL, strict=True):
             arrays[name][:num_rows] = neutral
-        is_drawn = self._deciders.sampler.is_sampled[:num_rows] & self.is_served[:num_rows]
+        is_drawn = self._sampler.is_sampled[:num_rows] & self.is_served[:num_rows]
         rows = np.flatnonzero(is_drawn)
         num_drawn = self._batch.num_generated[rows] + self._batch.num_ahead
-        draws = self._deciders.sampler.draws(rows, num_drawn)
+        draws = self._sampler.draws(rows, num_drawn)
         arrays["uniform"][rows] = draws.numbers
         arrays["exponent"][rows] = draws.exponents
         arrays["top_p"][rows], arrays["min_p"][rows] = draws.values("top_p"), draws.values("min_p")
         top_k = draws.values("top_k")
         arrays["top_k"][rows] = np.where(np.isinf(top_k), 0, top_k)
-        self._write_edits(num_rows, turn)
+        self._write_edits(buffer_index)
 
     def run(
         self,
         num_rows: int,
         scores: dict[str, Array],
         params: dict[str, Array],
-        to: dict[str, Array],
+        choices: dict[str, Array],
     ) -> None:
-        """Choose tokens. scores, params, to: arrays on the device, of all slots."""
+        """Choose tokens. scores, params, choices: arrays on the device, of all slots."""
         key = (num_rows, self._num_edits)
         if key not in self._bound:
             assert self._graph is not None
-            edits = self._blocks[self._num_edits].device
-            inputs = {name: each[:num_rows] for name, each in (scores | params | edits).items()}
-            inputs["is_excluded"] = self._is_excluded
-            self._bound[key] = self._graph.bind(inputs, {name: to[name][:num_rows] for name in to})
+            edits = self._edit_buffers[self._num_edits].device
+            arrays = (scores | params | edits).items()
+            inputs = {name: array[:num_rows] for name, array in arrays}
+            inputs["is_excluded"] = self._is_excluded_on_device
+            outputs = {name: array[:num_rows] for name, array in choices.items()}
+            self._bound[key] = self._graph.bind(inputs, outputs)
         self._bound[key]()
 
-    def _write_edits(self, num_rows: int, turn: int) -> None:
+    def _write_edits(self, buffer_index: int) -> None:
         """Fill and upload the smallest arrays that can contain the longest row's edits."""
-        rows = self._deciders.processors.rows.items()
-        is_excluded = self._deciders.is_excluded
-        found = {row: edits_of(each, is_excluded) for row, each in rows if self.is_served[row]}
-        found = {row: edits for row, edits in found.items() if len(edits.token_ids)}
-        lengths = [len(edits.token_ids) for edits in found.values()]
+        rows = self._processors.rows.items()
+        edits_by_row = {
+            row: row_edits(processors, self._is_excluded)
+            for row, processors in rows
+            if self.is_served[row]
+        }
+        edits_by_row = {row: edits for row, edits in edits_by_row.items() if len(edits.token_ids)}
+        lengths = [len(edits.token_ids) for edits in edits_by_row.values()]
         self._num_edits = 1 << (max(lengths, default=1) - 1).bit_length()
-        if self._num_edits not in self._blocks:
+        if self._num_edits not in self._edit_buffers:
             shape = (self._batch.slots, self._num_edits)
-            fields = {name: Field(shape, dtype) for name, dtype in EDITS.items()}
-            self._blocks[self._num_edits] = Block(self._memory, fields)
-        block = self._blocks[self._num_edits]
-        write_edits(found, self._neutral_id, block.host[turn])
-        block.upload(turn, "edit_ids")
+            specs = {name: ArraySpec(shape, dtype) for name, dtype in EDITS.items()}
+            self._edit_buffers[self._num_edits] = TransferBuffer(self._memory, specs)
+        buffer = self._edit_buffers[self._num_edits]
+        write_edits(edits_by_row, self._neutral_id, buffer.host[buffer_index])
+        buffer.upload(buffer_index, "edit_ids")
 
 
 EDITS = {
@@ -176,7 +156,7 @@ class RowEdits:
     columns: Array
 
 
-def edits_of(processors: RowProcessors, is_excluded: Array) -> RowEdits:
+def row_edits(processors: RowProcessors, is_excluded: Array) -> RowEdits:
     """Return the edits of a row; excluded tokens stay excluded unless the request asks for them.
 
     is_excluded: bool [vocabulary].
@@ -227,49 +207,3 @@ def is_plain(generation: Generation) -> bool:
     request = generation.request
     is_greedy = request.sampling.is_greedy and request.beam is None and request.constraint is None
     return is_greedy and not generation.has_processors
-
-
-ALIGNMENT = 16  # bytes
-NUM_TURNS = 2  # one run is launched before the previous one is finished
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def num_bytes(self) -> int:
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-class Block:
-    """Arrays by name on the device, and twice on the host: copies of one run may still be in
-    progress when the arrays of the next run are written.
-    """
-
-    def __init__(self, memory: StreamMemory, fields: Mapping[str, Field]) -> None:
-        self._memory = memory
-        self._starts: dict[str, int] = {}
-        size = 0
-        for name, field in fields.items():
-            self._starts[name] = size
-            size += -(-field.num_bytes // ALIGNMENT) * ALIGNMENT
-        self._on_device = memory.zeros((size,), "uint8")
-        self._on_host = [memory.pinned((size,), "uint8") for _ in range(NUM_TURNS)]
-        self.device = self._arrays(fields, self._on_device)
-        self.host = [self._arrays(fields, each) for each in self._on_host]
-
-    def upload(self, turn: int, first: str) -> None:
-        """Copy arrays to the device, from the one named `first` on."""
-        start = self._starts[first]
-        self._memory.copy(self._on_device[start:], self._on_host[turn][start:])
-
-    def download(self, turn: int) -> None:
-        self._memory.copy(self._on_host[turn], self._on_device)
-
-    def _arrays(self, fields: Mapping[str, Field], flat: Array) -> dict[str, Array]:
-        return {
-            name: flat[start : start + field.num_bytes].view(field.dtype).reshape(field.shape)
-            for (name, field), start in zip(fields.items(), self._starts.values(), strict=True)
-        }

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from serving.errors import RequestError
-from serving.pipelines import language_identification as language_detection
-from serving.pipelines.language_identification import DocumentSources, Identifier, SourceDetector
-from tests.serving.detection.accuracy import DATA, Accuracy, sentences, three_words
+from serving.text import language_identification
+from serving.text.language_identification import LanguageIdentifier, SourceDetector
+from tests.serving.text.language_accuracy import DATA, Accuracy, sentences, three_words
 
 EN_FR = DATA.with_name("en-fr-200.tsv")
 
 
 @pytest.fixture(scope="module")
-def identifier() -> Identifier:
-    return Identifier()
+def identifier() -> LanguageIdentifier:
+    return LanguageIdentifier()
 
 
 def test_accuracy_has_not_fallen() -> None:
@@ -31,13 +31,13 @@ def test_accuracy_has_not_fallen() -> None:
 def test_confidence_says_how_often_it_is_right() -> None:
     answers = Accuracy().answers(three_words())
 
-    sure = [right for right, guess in answers if guess.confidence >= 0.8]
-    unsure = [right for right, guess in answers if guess.confidence < 0.5]
+    sure = [right for right, detection in answers if detection.confidence >= 0.8]
+    unsure = [right for right, detection in answers if detection.confidence < 0.5]
     assert sum(sure) / len(sure) > 0.99
     assert sum(unsure) / len(unsure) < 0.9
 
 
-def test_only_what_may_be_answered_is(identifier: Identifier) -> None:
+def test_only_what_may_be_answered_is(identifier: LanguageIdentifier) -> None:
     [en, de] = identifier.identify("Ceci n'est pas une pipe, mais une image.", ["en", "de"])
 
     assert {en.language, de.language} == {"en", "de"}
@@ -45,7 +45,7 @@ def test_only_what_may_be_answered_is(identifier: Identifier) -> None:
     assert identifier.identify("Ceci n'est pas une pipe.", []) == []
 
 
-def test_codes_are_those_that_were_given(identifier: Identifier) -> None:
+def test_codes_are_those_that_were_given(identifier: LanguageIdentifier) -> None:
     among = ["deu_Latn", "eng_Latn", "en-US", "pt_BR", "zho_Hans", "nb"]
     asked = (
         "The weather is nice.",
@@ -61,22 +61,22 @@ def test_codes_are_those_that_were_given(identifier: Identifier) -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "123", "😀", "<p></p>", "https://example.org/a"])
 def test_what_is_in_no_language_is_told_with_no_confidence(
-    identifier: Identifier, text: str
+    identifier: LanguageIdentifier, text: str
 ) -> None:
-    guesses = identifier.identify(text, ["fr", "en"])
+    detections = identifier.identify(text, ["fr", "en"])
 
-    assert [guess.language for guess in guesses] == ["fr", "en"]
-    assert guesses[0].confidence < 0.3
+    assert [detection.language for detection in detections] == ["fr", "en"]
+    assert detections[0].confidence < 0.3
 
 
-def test_tags_and_addresses_say_nothing(identifier: Identifier) -> None:
+def test_tags_and_addresses_say_nothing(identifier: LanguageIdentifier) -> None:
     text = '<div class="header main"><a href="https://the.example/page">Bonjour à tous</a></div>'
 
     assert identifier.identify(text, ["en", "fr"])[0].language == "fr"
     assert identifier.identify("BONJOUR LE MONDE ENTIER", ["en", "fr"])[0].language == "fr"
 
 
-def test_of_a_long_text_the_beginning_is_read(identifier: Identifier) -> None:
+def test_of_a_long_text_the_beginning_is_read(identifier: LanguageIdentifier) -> None:
     text = "Un chien court dans la rue. " * 200 + "A dog runs. " * 100_000
 
     assert identifier.identify(text, ["en", "fr"])[0].language == "fr"
@@ -93,18 +93,18 @@ def test_the_model_is_loaded_once_and_when_it_is_asked(monkeypatch: pytest.Monke
         loads.append(1)
         return Model()
 
-    monkeypatch.setattr(language_detection, "_load", load)
-    lazy = Identifier()
+    monkeypatch.setattr(language_identification, "_load_model", load)
+    lazy = LanguageIdentifier()
     assert loads == []
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda text: lazy.identify(text, ["en"]), ["a"] * 8))
 
-    assert [guess.confidence for [guess] in answers] == [1.0] * 8
+    assert [detection.confidence for [detection] in answers] == [1.0] * 8
     assert len(loads) == 1
 
 
-def detector(identifier: Identifier, translated: str, target: str) -> SourceDetector:
+def detector(identifier: LanguageIdentifier, translated: str, target: str) -> SourceDetector:
     return SourceDetector(identifier, tuple(translated.split()), target, target)
 
 
@@ -176,13 +176,13 @@ The word 学校 means school, and 国 means country.|en|zh-Hans|en
 
 @pytest.mark.parametrize("case", ALONE.strip().splitlines())
 def test_a_text_alone_is_in_the_target_language_or_in_one_that_is_translated(
-    identifier: Identifier, case: str
+    identifier: LanguageIdentifier, case: str
 ) -> None:
     text, translated, target, language = case.split("|")
 
-    [guess] = detector(identifier, translated, target).sources_of([text])
+    [detection] = detector(identifier, translated, target).detect([text])
 
-    assert guess.language == language
+    assert detection.language == language
 
 
 FOREIGN = """
@@ -206,14 +206,14 @@ The dog runs in the garden while the children are playing.|de|fr|English
 @pytest.mark.parametrize("case", FOREIGN.strip().splitlines())
 @pytest.mark.parametrize("before", [[], ["12"], ["The dog runs in the garden.", "OK"]])
 def test_what_no_model_translates_is_refused_by_its_name_alone_and_among_others(
-    identifier: Identifier, case: str, before: list[str]
+    identifier: LanguageIdentifier, case: str, before: list[str]
 ) -> None:
     text, translated, target, name = case.split("|")
     if before and "en" not in (*translated.split(), target):
         before = ["12"]
 
     with pytest.raises(RequestError) as caught:
-        detector(identifier, translated, target).sources_of([*before, text])
+        detector(identifier, translated, target).detect([*before, text])
 
     place = f"the text at index {len(before)}" if before else "the text"
     assert f"{place} seems to be {name}" in str(caught.value)
@@ -233,11 +233,11 @@ def test_what_no_model_translates_is_refused_by_its_name_alone_and_among_others(
     ],
 )
 def test_a_text_that_says_little_goes_with_the_others(
-    identifier: Identifier, texts: list[str], languages: str
+    identifier: LanguageIdentifier, texts: list[str], languages: str
 ) -> None:
-    guesses = detector(identifier, "en", "fr").sources_of(texts)
+    detections = detector(identifier, "en", "fr").detect(texts)
 
-    assert [guess.language for guess in guesses] == languages.split()
+    assert [detection.language for detection in detections] == languages.split()
 
 
 NAMES = (
@@ -249,65 +249,71 @@ WORDS_IN_OTHER_LETTERS = (
 
 
 @pytest.mark.parametrize("name", NAMES.split("|"))
-def test_a_name_in_latin_letters_is_never_refused(identifier: Identifier, name: str) -> None:
+def test_a_name_in_latin_letters_is_never_refused(
+    identifier: LanguageIdentifier, name: str
+) -> None:
     for texts in ([name], ["The dog runs in the garden.", name], [name, "12"]):
-        assert detector(identifier, "en", "fr").sources_of(texts)
+        assert detector(identifier, "en", "fr").detect(texts)
 
 
 @pytest.mark.parametrize("word", WORDS_IN_OTHER_LETTERS.split("|"))
-def test_a_word_in_other_letters_is_refused_only_alone(identifier: Identifier, word: str) -> None:
+def test_a_word_in_other_letters_is_refused_only_alone(
+    identifier: LanguageIdentifier, word: str
+) -> None:
     texts = ["The dog runs in the garden.", word, "Open the file"]
 
-    guesses = detector(identifier, "en", "fr").sources_of(texts)
+    detections = detector(identifier, "en", "fr").detect(texts)
 
-    assert [guess.language for guess in guesses] == ["en"] * 3
+    assert [detection.language for detection in detections] == ["en"] * 3
     for alone in ([word], [word, word], ["12", word]):
         with pytest.raises(RequestError, match="seems to be"):
-            detector(identifier, "en", "fr").sources_of(alone)
+            detector(identifier, "en", "fr").detect(alone)
 
 
-def test_small_words_that_are_foreign_together_are_refused(identifier: Identifier) -> None:
+def test_small_words_that_are_foreign_together_are_refused(identifier: LanguageIdentifier) -> None:
     texts = ["Gute Nacht", "vielen Dank", "bitte sehr", "mein Herr"]
     for text in texts:
-        assert detector(identifier, "en", "fr").sources_of([text])
+        assert detector(identifier, "en", "fr").detect([text])
     with pytest.raises(RequestError, match="the whole seems to be German"):
-        detector(identifier, "en", "fr").sources_of(texts)
+        detector(identifier, "en", "fr").detect(texts)
 
 
-def test_a_thousand_short_texts_take_no_time_to_speak_of(identifier: Identifier) -> None:
+def test_a_thousand_short_texts_take_no_time_to_speak_of(identifier: LanguageIdentifier) -> None:
     texts = [f"Open the file number {number}" for number in range(1_000)]
     begun = time.perf_counter()
 
-    guesses = detector(identifier, "en", "fr").sources_of(texts)
+    detections = detector(identifier, "en", "fr").detect(texts)
 
-    assert {guess.language for guess in guesses} == {"en"}
+    assert {detection.language for detection in detections} == {"en"}
     assert time.perf_counter() - begun < 5
 
 
-def test_labels_and_phrases_are_seldom_taken_for_another_language(identifier: Identifier) -> None:
+def test_labels_and_phrases_are_seldom_taken_for_another_language(
+    identifier: LanguageIdentifier,
+) -> None:
     """Every row of both columns, which nobody has chosen for this, in one array each."""
     rows = [line.split("\t") for line in EN_FR.read_text(encoding="utf-8").splitlines()]
     english, french = [row[1] for row in rows], [row[2] for row in rows]
 
     to_french, to_english = (detector(identifier, *pair) for pair in (("en", "fr"), ("fr", "en")))
 
-    assert {guess.language for guess in to_french.sources_of(english)} == {"en"}
-    assert {guess.language for guess in to_french.sources_of(french)} == {"fr"}
-    assert {guess.language for guess in to_english.sources_of(english)} == {"en"}
-    assert {guess.language for guess in to_english.sources_of(french)} == {"fr"}
+    assert {detection.language for detection in to_french.detect(english)} == {"en"}
+    assert {detection.language for detection in to_french.detect(french)} == {"fr"}
+    assert {detection.language for detection in to_english.detect(english)} == {"en"}
+    assert {detection.language for detection in to_english.detect(french)} == {"fr"}
 
 
-def test_a_document_has_paragraphs_in_other_languages(identifier: Identifier) -> None:
+def test_a_document_has_paragraphs_in_other_languages(identifier: LanguageIdentifier) -> None:
     english, french = "The dog runs in the garden.", "Le chien court dans le jardin."
     german, word = "Der Hund läuft in den Garten und bellt.", "Bonjour"
 
     mostly_english = [english, french, german, word, "12", english, english]
-    found = detector(identifier, "en", "fr").document_sources(mostly_english)
-    to_each = detector(identifier, "en de", "fr").document_sources(mostly_english)
-    alone = detector(identifier, "en", "fr").document_sources([french, word])
+    found = detector(identifier, "en", "fr").detect_document(mostly_english)
+    to_each = detector(identifier, "en de", "fr").detect_document(mostly_english)
+    alone = detector(identifier, "en", "fr").detect_document([french, word])
 
-    assert found == DocumentSources("en", {"fr": [1, 2]})
-    assert to_each == DocumentSources("en", {"fr": [1], "de": [2]})
-    assert alone == DocumentSources("fr")
+    assert found == ("en", {"fr": [1, 2]})
+    assert to_each == ("en", {"fr": [1], "de": [2]})
+    assert alone == ("fr", {})
     with pytest.raises(RequestError, match="the text seems to be German"):
-        detector(identifier, "en", "fr").document_sources([german, german])
+        detector(identifier, "en", "fr").detect_document([german, german])

@@ -1,4 +1,4 @@
-"""How often languages are identified rightly: `python -m tests.serving.detection.accuracy`.
+"""How often languages are identified rightly: `python -m tests.serving.text.language_accuracy`.
 
 Of each of ten languages there are 20 sentences, the same in all, written for this.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean
 
-from serving.pipelines.language_identification import Guess, Identifier
+from serving.text.language_identification import Detection, LanguageIdentifier
 
 DATA = Path(__file__).parents[2] / "data/languages.tsv"
 Labelled = tuple[str, str]
@@ -45,9 +45,9 @@ class Accuracy:
 
     def __init__(self) -> None:
         self.among = sorted({language for language, _ in sentences()})
-        self._identify = Identifier().identify
+        self._identify = LanguageIdentifier().identify
 
-    def answers(self, labelled: list[Labelled]) -> list[tuple[bool, Guess]]:
+    def answers(self, labelled: list[Labelled]) -> list[tuple[bool, Detection]]:
         """Whether each first guess is right, and the guess."""
         guesses = [(language, self._identify(text, self.among)[0]) for language, text in labelled]
         return [(guess.language == language, guess) for language, guess in guesses]
