@@ -21,12 +21,12 @@ from typing import BinaryIO, ClassVar
 from serving.access.key_file import hash_key
 from serving.documents.formats.registry import (
     check_review,
-    extension_of,
+    file_extension,
     read_document,
     result_name,
 )
 from serving.documents.fragment import MARKUP, Review, ReviewedDocument
-from serving.documents.translating import batches, translated
+from serving.documents.translating import split_into_batches, translate_batches
 from serving.errors import (
     AttendantError,
     DocumentNotFound,
@@ -137,7 +137,7 @@ class Documents:
         source, target: the languages of its text and of its translation, if they are known.
         Raises RequestError for a file that is no document, TooLarge, and DocumentsFull.
         """
-        extension_of(name)
+        file_extension(name)
         document = ReceivedDocument(name)
         try:
             document.texts = await asyncio.to_thread(self._store, document, file, source, target)
@@ -284,7 +284,9 @@ class Documents:
         many ended by their limit of tokens.
         """
         translator, translation_job = await self._translation_job(job.data, source, job.owner)
-        work = translated(translator, translation_job, batches(fragments), f"document-{job.id}")
+        work = translate_batches(
+            translator, translation_job, split_into_batches(fragments), f"document-{job.id}"
+        )
         num_cut = 0
         async with aclosing(work) as results:
             async for result in results:
@@ -349,10 +351,10 @@ class Documents:
         return texts
 
     def _source(self, document: str, name: str) -> Path:
-        return self.folder.path(document, f"source.{extension_of(name)}")
+        return self.folder.path(document, f"source.{file_extension(name)}")
 
     def _result(self, job: DocumentJob) -> Path:
-        return self.folder.path(job.id, f"result.{extension_of(result_name(job.data.name))}")
+        return self.folder.path(job.id, f"result.{file_extension(result_name(job.data.name))}")
 
 
 def _stored_text(best: Rendering, job: TranslationJob) -> str:

@@ -34,7 +34,7 @@ from serving.api.http.uploads import (
     queue_document,
     receive_upload,
 )
-from serving.documents.formats.registry import extension_of, result_name
+from serving.documents.formats.registry import file_extension, result_name
 from serving.errors import RequestError
 from serving.glossaries.entries import GlossaryPair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
@@ -82,7 +82,7 @@ class DocumentBody(FieldsBody):
         if self.filename:
             self.file.filename = self.filename
         extension = result_name(self.file.filename).rpartition(".")[2].lower()
-        if self.output_format not in (None, extension, extension_of(self.file.filename)):
+        if self.output_format not in (None, extension, file_extension(self.file.filename)):
             message = f"must be the result's, {extension}"
             raise RequestError("output_format", self.output_format, message)
         if self.glossaries and self.source_lang is None:
