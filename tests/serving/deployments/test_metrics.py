@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.deployments.metrics import ReplicaMetrics, added, merged, selected_metrics
-from serving.engine.measures import EngineStats, StepStats
+from serving.engine.stats import EngineStats, StepStats
 from serving.observability.engine_metrics import EngineMetrics
 from serving.observability.metrics import Metrics, Outcome, Reading, charted
 from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, OutputTokens
