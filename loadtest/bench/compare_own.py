@@ -21,7 +21,7 @@ from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.planning import CpuBudget, Plan
+from serving.engine.runtime.planning import CpuBudget, ExecutionPlan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.worker import SteppedEngine
@@ -193,10 +193,10 @@ class VectorsWorker:
         self.version = version("attendant")
         self._inputs: list[list[int]] = settings["inputs"]["ids"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
-        self._engines: dict[Plan, list[SteppedEngine]] = {}
+        self._engines: dict[ExecutionPlan, list[SteppedEngine]] = {}
 
     def prepare(self, order: dict[str, Any]) -> Run:
-        plan = Plan(order["engines"], order["threads"])
+        plan = ExecutionPlan(order["engines"], order["threads"])
         if plan not in self._engines:
             self._engines[plan] = self._side_by_side(plan)
         ids = self._inputs[slice(*order["inputs"])]
@@ -207,7 +207,7 @@ class VectorsWorker:
     def outputs(self, raw: list[Array]) -> list[Any]:
         return [vector.tolist() for vector in raw]
 
-    def _side_by_side(self, plan: Plan) -> list[SteppedEngine]:
+    def _side_by_side(self, plan: ExecutionPlan) -> list[SteppedEngine]:
         config = EngineConfig(FILE_SLOTS, plan.threads, max_waiting=None)
         graphs = open_graphs(self._parts.bundle, config)
         shared = SharedParts.create(self._parts.bundle.manifest, config, graphs)

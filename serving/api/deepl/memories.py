@@ -23,17 +23,17 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import base_url
 from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
-from serving.jobs.table import State as JobState
+from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 from serving.text.checks import check_text
 from serving.translation_memory.store import (
     PAGE_UNITS,
     UPLOAD_HOURS,
-    State,
+    MemoryState,
     StoredUnit,
     TranslationMemory,
 )
-from serving.translation_memory.tmx import END, begun, written_unit
+from serving.translation_memory.tmx import TMX_END, format_unit, tmx_header
 
 _MEMORIES = "/translation_memories"
 _MEMORY = _MEMORIES + "/{translation_memory_id}"
@@ -142,7 +142,7 @@ def add_memories(routes: Routes, services: Services) -> None:
         """List the translation memories, page by page."""
         size = _number(request, "page_size", 1, _MAX_PAGE, _MAX_PAGE)
         start = size * _number(request, "page", 0, 10**6, 0)
-        all_memories = await memories.all_of(current_key())
+        all_memories = await memories.list_memories(current_key())
         page = [_describe_memory(memory) for memory in all_memories[start : start + size]]
         return JSONResponse({"translation_memories": page})
 
@@ -164,7 +164,7 @@ def add_memories(routes: Routes, services: Services) -> None:
         after = _number(request, "page_cursor", 0, 2**62, 0)
         text = request.query_params.get("filter_text", "")
         is_case_sensitive = request.query_params.get("filter_case_sensitive") == "true"
-        units = await memories.page(memory.number, after, size + 1, text, is_case_sensitive)
+        units = await memories.list_units(memory.number, after, size + 1, text, is_case_sensitive)
         page: dict[str, Any] = {
             "segments": [*map(_describe_unit, units[:size])],
             "segment_count": memory.num_units,
@@ -217,8 +217,8 @@ def _add_imports(routes: Routes, services: Services) -> None:
 
     async def upload(request: Request, file_id: str) -> Response:
         """Receive an announced file. The address is secret, no key is needed."""
-        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
-        if file_id != memory.import_job or memory.state is not State.IMPORTING:
+        memory = await memories.get_by_secret(file_id, request.query_params.get("secret", ""))
+        if file_id != memory.import_job or memory.state is not MemoryState.IMPORTING:
             raise RequestError("file", memory.name, "was received already")
         chunks = limit_body(request, max_bytes).stream()
         await imports.receive(memory, chunks)
@@ -230,7 +230,7 @@ def _add_imports(routes: Routes, services: Services) -> None:
         if job is not None and job.state is JobState.FAILED and job.owner == current_key():
             return JSONResponse(_failure_status(job))
         try:
-            memory = await memories.of_import(current_key(), job_id)
+            memory = await memories.get_by_import(current_key(), job_id)
         except TranslationMemoryNotFound:
             return JSONResponse(_export_status(request, await memories.get(current_key(), job_id)))
         return JSONResponse(_import_status(memory, job))
@@ -248,8 +248,8 @@ def _add_exports(routes: Routes, services: Services) -> None:
 
     async def download(request: Request, file_id: str) -> Response:
         """Return a translation memory as TMX. The address is secret, no key is needed."""
-        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
-        if file_id != memory.id or memory.state is not State.COMPLETE:
+        memory = await memories.get_by_secret(file_id, request.query_params.get("secret", ""))
+        if file_id != memory.id or memory.state is not MemoryState.COMPLETE:
             raise TranslationMemoryNotFound(file_id)
         return StreamingResponse(_tmx(services, memory), media_type="application/xml")
 
@@ -280,15 +280,15 @@ def _file_url(request: Request, file_id: str, secret: str) -> str:
 
 async def _tmx(services: Services, memory: TranslationMemory) -> AsyncGenerator[bytes, None]:
     """Yield a memory as TMX, page by page."""
-    yield begun(memory.source).encode()
+    yield tmx_header(memory.source).encode()
     after = 0
-    while units := await services.memories.page(memory.number, after):
+    while units := await services.memories.list_units(memory.number, after):
         after = units[-1].number
-        lines = (written_unit(memory.source, stored.unit) for stored in units)
+        lines = (format_unit(memory.source, stored.unit) for stored in units)
         yield "".join(await asyncio.to_thread(list, lines)).encode()
         if len(units) < PAGE_UNITS:
             break
-    yield END.encode()
+    yield TMX_END.encode()
 
 
 def _describe_memory(memory: TranslationMemory) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def _job(operation: str, identity: str, created: str, result: dict[str, Any]) ->
 
 
 def _import_status(memory: TranslationMemory, job: MemoryImport | None) -> dict[str, Any]:
-    if memory.state is State.COMPLETE and (job is None or job.state is JobState.COMPLETED):
+    if memory.state is MemoryState.COMPLETE and (job is None or job.state is JobState.COMPLETED):
         result: dict[str, Any] = {
             "status": "completed",
             "translation_memory_id": memory.id,

@@ -154,7 +154,7 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         if not stats.key:
             return await self.answer(call)
         billed = self.billed(body, model) if self.billed else body.num_characters
-        async with services.quota.held(stats.key, billed):
+        async with services.quota.reserve(stats.key, billed):
             return await self.answer(call)
 
 

@@ -73,7 +73,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExecutionPlan:
     engines: int
     threads: int
 
@@ -104,26 +104,26 @@ class CpuBudget:
     can_measure: bool = False
 
     @property
-    def given_plan(self) -> Plan | None:
+    def given_plan(self) -> ExecutionPlan | None:
         """Return the plan if the given engines or threads decide it, else None."""
         if self.engines is not None:
-            return Plan(self.engines, self.threads or max(1, self.cpus // self.engines))
+            return ExecutionPlan(self.engines, self.threads or max(1, self.cpus // self.engines))
         if self.threads is not None:
-            return Plan(max(1, self.cpus // self.threads), self.threads)
+            return ExecutionPlan(max(1, self.cpus // self.threads), self.threads)
         return None
 
 
-def divide_cpus(cpus: int, threads: int) -> Plan:
+def divide_cpus(cpus: int, threads: int) -> ExecutionPlan:
     """Return the plan that fills the CPUs with engines of about this number of threads."""
     engines = max(1, int(cpus / threads + 0.5))
-    return Plan(engines, max(1, cpus // engines))
+    return ExecutionPlan(engines, max(1, cpus // engines))
 
 
-def default_plan(cpus: int) -> Plan:
+def default_plan(cpus: int) -> ExecutionPlan:
     return divide_cpus(cpus, min(DEFAULT_THREADS, max(1, cpus // DEFAULT_ENGINES)))
 
 
-def unmeasured_plan(budget: CpuBudget) -> Plan:
+def unmeasured_plan(budget: CpuBudget) -> ExecutionPlan:
     """Return the plan of a model that is not measured. Without HTTP nobody waits for a single
     request, so each of a few CPUs gets an engine; many engines would each read all weights for few
     rows.
@@ -133,7 +133,7 @@ def unmeasured_plan(budget: CpuBudget) -> Plan:
     return divide_cpus(budget.cpus, 1)
 
 
-def candidate_plans(cpus: int) -> list[Plan]:
+def candidate_plans(cpus: int) -> list[ExecutionPlan]:
     """Return the plans to be measured, the default first."""
     sizes = (1, 2, DEFAULT_THREADS, 2 * DEFAULT_THREADS)
     others = (divide_cpus(cpus, threads) for threads in sizes)
@@ -148,10 +148,13 @@ class Round:
     step_seconds: float
 
 
-Measurements = Mapping[Plan, Sequence[Round]]  # the i-th rounds of all plans ran one after another
+# The i-th rounds of all plans ran one after another.
+Measurements = Mapping[ExecutionPlan, Sequence[Round]]
 
 
-def best_plan(default: Plan, measurements: Measurements, serves_http: bool = False) -> Plan:
+def best_plan(
+    default: ExecutionPlan, measurements: Measurements, serves_http: bool = False
+) -> ExecutionPlan:
     """Return the best measured plan, or the default if no other is clearly better."""
     if _num_rounds(measurements) < MIN_ROUNDS:
         return default
@@ -160,7 +163,7 @@ def best_plan(default: Plan, measurements: Measurements, serves_http: bool = Fal
     longest = _MAX_LATENCY_LOSS * min(latency.values())
     quick = [plan for plan in measurements if latency[plan] <= longest]
 
-    def is_better(plan: Plan) -> bool:
+    def is_better(plan: ExecutionPlan) -> bool:
         more_threads = serves_http and plan.threads > default.threads
         min_gain = _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP if more_threads else _MIN_GAIN
         pairs = zip(measurements[plan], measurements[default], strict=False)
@@ -178,7 +181,7 @@ def _num_rounds(measurements: Measurements) -> int:
     return min((len(rounds) for rounds in measurements.values()), default=0)
 
 
-def _medians(measurements: Measurements, name: str) -> dict[Plan, float]:
+def _medians(measurements: Measurements, name: str) -> dict[ExecutionPlan, float]:
     return {
         plan: statistics.median(getattr(measured, name) for measured in rounds)
         for plan, rounds in measurements.items()
@@ -190,19 +193,19 @@ class MeasurablePlan(Protocol):
 
 
 def measure_plans(
-    plans: Iterable[Plan],
-    open_trial: Callable[[Plan], MeasurablePlan],
+    plans: Iterable[ExecutionPlan],
+    open_trial: Callable[[ExecutionPlan], MeasurablePlan],
     clock: Clock = time.perf_counter,
 ) -> Measurements:
     """Measure the first plans, as many as there is time for."""
     ends = clock() + MAX_SECONDS
-    trials: dict[Plan, MeasurablePlan] = {}
+    trials: dict[ExecutionPlan, MeasurablePlan] = {}
     for plan in plans:
         trials[plan] = open_trial(plan)
         trials[plan].measure()  # the first steps allocate memory
         if clock() > ends - MAX_SECONDS / 2:
             break
-    rounds: dict[Plan, list[Round]] = {plan: [] for plan in trials}
+    rounds: dict[ExecutionPlan, list[Round]] = {plan: [] for plan in trials}
     for _ in range(ROUNDS):
         if len(trials) == 1 or clock() > ends:
             break
@@ -236,7 +239,7 @@ class MeasurementFile:
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
             return {
-                Plan(*map(int, plan)): [Round(*map(float, values)) for values in rounds]
+                ExecutionPlan(*map(int, plan)): [Round(*map(float, values)) for values in rounds]
                 for plan, rounds in document
             }
         except (OSError, ValueError, TypeError):
@@ -264,7 +267,7 @@ def cache_folder() -> Path:
 class PlannedModel:
     """A plan, how it was chosen, and the configuration and graphs of its engines."""
 
-    plan: Plan
+    plan: ExecutionPlan
     origin: Origin
     config: EngineConfig
     graphs: Graphs
@@ -288,7 +291,7 @@ def plan_model(
             loaded[threads] = open_graphs(bundle, replace(config, threads=threads))
         return loaded[threads]
 
-    def open_trial(plan: Plan) -> Trial:
+    def open_trial(plan: ExecutionPlan) -> Trial:
         graphs = graphs_for(plan.threads)
         return Trial(
             bundle.manifest, config, plan, lambda trial_config: make_engine(trial_config, graphs)
@@ -303,10 +306,10 @@ def _choose_plan(
     bundle: Bundle,
     config: EngineConfig,
     budget: CpuBudget,
-    open_trial: Callable[[Plan], MeasurablePlan],
-) -> tuple[Plan, Origin]:
+    open_trial: Callable[[ExecutionPlan], MeasurablePlan],
+) -> tuple[ExecutionPlan, Origin]:
     if config.device != "cpu":
-        return Plan(1, budget.threads or budget.cpus), Origin.ONLY
+        return ExecutionPlan(1, budget.threads or budget.cpus), Origin.ONLY
     if budget.given_plan is not None:
         return budget.given_plan, Origin.GIVEN
     default, plans = default_plan(budget.cpus), candidate_plans(budget.cpus)
@@ -331,7 +334,7 @@ class Trial:
         self,
         manifest: Manifest,
         config: EngineConfig,
-        plan: Plan,
+        plan: ExecutionPlan,
         make_engine: Callable[[EngineConfig], SteppedEngine],
     ) -> None:
         self._rows = _ROWS_PER_CPU * plan.threads

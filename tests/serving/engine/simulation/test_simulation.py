@@ -12,7 +12,7 @@ from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.worker import FairShare, ProcessorTurns, Worker
-from serving.requests.request import Event, is_final
+from serving.requests.request import Event, FinalEvent, is_final
 from tests.serving.engine.simulation.episode import run_episode
 
 STEPS = 10_000
@@ -47,14 +47,15 @@ def nobody_looks_after_others(patch: pytest.MonkeyPatch) -> None:
 def deadlines_only_while_waiting(patch: pytest.MonkeyPatch) -> None:
     """What 738abc73 mended: who is being answered already has no deadline any more."""
 
-    def withdraw_expired(self: EngineQueue, now: float) -> list[Generation]:
-        with self._scheduler.lock:
-            expired = self._scheduler.take_expired(now)
-            for generation in expired:
-                self._hold(generation)
-            return expired
+    def expire(self: EngineQueue, now: float) -> int:
+        waiting = [*self._scheduler.waiting.values()]
+        expired = [each for each in waiting if each.deadline is not None and each.deadline <= now]
+        for generation in expired:
+            self._take(generation, is_next=False)
+            self.end(generation, generation.expired_event())
+        return len(expired)
 
-    patch.setattr(EngineQueue, "withdraw_expired", withdraw_expired)
+    patch.setattr(EngineQueue, "expire", expire)
 
 
 def asking_for_nothing_waits(patch: pytest.MonkeyPatch) -> None:
@@ -98,10 +99,11 @@ def rests_without_a_second_look(patch: pytest.MonkeyPatch) -> None:
 def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
     """A request that has ended keeps its deadline."""
 
-    def end(self: EngineQueue, generation: object, is_done: bool) -> None:
-        del self._taken[generation.request_id]  # type: ignore[attr-defined]
-        self.num_rows -= generation.request.num_rows  # type: ignore[attr-defined]
-        self._scheduler.close(generation)  # type: ignore[arg-type]
+    def end(self: EngineQueue, generation: Generation, final_event: FinalEvent) -> None:
+        del self._taken[generation.request_id]
+        self.num_rows -= generation.num_rows
+        self._scheduler.end(generation, is_finished=True)
+        self.events.append(final_event)
 
     patch.setattr(EngineQueue, "end", end)
 
@@ -122,17 +124,18 @@ def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
 
 def jobs_are_forgotten_late(patch: pytest.MonkeyPatch) -> None:
     """A job that has ended still counts as one."""
-    patch.setattr(JobQueues, "end", lambda self, generation: self._open.pop(generation))
+    patch.setattr(JobQueues, "end", lambda self, generation: self._queues.pop(generation))
 
 
 def no_share_is_charged(patch: pytest.MonkeyPatch) -> None:
     """One key takes all turns."""
 
-    def take(self: FairQueue, generation: object) -> None:
-        share = self._shares[generation.request.share]  # type: ignore[attr-defined]
-        share.remove(generation)  # type: ignore[arg-type]
+    remove = FairQueue.remove
 
-    patch.setattr(FairQueue, "take", take)
+    def uncharged(self: FairQueue, generation: Generation, is_next: bool) -> None:
+        remove(self, generation, is_next=False)
+
+    patch.setattr(FairQueue, "remove", uncharged)
 
 
 FAULTS: list[Any] = [
