@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -121,10 +120,14 @@ class TextSegmenter:
             plain = tuple(split_text(text, language, fits) for text in job.texts)
             return plain, [None for layout in plain for _ in layout.segments]
         target = primary_language(job.target)
-        pattern, known_words = job.placeholder_pattern, self._known_words
-        protection = Protection(pattern, job.protection, language, target, known_words)
-        if matcher is not None:
-            protection = replace(protection, terms=matcher.spans)
+        protection = Protection(
+            job.placeholder_pattern,
+            job.protection,
+            language,
+            target,
+            self._known_words,
+            matcher.spans if matcher else None,
+        )
         segmenter = MarkupSegmenter(job.markup, protection, job.splitting, fits, self._num_tokens)
         needs_marks = job.needs_attention
         layouts: list[TextLayout] = []
