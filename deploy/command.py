@@ -66,10 +66,10 @@ def apply(
     Examples:
       attendant deploy apply http://127.0.0.1:8265 -c server.yaml --token-file ~/.ray/auth_token
     """
-    wanted = ray.serve_config(parse_file(config))
+    config_to_apply = ray.serve_config(parse_file(config))
     if not in_place:
-        wanted = ray.surging(wanted)
-    ray.apply(dashboard, wanted, _token(token_file), timeout, click.echo)
+        config_to_apply = ray.surging(config_to_apply)
+    ray.apply(dashboard, config_to_apply, _token(token_file), timeout, click.echo)
 
 
 @deploy.command()
@@ -87,7 +87,7 @@ def smoke(url: str, token_file: TextIO | None) -> None:
     results = []
     for check in checks_of(url, _token(token_file)):
         result = "ok" if check.passed else "FAILED"
-        click.echo(f"{check.name:12} {result:7} {check.seconds * 1000:7.0f} ms  {check.found}")
+        click.echo(f"{check.name:12} {result:7} {check.seconds * 1000:7.0f} ms  {check.result}")
         results.append(check.passed)
     if not all(results):
         sys.exit(1)

@@ -226,11 +226,11 @@ class Installer:
         was_interrupted = STAMP.exists() and not STAMP.read_text(encoding="utf-8")
         anew = ["--reinstall"] if was_interrupted else []
         STAMP.write_text("", encoding="utf-8")
-        wanted = ["-r", "pyproject.toml", *anew]
-        wanted += [f"--extra={extra}" for extra in self._extras]
-        if self._uv_install(log, *wanted, *_lock_options(self._extras)):
+        arguments = ["-r", "pyproject.toml", *anew]
+        arguments += [f"--extra={extra}" for extra in self._extras]
+        if self._uv_install(log, *arguments, *_lock_options(self._extras)):
             return
-        if self._uv_install(log, *wanted):
+        if self._uv_install(log, *arguments):
             return
         if compiled:  # pip's build compiles the kernels, too, unless they are there
             compiled.wait()
@@ -506,7 +506,7 @@ def fail(error: StepError) -> NoReturn:
 
 
 @contextmanager
-def locked() -> Iterator[int]:
+def install_lock() -> Iterator[int]:
     """Hold the lock of this source tree, which two installations at once would break."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with (LOGS / "lock").open("w") as file:
@@ -519,7 +519,7 @@ def locked() -> Iterator[int]:
 
 
 @contextmanager
-def ended(tools: Tools) -> Iterator[Tools]:
+def end_processes_after(tools: Tools) -> Iterator[Tools]:
     """End all tools when the block ends, however it does."""
     try:
         yield tools
@@ -534,7 +534,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with locked() as lock, ended(Tools(lock)) as tools:
+        with install_lock() as lock, end_processes_after(Tools(lock)) as tools:
             report(start_steps(tools, {*arguments.extras.split(",")}, arguments.bundles))
     except KeyboardInterrupt:
         sys.exit("\nStopped. The same command goes on from here.")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deploy.smoke import RequestError, request
+from deploy.smoke import RequestFailed, request
 from serving.errors import AttendantError, ConfigError
 from serving.server_config import ServerConfig, WorkerGroup
 
@@ -40,7 +40,9 @@ def serve_config(config: ServerConfig) -> dict[str, Any]:
 def surging(config: dict[str, Any]) -> dict[str, Any]:
     """Return the same configuration, in which a new replica starts before the old one ends."""
     override = {"name": DEPLOYMENT, "max_surge_percent": 1}  # rounded up to one replica
-    applications = [{**each, "deployments": [override]} for each in config["applications"]]
+    applications = [
+        {**application, "deployments": [override]} for application in config["applications"]
+    ]
     return {**config, "applications": applications}
 
 
@@ -98,7 +100,7 @@ def apply(
     try:
         request(url, config, method="PUT", token=token)
         _wait(url, token, timeout_seconds, report)
-    except RequestError as error:
+    except RequestFailed as error:
         raise AttendantError(f"{url}: {error}") from None
 
 
@@ -128,6 +130,6 @@ def _wait(
 def _cause(application: dict[str, Any]) -> str:
     """Return the last line of a replica's error, or of Serve's message about the group."""
     deployments = application.get("deployments", {}).values()
-    messages = [application["message"], *(each["message"] for each in deployments)]
+    messages = [application["message"], *(deployment["message"] for deployment in deployments)]
     lines = "\n".join(messages).strip().splitlines()
     return lines[-1].strip() if lines else "no reason is known"

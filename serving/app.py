@@ -22,7 +22,7 @@ from serving.deployments.haproxy import HAProxy, drain, haproxy
 from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
-from serving.deployments.progress import Progress
+from serving.deployments.progress import StartProgress
 from serving.deployments.run_folder import run_folder, write_health_url
 from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 _OF_ANOTHER_RAY = ("RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR")
 _READY_TIMEOUT_SECONDS = 60.0
-_MAX_HAPROXY_THREADS = 4
-_SPARE_PORTS = 4
+_MAX_HAPROXY_THREADS = 4  # it only passes bytes on; more threads would take CPUs from engines
+_SPARE_PORTS = (
+    4  # beside two for each replica: one that is replaced ends after its successor starts
+)
 _FEWEST_AT_ONCE = 256
 _CERTIFICATE_SECONDS = 10.0  # how often to look for a new certificate
 
@@ -48,7 +50,7 @@ def build(group: WorkerGroup) -> "Application":
     return application_of(group)
 
 
-def run(config: ServerConfig, announce: Callable[[Front], None], progress: Progress) -> None:
+def run(config: ServerConfig, announce: Callable[[Front], None], progress: StartProgress) -> None:
     """Serve until a signal asks to stop, then drain and end every process that was started.
 
     announce: called once the server is ready. progress: shows what it waits for until then.
@@ -77,7 +79,7 @@ def _serve(
     proxy: HAProxy,
     signals: StopSignals,
     announce: Callable[[], None],
-    progress: Progress,
+    progress: StartProgress,
 ) -> None:
     """Start all groups, admit requests, and drain when a signal asks to stop.
 
@@ -114,7 +116,9 @@ def _serve(
                 raise
 
 
-def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy, progress: Progress) -> None:
+def _start_groups(
+    config: ServerConfig, front: Front, proxy: HAProxy, progress: StartProgress
+) -> None:
     """Return once HAProxy has found a ready replica of each group. Raises AttendantError."""
     from serving.deployments.application import deploy
     from serving.deployments.local_ray import start_serve

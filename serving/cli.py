@@ -73,22 +73,22 @@ class Commands(click.Group):
         self,
         *args: Any,
         entries: str,
-        own: Mapping[str, str] = MappingProxyType({}),
+        commands: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self._own, self._entries = own, entries
+        self._commands, self._entries = commands, entries
 
     def _places(self) -> dict[str, str]:
         """Return module and command by the command's name."""
         entries = entry_points(group=self._entries)
-        return {**self._own, **{entry.name: entry.value for entry in entries}}
+        return {**self._commands, **{entry.name: entry.value for entry in entries}}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self._places())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        place = self._own.get(name) or self._places().get(name)
+        place = self._commands.get(name) or self._places().get(name)
         if place is None:
             return None
         module, _, attribute = place.partition(":")
@@ -124,7 +124,7 @@ class Commands(click.Group):
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
-@click.group(cls=Commands, own=_COMMANDS, entries="attendant.commands", context_settings=_HELP)
+@click.group(cls=Commands, commands=_COMMANDS, entries="attendant.commands", context_settings=_HELP)
 @click.version_option(package_name="attendant")
 def main() -> None:
     """Serve trained attention models over HTTP, or use them right here.

@@ -102,11 +102,11 @@ class Untokenizable(RequestError):
 
 
 class ModelNotFound(RequestError):
-    """known: names of the models to choose from."""
+    """names: of the models to choose from."""
 
-    def __init__(self, model: object, known: Iterable[str] = ()) -> None:
-        names = ", ".join(known)
-        super().__init__("model", model, "no such model" + (names and f"; there are: {names}"))
+    def __init__(self, model: object, names: Iterable[str] = ()) -> None:
+        listed = ", ".join(names)
+        super().__init__("model", model, "no such model" + (listed and f"; there are: {listed}"))
 
 
 CONTENT_ENCODING = "Content-Encoding"

@@ -28,12 +28,12 @@ _ALWAYS = "python_full_version >= '3.11'"
 
 
 def main() -> None:
-    found = {name: [*map(_line, _packages(inputs))] for name, inputs in _INPUTS.items()}
-    shared = [line for line in found["cpu"] if line in found["gpu"]]
+    requirements = {name: [*map(_line, _packages(inputs))] for name, inputs in _INPUTS.items()}
+    shared = [line for line in requirements["cpu"] if line in requirements["gpu"]]
     for name in ("cpu", "gpu"):
-        own = [line for line in found[name] if line not in shared]
-        found[name] = [f"-r {_file('shared').name}\n", *own]
-    for name, lines in {**found, "shared": shared}.items():
+        own_lines = [line for line in requirements[name] if line not in shared]
+        requirements[name] = [f"-r {_file('shared').name}\n", *own_lines]
+    for name, lines in {**requirements, "shared": shared}.items():
         _file(name).write_text("".join(lines), encoding="utf-8")
 
 
@@ -43,18 +43,20 @@ def _file(name: str) -> Path:
 
 def _packages(inputs: list[str]) -> list[dict[str, Any]]:
     with TemporaryDirectory() as folder:
-        made = Path(folder) / "pylock.toml"
+        lock_file = Path(folder) / "pylock.toml"
         options = ["--quiet", "--universal", "--upgrade", "--python-version", "3.11"]
-        command = ["uv", "pip", "compile", *options, *inputs, "--output-file", str(made)]
+        command = ["uv", "pip", "compile", *options, *inputs, "--output-file", str(lock_file)]
         subprocess.run(command, check=True)
-        packages: list[dict[str, Any]] = tomllib.loads(made.read_text(encoding="utf-8"))["packages"]
+        packages: list[dict[str, Any]] = tomllib.loads(lock_file.read_text(encoding="utf-8"))[
+            "packages"
+        ]
     return packages
 
 
 def _line(package: dict[str, Any]) -> str:
-    given = package.get("marker", _ALWAYS)
-    marker = "" if given == _ALWAYS else f" ; {given}"
-    hashes = [f"--hash=sha256:{each}" for each in sorted({*_hashes(package)})]
+    condition = package.get("marker", _ALWAYS)
+    marker = "" if condition == _ALWAYS else f" ; {condition}"
+    hashes = [f"--hash=sha256:{digest}" for digest in sorted({*_hashes(package)})]
     return " ".join([f"{package['name']}=={package['version']}{marker}", *hashes]) + "\n"
 
 

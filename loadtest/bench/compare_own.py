@@ -21,10 +21,10 @@ from serving.engine.arrays import Array
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
-from serving.engine.runtime.planning import CpuBudget, Plan
+from serving.engine.runtime.planning import CpuBudget, ExecutionPlan
 from serving.engine.runtime.session import open_graphs
 from serving.engine.scheduling.admission import SharedParts
-from serving.engine.worker import Steps
+from serving.engine.worker import SteppedEngine
 from serving.pipelines.catalog import Catalog
 from serving.pipelines.loading import FILE_SLOTS, ModelParts, load_model
 from serving.pipelines.routing import find_translator
@@ -193,10 +193,10 @@ class VectorsWorker:
         self.version = version("attendant")
         self._inputs: list[list[int]] = settings["inputs"]["ids"]
         self._parts = ModelParts.open(Path(settings["bundle"]))
-        self._engines: dict[Plan, list[Steps]] = {}
+        self._engines: dict[ExecutionPlan, list[SteppedEngine]] = {}
 
     def prepare(self, order: dict[str, Any]) -> Run:
-        plan = Plan(order["engines"], order["threads"])
+        plan = ExecutionPlan(order["engines"], order["threads"])
         if plan not in self._engines:
             self._engines[plan] = self._side_by_side(plan)
         ids = self._inputs[slice(*order["inputs"])]
@@ -207,14 +207,14 @@ class VectorsWorker:
     def outputs(self, raw: list[Array]) -> list[Any]:
         return [vector.tolist() for vector in raw]
 
-    def _side_by_side(self, plan: Plan) -> list[Steps]:
+    def _side_by_side(self, plan: ExecutionPlan) -> list[SteppedEngine]:
         config = EngineConfig(FILE_SLOTS, plan.threads, max_waiting=None)
         graphs = open_graphs(self._parts.bundle, config)
         shared = SharedParts.create(self._parts.bundle.manifest, config, graphs)
         return [self._parts.any_engine(config, graphs, shared) for _ in range(plan.engines)]
 
 
-def _encode(engines: Sequence[Steps], requests: Sequence[GenerationRequest]) -> list[Array]:
+def _encode(engines: Sequence[SteppedEngine], requests: Sequence[GenerationRequest]) -> list[Array]:
     """Return the vectors in the order of the inputs, which are the requests' ids."""
     found: dict[str, Array] = {}
     readers = [VectorReader(engine, found) for engine in engines]
@@ -226,7 +226,7 @@ def _encode(engines: Sequence[Steps], requests: Sequence[GenerationRequest]) -> 
 class VectorReader:
     """Drives an engine and keeps the vectors."""
 
-    def __init__(self, engine: Steps, found: dict[str, Array]) -> None:
+    def __init__(self, engine: SteppedEngine, found: dict[str, Array]) -> None:
         self._engine, self._found = engine, found
 
     @property

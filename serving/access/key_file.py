@@ -59,7 +59,9 @@ def new_key_entry(**fields: object) -> KeyEntry:
     try:
         return KeyEntry.model_validate(fields)
     except ValidationError as error:
-        raise ConfigError("key", [_described(each) for each in error.errors()]) from None
+        raise ConfigError(
+            "key", [_describe_problem(problem) for problem in error.errors()]
+        ) from None
 
 
 def read_keys(path: Path) -> tuple[KeyEntry, ...]:
@@ -69,7 +71,9 @@ def read_keys(path: Path) -> tuple[KeyEntry, ...]:
     except OSError as error:
         raise ConfigError(path, [error.strerror or str(error)]) from None
     except ValidationError as error:
-        raise ConfigError(path, [_described(each) for each in error.errors()]) from None
+        raise ConfigError(
+            path, [_describe_problem(problem) for problem in error.errors()]
+        ) from None
     names = [entry.name for entry in content.keys]
     if len({*names}) < len(names):
         raise ConfigError(path, ["the keys' names must differ"])
@@ -99,7 +103,7 @@ def _copy_permissions(path: Path, written: str) -> None:
             os.chown(written, status.st_uid, status.st_gid)
 
 
-def _described(problem: object) -> str:
+def _describe_problem(problem: object) -> str:
     """Return the place and the problem, without the value: it may be a key."""
     assert isinstance(problem, dict)
     place = ".".join(map(str, problem["loc"])) or "the file"

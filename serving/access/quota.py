@@ -18,8 +18,8 @@ from serving.errors import QuotaExceeded, RateExceeded
 from serving.storage.sqlite import DatabaseThread, transaction
 
 _SECONDS_A_MINUTE = 60.0
-_ROUNDING_SECONDS = 1e-3
-_HELD_SECONDS = 3600.0  # if a replica was killed before it could release them
+_ROUNDING_SECONDS = 1e-3  # sums of times as floats of 1e9 seconds are that exact
+_RESERVED_SECONDS = 3600.0  # if a replica was killed before it could release them
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS used (
     key TEXT, month TEXT, characters INTEGER NOT NULL, PRIMARY KEY (key, month)
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NUL
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class KeyUsage:
     """The characters that a key has used this month. limit: None without a limit."""
 
     characters: int
@@ -45,8 +45,8 @@ class Usage:
 class Quota:
     """Counts the characters of answered requests, and refuses requests beyond a quota.
 
-    The characters of a request are held while it runs, so that concurrent requests cannot exceed a
-    quota together.
+    The characters of a request are reserved while it runs, so that concurrent requests cannot
+    exceed a quota together.
     """
 
     def __init__(
@@ -59,51 +59,51 @@ class Quota:
         self._database = DatabaseThread(folder, "quota", _SCHEMA)
 
     @asynccontextmanager
-    async def held(self, key: str, characters: int) -> AsyncIterator[None]:
-        """Hold characters during the block, and bill them if it raises no error.
+    async def reserve(self, key: str, characters: int) -> AsyncIterator[None]:
+        """Reserve characters during the block, and bill them if it raises no error.
 
         Raises RateExceeded for too many requests in a minute, QuotaExceeded, and StorageError.
         """
         if (entry := self._entry(key)) is None:
             yield
             return
-        hold, now = uuid4().hex, self._now()
+        reservation, now = uuid4().hex, self._now()
         try:
             if entry.characters_per_month is not None or entry.requests_per_minute is not None:
-                await self._database.run(_admit, entry, characters, hold, now)
+                await self._database.run(_admit, entry, characters, reservation, now)
             yield
         except BaseException:
-            self._database.start(_release, hold)
+            self._database.start(_release, reservation)
             raise
-        await self._database.run(_bill, key, characters, hold, now)
+        await self._database.run(_bill, key, characters, reservation, now)
 
     async def spend(self, key: str, characters: int) -> None:
         """Bill characters. Raises QuotaExceeded and StorageError."""
         if (entry := self._entry(key)) is not None:
             await self._database.run(_spend, entry, characters, self._now())
 
-    async def usage(self, key: str) -> Usage:
+    async def usage(self, key: str) -> KeyUsage:
         """Return what a key has used this month; 0 on a server without keys."""
         now = self._now()
         start, end = _month(now)
         if (entry := self._entry(key)) is None:
-            return Usage(0, None, start, end)
-        characters = await self._database.run(_used, key, now)
-        return Usage(characters, entry.characters_per_month, start, end)
+            return KeyUsage(0, None, start, end)
+        characters = await self._database.run(_num_used_characters, key, now)
+        return KeyUsage(characters, entry.characters_per_month, start, end)
 
     def _entry(self, key: str) -> KeyEntry | None:
         return self._ring.entry(key) if self._ring else None
 
 
 def _admit(
-    database: sqlite3.Connection, entry: KeyEntry, characters: int, hold: str, now: datetime
+    database: sqlite3.Connection, entry: KeyEntry, characters: int, reservation: str, now: datetime
 ) -> None:
-    """Hold characters for a request. A request that is refused changes nothing."""
+    """Reserve characters for a request. A request that is refused changes nothing."""
     with transaction(database):
         _keep_pace(database, entry, now)
         _check(database, entry, characters, now)
-        expires_at = now.timestamp() + _HELD_SECONDS
-        values = (hold, entry.name, characters, expires_at)
+        expires_at = now.timestamp() + _RESERVED_SECONDS
+        values = (reservation, entry.name, characters, expires_at)
         database.execute("INSERT INTO held VALUES (?, ?, ?, ?)", values)
 
 
@@ -126,13 +126,16 @@ def _keep_pace(database: sqlite3.Connection, entry: KeyEntry, now: datetime) -> 
 
 
 def _check(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: datetime) -> None:
-    """Raise QuotaExceeded if used, held and new characters exceed the quota."""
+    """Raise QuotaExceeded if used, reserved and new characters exceed the quota."""
     if entry.characters_per_month is None:
         return
     database.execute("DELETE FROM held WHERE expires_at < ?", (now.timestamp(),))
     query = "SELECT total(characters) FROM held WHERE key = ?"
-    [held] = database.execute(query, (entry.name,)).fetchone()
-    if _used(database, entry.name, now) + held + characters > entry.characters_per_month:
+    [num_reserved] = database.execute(query, (entry.name,)).fetchone()
+    if (
+        _num_used_characters(database, entry.name, now) + num_reserved + characters
+        > entry.characters_per_month
+    ):
         message = (
             f"key {entry.name} may use no more than {entry.characters_per_month} characters a month"
         )
@@ -147,16 +150,16 @@ def _spend(database: sqlite3.Connection, entry: KeyEntry, characters: int, now: 
 
 
 def _bill(
-    database: sqlite3.Connection, key: str, characters: int, hold: str, now: datetime
+    database: sqlite3.Connection, key: str, characters: int, reservation: str, now: datetime
 ) -> None:
-    """Count held characters as used."""
+    """Count reserved characters as used."""
     with transaction(database):
-        _release(database, hold)
+        _release(database, reservation)
         _add(database, key, characters, now)
 
 
-def _release(database: sqlite3.Connection, hold: str) -> None:
-    database.execute("DELETE FROM held WHERE id = ?", (hold,))
+def _release(database: sqlite3.Connection, reservation: str) -> None:
+    database.execute("DELETE FROM held WHERE id = ?", (reservation,))
 
 
 def _add(database: sqlite3.Connection, key: str, characters: int, now: datetime) -> None:
@@ -167,7 +170,7 @@ def _add(database: sqlite3.Connection, key: str, characters: int, now: datetime)
     )
 
 
-def _used(database: sqlite3.Connection, key: str, now: datetime) -> int:
+def _num_used_characters(database: sqlite3.Connection, key: str, now: datetime) -> int:
     query = "SELECT characters FROM used WHERE key = ? AND month = ?"
     row = database.execute(query, (key, _month_name(now))).fetchone()
     return row["characters"] if row else 0

@@ -17,9 +17,9 @@ from starlette.types import Scope
 from serving.api import operations, score
 from serving.api.deepl import protocol as deepl_protocol
 from serving.api.deepl import routes as deepl
-from serving.api.http.middleware import AccessLog, Guard, Heads
+from serving.api.http.middleware import ErrorMiddleware, HeadMiddleware
 from serving.api.http.openapi import describe
-from serving.api.http.protocol import install_error_handlers, protocol_at
+from serving.api.http.routing import ProtocolRoute, protocol_at, report_routing_errors
 from serving.api.http.services import Services
 from serving.api.libretranslate import routes as libretranslate
 from serving.api.openai import batches
@@ -33,15 +33,31 @@ _PROTOCOLS = (
     deepl_protocol.PROTOCOL,
     deepl_protocol.V3_PROTOCOL,
 )
-ENDPOINTS = (
-    *libretranslate.ENDPOINTS,
-    *openai.ENDPOINTS,
-    *score.ENDPOINTS,
-    *deepl.ENDPOINTS,
+_PAGE_FOLDER = Path(__file__).parent / "page"
+_PAGE_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
 )
+_PAGE_HEADERS = {
+    "Content-Security-Policy": _PAGE_POLICY,
+    "Cache-Control": "no-cache",  # cached, and validated by its ETag
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 def create_app(services: Services) -> FastAPI:
+    """Return the application: its middleware, the innermost first, and its routes."""
     batch_jobs = batches.batches_of(services)
 
     @asynccontextmanager
@@ -56,28 +72,25 @@ def create_app(services: Services) -> FastAPI:
         description="Trained attention models over HTTP.",
         lifespan=working,
     )
-    access = AccessLog(services.write_access)
-    endpoints = {each.protocol.prefix + each.path: each.asgi_app(services) for each in ENDPOINTS}
     app.add_middleware(
-        Guard,
+        ErrorMiddleware,
         report=_report,
-        access=access,
-        endpoints=endpoints,
         in_progress=services.in_progress,
+        write_access=services.write_access,
         tracing=services.tracing,
     )
-    app.add_middleware(Heads)
+    app.add_middleware(HeadMiddleware)
     app.add_middleware(
         CORSMiddleware, allow_origins=["*"], allow_methods=["*"], allow_headers=["*"]
     )
-    install_error_handlers(app, _report)
+    report_routing_errors(app, _report)
     for protocol in (libretranslate, openai, score, deepl, operations):
-        app.include_router(protocol.router(services))
-    app.include_router(batches.router(services, batch_jobs))
-    add_page(app)
-    others = (*deepl.OTHER_BODIES, *libretranslate.BODIES, *batches.BODIES)
-    bodies = [*(endpoint.body for endpoint in ENDPOINTS), *others]
-    describe(app, bodies, dict.fromkeys(protocol.error_type for protocol in _PROTOCOLS))
+        app.router.routes.extend(protocol.routes(services))
+    app.router.routes.extend(batches.routes(services, batch_jobs))
+    _add_page(app)
+    listed = [route for route in app.routes if isinstance(route, ProtocolRoute)]
+    bodies = [route.body.cls for route in listed if route.body and route.include_in_schema]
+    describe(app, bodies, dict.fromkeys(route.protocol.error_type for route in listed))
     return app
 
 
@@ -85,44 +98,21 @@ def _report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
     return protocol_at(scope, _PROTOCOLS).report(error)
 
 
-_FOLDER = Path(__file__).parent / "page"
-_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "Cache-Control": "no-cache",  # cached, and validated by its ETag
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
-
-
 class _Page(StaticFiles):
     """Static files with the headers of the page."""
 
     def file_response(self, full_path: str | PathLike[str], *args: Any, **options: Any) -> Response:
         response = super().file_response(full_path, *args, **options)
-        response.headers.update(_HEADERS)
+        response.headers.update(_PAGE_HEADERS)
         return response
 
 
-def add_page(app: FastAPI) -> None:
-    page = _Page(directory=_FOLDER)
+def _add_page(app: FastAPI) -> None:
+    page = _Page(directory=_PAGE_FOLDER)
 
-    @app.get("/", include_in_schema=False)
     async def index(request: Request) -> Response:
         """Return the page; its files are below `/page`."""
         return await page.get_response("index.html", request.scope)
 
+    app.add_route("/", index, include_in_schema=False)
     app.mount("/page", page)

@@ -1,23 +1,20 @@
-"""Routes for operators: liveness, readiness and metrics.
-
-Operators with a key of their own may load and unload models.
-"""
+"""Routes for operators: liveness, readiness, metrics, and models that are loaded and unloaded."""
 
 import time
 from pathlib import Path
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.api.http.bodies import READS_JSON, limited, validated
-from serving.api.http.endpoint import Gate
-from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, described_text
+from serving.api.http.authentication import Authenticator
+from serving.api.http.bodies import READS_JSON, limit_body, validate
+from serving.api.http.openapi import OF_A_LIST, OF_ANY_ROUTE, Responses, described_text
 from serving.api.http.protocol import PlainError, Protocol, plain_error
+from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Operators, Services
 from serving.observability.metrics import Metrics
-from serving.server_config import TextLimits
 
 PROTOCOL = Protocol("operations", "", plain_error, PlainError)
 
@@ -43,67 +40,72 @@ class LoadBody(BaseModel):
     replace: bool = False
 
 
-_NOT_READY = {"model": Status | PlainError, "description": "Loading, draining, or failed."}
-_READINESS = PROTOCOL.responses(Status, (500,)) | {503: _NOT_READY}
-_METRICS = PROTOCOL.responses(None, OF_A_LIST) | {
-    200: described_text(Metrics.content_type, "Prometheus' text format.")
+_NOT_READY: Responses = {
+    503: {"model": Status | PlainError, "description": "Loading, draining, or failed."}
 }
-_RECENT = PROTOCOL.responses(list[RecentMetrics], OF_A_LIST)
+_METRICS = described_text(Metrics.content_type, "Prometheus' text format.")
 
 
-def router(services: Services) -> APIRouter:
-    routes = PROTOCOL.router("operations")
+def routes(services: Services) -> list[ProtocolRoute]:
+    routes = Routes(PROTOCOL, "operations", services.authenticator)
+    needs_key = services.metrics_need_key
 
-    @routes.get("/health", responses=PROTOCOL.responses(Status, OF_ANY_ROUTE))
-    async def health() -> JSONResponse:
+    async def health(request: Request) -> JSONResponse:
         """Answer 200 while the process is alive."""
         return JSONResponse({"status": "ok"})
 
-    @routes.get("/ready", responses=_READINESS)
-    async def ready() -> JSONResponse:
+    async def ready(request: Request) -> JSONResponse:
         """Answer 200 while requests are served; 503 while loading, draining, or after a failure."""
         if services.is_ready():
             return JSONResponse({"status": "ready"})
         return JSONResponse({"status": "not ready"}, 503)
 
-    doors = [Depends(Gate(services.keys).dependency(PROTOCOL))] if services.metrics_need_key else []
-
-    @routes.get("/metrics", response_class=Response, responses=_METRICS, dependencies=doors)
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Return Prometheus metrics of all replicas."""
         return Response(await services.exposition(), media_type=services.metrics.content_type)
 
-    @routes.get("/metrics/recent", responses=_RECENT, dependencies=doors)
-    async def recent() -> JSONResponse:
+    async def recent(request: Request) -> JSONResponse:
         """Return what the page draws the load from: some metrics of the last two minutes, summed
         over models and replicas.
         """
         now = time.time()
         readings: list[RecentMetrics] = [
-            {"seconds_ago": now - each.seconds, "metrics": each.text}
-            for each in await services.recent_metrics()
+            {"seconds_ago": now - reading.seconds, "metrics": reading.text}
+            for reading in await services.recent_metrics()
         ]
         return JSONResponse(readings)
 
+    routes.add("GET", "/health", health, Status, OF_ANY_ROUTE, needs_key=False)
+    routes.add("GET", "/ready", ready, Status, (500,), needs_key=False, other_statuses=_NOT_READY)
+    routes.add(
+        *("GET", "/metrics", metrics, None, OF_A_LIST),
+        content=_METRICS,
+        needs_key=needs_key,
+        response_class=Response,
+    )
+    of_recent = list[RecentMetrics]
+    routes.add("GET", "/metrics/recent", recent, of_recent, OF_A_LIST, needs_key=needs_key)
     if services.operators:
-        _add_changes(routes, services.operators, services.limits)
-    return routes
+        routes.routes.extend(_model_routes(services, services.operators))
+    return routes.routes
 
 
-def _add_changes(routes: APIRouter, operators: Operators, limits: TextLimits) -> None:
-    """Add routes that are open only at the operations port, so OpenAPI does not list them."""
-    loader = operators.loader
-    with_key = [Depends(Gate(operators.keys).dependency(PROTOCOL))]
+def _model_routes(services: Services, operators: Operators) -> list[ProtocolRoute]:
+    """Return routes that are open only at the operations port, so OpenAPI does not list them."""
 
-    @routes.post("/models", dependencies=with_key, include_in_schema=False)
     async def load(request: Request) -> JSONResponse:
         """Load a bundle into all replicas of a group; answer once they serve it."""
-        body = validated(LoadBody, await READS_JSON.read(limited(request, limits)))
-        card = await loader.load(Path(body.bundle), body.group, body.replace)
+        fields = await READS_JSON.read(limit_body(request, services.max_body_bytes))
+        body = validate(LoadBody, fields)
+        card = await operators.loader.load(Path(body.bundle), body.group, body.replace)
         return JSONResponse({"model": card.name}, 201)
 
-    @routes.delete("/models/{name:path}", dependencies=with_key, include_in_schema=False)
-    async def unload(name: str) -> JSONResponse:
+    async def unload(request: Request, name: str) -> JSONResponse:
         """Remove a model from all replicas; requests in progress are still answered."""
-        await loader.unload(name)
+        await operators.loader.unload(name)
         return JSONResponse({"model": name})
+
+    routes = Routes(PROTOCOL, "operations", Authenticator(operators.keys))
+    routes.add("POST", "/models", load, None, (), include_in_schema=False)
+    routes.add("DELETE", "/models/{name:path}", unload, None, (), include_in_schema=False)
+    return routes.routes

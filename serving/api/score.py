@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from typing import Any, NotRequired
 
-from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
@@ -18,6 +17,7 @@ from serving.api.http.attention import (
 from serving.api.http.bodies import READS_JSON, RequestBody
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.protocol import PlainError, Protocol, plain_error
+from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
 from serving.errors import RequestError
 from serving.pipelines.catalog import Model
@@ -69,7 +69,8 @@ class ScoreBody(RequestBody):
     def check(self, max_characters: int) -> None:
         if self.attention_heads and self.return_attention is not True:
             raise RequestError("attention_heads", self.attention_heads, "needs return_attention")
-        check_texts("q", {source for source, _ in self.pairs}, max_characters)
+        sources = dict.fromkeys(source for source, _ in self.pairs)
+        check_texts("q", sources, max_characters)
         check_texts("translations", [target for _, target in self.pairs], max_characters)
 
     def job(self, request_id: str) -> ScoreJob:
@@ -151,8 +152,8 @@ ENDPOINTS = (
 )
 
 
-def router(services: Services) -> APIRouter:
-    routes = PROTOCOL.router("Scoring")
+def routes(services: Services) -> list[ProtocolRoute]:
+    routes = Routes(PROTOCOL, "Scoring", services.authenticator)
     for endpoint in ENDPOINTS:
         endpoint.add_to(routes, services)
-    return routes
+    return routes.routes

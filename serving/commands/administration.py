@@ -83,10 +83,10 @@ def list_keys(path: Path) -> None:
 
     for entry in read_keys(path):
         limits = (
-            _told(entry.requests_per_second, "requests a second"),
-            _told(entry.tokens_per_minute, "tokens a minute"),
-            _told(entry.requests_per_minute, "requests a minute"),
-            _told(entry.characters_per_month, "characters a month"),
+            _rate_text(entry.requests_per_second, "requests a second"),
+            _rate_text(entry.tokens_per_minute, "tokens a minute"),
+            _rate_text(entry.requests_per_minute, "requests a minute"),
+            _rate_text(entry.characters_per_month, "characters a month"),
         )
         click.echo("\t".join((entry.name, *limits)))
 
@@ -99,13 +99,13 @@ def revoke(name: str, path: Path) -> None:
     from serving.access.key_file import read_keys, write_keys
 
     entries = read_keys(path)
-    kept = tuple(entry for entry in entries if entry.name != name)
-    if kept == entries:
+    entries_left = tuple(entry for entry in entries if entry.name != name)
+    if entries_left == entries:
         fail(f"{path}: there is no key of {name}")
-    write_keys(path, kept)
+    write_keys(path, entries_left)
 
 
-def _told(rate: float | None, unit: str) -> str:
+def _rate_text(rate: float | None, unit: str) -> str:
     return f"any number of {unit}" if rate is None else f"{rate:.15g} {unit}"
 
 
@@ -175,11 +175,11 @@ def ask(method: str, url: str, authorization: str, body: Any = None) -> Any:
     # A key from the environment may end with the line break of `echo`, which no header may have.
     headers = {"Authorization": authorization.strip(), "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
-    with opened(method, url, headers, data) as answer:
+    with open_url(method, url, headers, data) as answer:
         return json.load(answer)
 
 
-def opened(method: str, url: str, headers: dict[str, str], data: Any = None) -> HTTPResponse:
+def open_url(method: str, url: str, headers: dict[str, str], data: Any = None) -> HTTPResponse:
     """Return a server's answer, to be closed. Raise ValueError as `ask` does."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it may be this machine
     try:
@@ -196,8 +196,10 @@ def _reason(error: urllib.error.HTTPError) -> str:
     """Return why a request was refused: `error`, or DeepL's `message` and `detail`."""
     text = error.read().decode(errors="replace")
     try:
-        told = json.loads(text)
-        said = ": ".join(str(told[key]) for key in ("error", "message", "detail") if key in told)
+        answer = json.loads(text)
+        said = ": ".join(
+            str(answer[key]) for key in ("error", "message", "detail") if key in answer
+        )
     except (ValueError, TypeError):
         said = ""
     return said or f"{error.code}: {text[:500]}"

@@ -80,7 +80,7 @@ def policy(code: str, style: str) -> str:
 
 def _page(title: str, sentences: Sequence[Sequence[View]]) -> str:
     code, style = "\n".join(_code()), "\n".join(map(_read, _STYLES))
-    numbers = json.dumps([list(map(_packed, views)) for views in sentences], ensure_ascii=False)
+    numbers = json.dumps([list(map(_pack_view, views)) for views in sentences], ensure_ascii=False)
     return _PAGE.format(
         policy=policy(code, style),
         title=html.escape(title),
@@ -103,7 +103,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _packed(view: View) -> dict[str, Any]:
+def _pack_view(view: View) -> dict[str, Any]:
     """Hold the root of each weight as a byte: so small ones keep digits, too."""
     roots = np.round(255 * np.sqrt(view.weights)).astype(np.uint8)
     return {

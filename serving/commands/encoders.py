@@ -90,17 +90,17 @@ async def _embed(
 ) -> None:
     from serving.bundle.manifest import Task
 
-    kept: list[Matrix] = []
-    async with aclosing(encoded_lines(path, config, (Task.EMBED,), job, file, str)) as found:
-        async for _, encodings in found:
+    vectors: list[Matrix] = []
+    async with aclosing(encoded_lines(path, config, (Task.EMBED,), job, file, str)) as lines:
+        async for _, encodings in lines:
             vector = encodings.values
             if output is not None:
-                kept.append(vector)
+                vectors.append(vector)
                 continue
             sys.stdout.write(json.dumps(vector[0].tolist()) + "\n")
             sys.stdout.flush()
     if output is not None:
-        _save(output, kept)
+        _save(output, vectors)
 
 
 def _save(path: Path, vectors: "list[Matrix]") -> None:
@@ -150,8 +150,8 @@ async def _classify(path: Path, config: "EngineConfig", job: "EncodeJob", file: 
     from serving.bundle.manifest import Task
 
     tasks = (Task.CLASSIFY, Task.CLASSIFY_TOKENS)
-    found = encoded_lines(path, config, tasks, job, file, _text_or_pair)
-    async with aclosing(found) as lines:
+    results = encoded_lines(path, config, tasks, job, file, _text_or_pair)
+    async with aclosing(results) as lines:
         async for encoder, encodings in lines:
             written = _labels(encoder, encodings)
             sys.stdout.write(json.dumps(written, ensure_ascii=False) + "\n")
@@ -172,7 +172,7 @@ def _text_or_pair(line: str) -> "Input":
 
 def _labels(encoder: "EncoderSpec", encodings: "Encodings") -> dict[str, Any]:
     if encodings.entities:
-        return {"entities": [asdict(each) for each in encodings.entities[0]]}
+        return {"entities": [asdict(entity) for entity in encodings.entities[0]]}
     [scores] = encodings.values
     label = encoder.labels[int(scores.argmax())]
     return {"label": label, "scores": dict(zip(encoder.labels, scores.tolist(), strict=True))}

@@ -124,8 +124,8 @@ def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
     """Take what the options say, and the bundle's defaults for the rest."""
     from serving.pipelines.decoding import MAX_NEW_TOKENS, resolve_decoding
 
-    given, limit, n = given_options(options), options["max_tokens"], options["n"]
-    said = given if limit is None else {**given, "max_tokens": limit}
+    decoding_options, limit, n = given_options(options), options["max_tokens"], options["n"]
+    said = decoding_options if limit is None else {**decoding_options, "max_tokens": limit}
     if limit is None and not options["chat"] and MAX_NEW_TOKENS not in card.generation:
         limit = _DEFAULT_MAX_TOKENS
     decoding = resolve_decoding(
@@ -137,7 +137,7 @@ def _decoding(card: "ModelCard", options: dict[str, Any]) -> "Decoding":
         max_new_tokens=limit,
     )
     if decoding.beam is None:
-        refuse_idle(given, NUM_BEAMS, "--beam")
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
     return decoding
 
 

@@ -36,7 +36,7 @@ class Tools:
         """
         body = {"text": texts, "target_lang": target, "source_lang": source}
         answer = self._ask("POST", "/v2/translate", body | {"glossary_id": glossary_id})
-        return [each["text"] for each in answer["translations"]]
+        return [translation["text"] for translation in answer["translations"]]
 
     def detect_language(self, text: str) -> list[dict[str, Any]]:
         """Identify the language of a text; returns the likeliest languages with a confidence in

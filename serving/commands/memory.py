@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from serving.commands.administration import ask, opened
+from serving.commands.administration import ask, open_url
 from serving.commands.failure import fail
 
 _POLL_SECONDS = 0.5
@@ -66,7 +66,7 @@ def import_file(file: Path, name: str | None, url: str, api_key: str) -> None:
     }
     job = _answer("POST", url, f"{_MEMORIES}/import", api_key, announced)
     _upload(file, size, job["upload_url"])
-    result = _finished(url, api_key, job["job_id"])
+    result = _wait_for_job(url, api_key, job["job_id"])
     if result["status"] != "completed":
         fail(f"{file}: {result.get('error', {}).get('message', result['status'])}")
     if skipped := result.get("skipped_segment_count"):
@@ -78,9 +78,16 @@ def import_file(file: Path, name: str | None, url: str, api_key: str) -> None:
 @_server
 def list_memories(url: str, api_key: str) -> None:
     """List ids, languages, numbers of units, and names."""
-    for each in _all_memories(url, api_key):
-        languages = f"{each['source_language']} > {', '.join(each['target_languages'])}"
-        fields = (each["translation_memory_id"], languages, each["segment_count"], each["name"])
+    for memory_info in _all_memories(url, api_key):
+        languages = (
+            f"{memory_info['source_language']} > {', '.join(memory_info['target_languages'])}"
+        )
+        fields = (
+            memory_info["translation_memory_id"],
+            languages,
+            memory_info["segment_count"],
+            memory_info["name"],
+        )
         click.echo("\t".join(map(str, fields)))
 
 
@@ -92,8 +99,8 @@ def export(identity: str, output: Path, url: str, api_key: str) -> None:
     """Write the memory ID as TMX."""
     path = f"{_MEMORIES}/{urllib.parse.quote(identity, safe='')}/export"
     job = _answer("POST", url, path, api_key)
-    source = _finished(url, api_key, job["job_id"])["download_url"]
-    with _opened("GET", source) as answer, output.open("wb") as file:
+    source = _wait_for_job(url, api_key, job["job_id"])["download_url"]
+    with _open_url("GET", source) as answer, output.open("wb") as file:
         while chunk := answer.read(_CHUNK_BYTES):
             file.write(chunk)
 
@@ -105,7 +112,7 @@ def delete(identity: str, url: str, api_key: str) -> None:
     """Delete the memory ID."""
     path = f"{_MEMORIES}/{urllib.parse.quote(identity, safe='')}"
     headers = {"Authorization": f"DeepL-Auth-Key {api_key}"}
-    _opened("DELETE", url.rstrip("/") + path, headers).close()
+    _open_url("DELETE", url.rstrip("/") + path, headers).close()
 
 
 def _upload(file: Path, size: int, address: str) -> None:
@@ -122,10 +129,10 @@ def _upload(file: Path, size: int, address: str) -> None:
                 bar.update(len(chunk))
 
         headers = {"Content-Type": "application/xml", "Content-Length": str(size)}
-        _opened("PUT", address, headers, chunks()).close()
+        _open_url("PUT", address, headers, chunks()).close()
 
 
-def _finished(url: str, api_key: str, job: str) -> dict[str, Any]:
+def _wait_for_job(url: str, api_key: str, job: str) -> dict[str, Any]:
     """Wait until a job has ended, and return its result. A server that is away for a moment goes on
     with the job when it is back.
     """
@@ -145,8 +152,10 @@ def _finished(url: str, api_key: str, job: str) -> dict[str, Any]:
 
 def _all_memories(url: str, api_key: str) -> Iterator[dict[str, Any]]:
     page = 0
-    while found := _answer("GET", url, f"{_MEMORIES}?page={page}", api_key)["translation_memories"]:
-        yield from found
+    while memories := _answer("GET", url, f"{_MEMORIES}?page={page}", api_key)[
+        "translation_memories"
+    ]:
+        yield from memories
         page += 1
 
 
@@ -157,11 +166,11 @@ def _answer(method: str, url: str, path: str, api_key: str, body: Any = None) ->
         fail(str(error))
 
 
-def _opened(
+def _open_url(
     method: str, url: str, headers: dict[str, str] | None = None, data: Any = None
 ) -> HTTPResponse:
     """Return the answer to a file that is sent, or that answers; fail with the reason."""
     try:
-        return opened(method, url, headers or {}, data)
+        return open_url(method, url, headers or {}, data)
     except ValueError as error:
         fail(str(error))

@@ -53,26 +53,26 @@ def _found_bundle(
     from serving.bundle.preference import in_order
     from serving.errors import BundleError
 
-    found = {}
+    manifests = {}
     for file in sorted(BUNDLES.glob("*/bundle.json")):
         with suppress(BundleError):
             manifest = open_manifest(file.parent)
             fits = manifest.serves in tasks and (manifest.picture is not None) == reads_pictures
-            if fits and _has(manifest, *languages):
-                found[file.parent] = manifest
-    if not found:
+            if fits and _translates(manifest, *languages):
+                manifests[file.parent] = manifest
+    if not manifests:
         raise click.UsageError(f"give --model BUNDLE: there is none in {BUNDLES} that can do this")
-    folder = list(found)[in_order(list(found.values()))[0]]
+    folder = list(manifests)[in_order(list(manifests.values()))[0]]
     click.echo(f"attendant: the model is {folder}", err=True)
     return folder
 
 
-def _has(manifest: "Manifest", source: str | None, target: str | None) -> bool:
+def _translates(manifest: "Manifest", source: str | None, target: str | None) -> bool:
     """Return whether a bundle has these languages; None stands for any."""
     from serving.text.languages import match_codes
 
-    wanted = (source, manifest.source_languages), (target, manifest.target_languages)
-    return all(code is None or match_codes(code, known) for code, known in wanted)
+    languages = (source, manifest.source_languages), (target, manifest.target_languages)
+    return all(code is None or match_codes(code, supported) for code, supported in languages)
 
 
 source_option = click.option(
@@ -100,8 +100,8 @@ def languages_of(card: "ModelCard", source: str | None, target: str | None) -> t
     if not card.source_languages:
         raise click.UsageError(f"model {card.name} does not translate")
     source = source or _only("--source", card.source_languages)
-    own = card.source_language(source)
-    return own, target or _only("--target", card.targets_of(own))
+    language = card.source_language(source)
+    return language, target or _only("--target", card.targets_of(language))
 
 
 def _only(option: str, languages: tuple[str, ...]) -> str:
@@ -118,16 +118,16 @@ def translation_decoding(
 
     from serving.pipelines.decoding import resolve_decoding
 
-    given = given_options(options)
-    decoding = resolve_decoding(given, card.generation)
+    decoding_options = given_options(options)
+    decoding = resolve_decoding(decoding_options, card.generation)
     beam = decoding.beam
     width = beam.num_beams if beam else 1
     if n_best > width:
         raise click.UsageError(f"--n-best {n_best} needs --beam {n_best} or more")
     if beam is None:
-        refuse_idle(given, NUM_BEAMS, "--beam")
+        refuse_idle(decoding_options, NUM_BEAMS, "--beam")
         if not decoding.sampling.temperature:
-            refuse_idle(given, TEMPERATURE, "--temperature above 0")
+            refuse_idle(decoding_options, TEMPERATURE, "--temperature above 0")
     if n_best > 1 and beam is not None:  # of all: some may be the same text in other tokens
         beam = replace(beam, num_hypotheses=width)
     return replace(decoding, beam=beam)
@@ -197,9 +197,9 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in OPTIONS if values.get(name) is not None}
 
 
-def refuse_idle(given: Mapping[str, Any], need: str, message: str) -> None:
+def refuse_idle(options: Mapping[str, Any], need: str, message: str) -> None:
     """Raise a UsageError for the first given option that has this need."""
-    for name in given:
+    for name in options:
         if OPTIONS[name].needs == need:
             raise click.UsageError(f"{flag_of(OPTIONS[name])} needs {message}")
 
@@ -207,8 +207,10 @@ def refuse_idle(given: Mapping[str, Any], need: str, message: str) -> None:
 def _default_of(option: Option, is_recommended: bool) -> str:
     if option.default is None:
         return ""
-    own = "greedy" if option.default is MISSING else _word_of(option)
-    return f"the bundle's, else {own}" if is_recommended and option.is_recommendable else own
+    default = "greedy" if option.default is MISSING else _word_of(option)
+    return (
+        f"the bundle's, else {default}" if is_recommended and option.is_recommendable else default
+    )
 
 
 def _word_of(option: Option) -> str:

@@ -73,12 +73,12 @@ async def _score(
 
         async def work(numbered: tuple[int, tuple[str, str]]) -> "PairScore":
             number, pair = numbered
-            [found] = await scorer.run(ScoreJob(str(number), (pair,), source, target))
-            return found
+            [score] = await scorer.run(ScoreJob(str(number), (pair,), source, target))
+            return score
 
         with progress_bar(file) as bar:
-            async for found in in_order(work, enumerate(_pairs(file)), config.slots * 8):
-                sys.stdout.write(format_score(found) + "\n")
+            async for score in in_order(work, enumerate(_pairs(file)), config.slots * 8):
+                sys.stdout.write(format_score(score) + "\n")
                 sys.stdout.flush()
                 bar.update()
 

@@ -126,19 +126,19 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
         address_problems,
         choices,
         problems_at_start,
-        settled,
+        resolve_groups,
     )
 
     server_config = _server_config(bundles, config, flags)
     if problems := list(address_problems(server_config)) or problems_at_start(server_config):
         fail("\n".join(problems))
-    server_config = settled(server_config)
+    server_config = resolve_groups(server_config)
     from serving.app import run
     from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
-    from serving.deployments.progress import Progress
+    from serving.deployments.progress import StartProgress
 
     connections = allowed_connections()
-    progress = Progress()
+    progress = StartProgress()
     progress.write_line("Starting ...")
     for choice in choices(server_config):
         progress.write_line(choice)
@@ -205,14 +205,14 @@ def _server_config(
 ) -> "ServerConfig":
     from serving.server_config import Tls, parse_config, read_config
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    server: dict[str, Any] = {name: given[name] for name in OF_THE_SERVER if name in given}
-    access = {name: given.pop(flag) for flag, name in OF_ACCESS.items() if flag in given}
-    tls = {name: given.pop(flag) for flag, name in OF_TLS.items() if flag in given}
+    options = {name: value for name, value in flags.items() if value is not None}
+    server: dict[str, Any] = {name: options[name] for name in OF_THE_SERVER if name in options}
+    access = {name: options.pop(flag) for flag, name in OF_ACCESS.items() if flag in options}
+    tls = {name: options.pop(flag) for flag, name in OF_TLS.items() if flag in options}
     if len(tls) == 1:
         raise click.UsageError("--tls-certificate and --tls-key need each other")
     if path is not None:
-        if bundles or given.keys() - server.keys():
+        if bundles or options.keys() - server.keys():
             raise click.UsageError("--config says which bundles run where; give it alone")
         config = read_config(path)
         server["access"] = config.access.model_copy(update=access)
@@ -221,7 +221,7 @@ def _server_config(
     if not bundles:
         raise click.UsageError("give at least one BUNDLE, or --config FILE")
     bundles = _without_files(bundles)
-    group = {name: given[name] for name in OF_A_GROUP if name in given}
+    group = {name: options[name] for name in OF_A_GROUP if name in options}
     groups = [{**group, "bundles": bundles}]
     server |= {"access": access, "tls": tls or None, "groups": groups}
     return parse_config("attendant serve", server)

@@ -151,7 +151,8 @@ def _job(card: "ModelCard", options: dict[str, Any], returns_alignments: bool) -
 def _format(options: dict[str, Any]) -> Format:
     if options["n_best"]:
         return lambda number, ranked: "".join(
-            f"{number} ||| {each.text.strip()} ||| {each.score:.4f}\n" for each in ranked
+            f"{number} ||| {hypothesis.text.strip()} ||| {hypothesis.score:.4f}\n"
+            for hypothesis in ranked
         )
     if options["scores"]:
         return lambda number, ranked: f"{ranked[0].text.rstrip()}\t{ranked[0].score:.4f}\n"
@@ -207,8 +208,8 @@ async def _translate(
 def _note_cut(name: str, numbers: Sequence[int]) -> None:
     """Say on standard error which translations may lack their end."""
     if numbers:
-        shown = ", ".join(map(str, numbers[:_MOST_SHOWN])) + ", ..." * (len(numbers) > _MOST_SHOWN)
-        message = f"note: translations that ended by their limit of tokens: {name} {shown}"
+        listed = ", ".join(map(str, numbers[:_MOST_SHOWN])) + ", ..." * (len(numbers) > _MOST_SHOWN)
+        message = f"note: translations that ended by their limit of tokens: {name} {listed}"
         click.echo(message, err=True)
 
 
@@ -261,13 +262,13 @@ async def _translate_files(
     job: "TranslationJob",
     bar: Any,
 ) -> None:
-    from serving.documents.translating import batches, translated
+    from serving.documents.translating import split_into_batches, translate_batches
     from serving.requests.request import FinishReason
 
-    work = batches(dict(enumerate(document.fragments)))
+    work = split_into_batches(dict(enumerate(document.fragments)))
     texts: list[str] = []
     cut: list[int] = []
-    async with aclosing(translated(translator, job, work, target.name)) as results:
+    async with aclosing(translate_batches(translator, job, work, target.name)) as results:
         async for batch in results:
             texts += (best.text for best in batch.values())
             cut += (n + 1 for n, best in batch.items() if best.reason is FinishReason.LENGTH)

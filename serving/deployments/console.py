@@ -30,10 +30,10 @@ def console(folder: Path, write_line: Callable[[str], None]) -> Iterator[None]:
     address = str(folder / "console.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(address)
-        shown = threading.Thread(
+        thread = threading.Thread(
             target=_show, args=(receiver, write_line), name="console", daemon=True
         )
-        shown.start()
+        thread.start()
         os.environ[_SOCKET_VARIABLE] = address
         try:
             yield
@@ -41,7 +41,7 @@ def console(folder: Path, write_line: Callable[[str], None]) -> Iterator[None]:
             del os.environ[_SOCKET_VARIABLE]
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", address)
-            shown.join()
+            thread.join()
 
 
 def log_to_console() -> None:

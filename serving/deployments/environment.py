@@ -25,12 +25,12 @@ def environment(folder: Path, ports: range, metrics_port: int) -> dict[str, str]
 
     ports: reserved for replicas. metrics_port: where HAProxy reports its metrics.
     """
-    own = {
+    variables = {
         METRICS_FOLDER: str(folder / "metrics"),
         PROXY_METRICS_PORT: str(metrics_port),
         CHANGES_LOCK: str(folder / "changes.lock"),
     }
-    return {**_defaults(folder), **os.environ, **_necessities(folder, ports), **own}
+    return {**_defaults(folder), **os.environ, **_necessities(folder, ports), **variables}
 
 
 def free_ports(count: int) -> range:

@@ -26,8 +26,8 @@ from serving.pipelines.catalog import Catalog, Model
 from serving.pipelines.jobs import CompletionDelta, Encodings, Item, Job, Result, StreamedJob
 from serving.pipelines.translation.job import PairScore, Translation
 
-_KEPT_SECONDS = 5.0
-_WAIT_SECONDS = 0.5
+_KEPT_SECONDS = 5.0  # how old the answer of Serve's controller may be
+_WAIT_SECONDS = 0.5  # how long a request waits for a newer one before it takes the old answer
 _FIRST_WAIT_SECONDS = 5.0  # before the first answer no group is known
 _ANSWERING = ("RUNNING", "UPDATING")
 _RETRY_SECONDS = 0.02  # a new handle does not know the replicas yet
@@ -41,7 +41,7 @@ class Applications:
 
     def __init__(self, ask: Callable[[], list[str]]) -> None:
         self._ask = ask
-        self._known: list[str] = []
+        self._names: list[str] = []
         self._asked_at = float("-inf")
         self._asking: asyncio.Task[None] | None = None
 
@@ -49,14 +49,14 @@ class Applications:
         if self._asking is None and time.monotonic() - self._asked_at > _KEPT_SECONDS:
             self._asking = asyncio.create_task(self._refresh())
         if self._asking is not None:
-            seconds = _WAIT_SECONDS if self._known else _FIRST_WAIT_SECONDS
+            seconds = _WAIT_SECONDS if self._names else _FIRST_WAIT_SECONDS
             await asyncio.wait([self._asking], timeout=seconds)
-        return self._known
+        return self._names
 
     async def _refresh(self) -> None:
         try:
             with suppress(RayError, RayServeException):
-                self._known = await asyncio.to_thread(self._ask)
+                self._names = await asyncio.to_thread(self._ask)
         finally:
             self._asked_at = time.monotonic()
             self._asking = None
@@ -77,9 +77,11 @@ class ServerCatalog(Catalog):
 
     async def applications_of(self, name: str) -> list[str]:
         """Return the applications that serve models of a name, as a group and its canary do."""
-        own = [self._own_application] if any(card.name == name for card in self.local_cards) else []
+        applications = (
+            [self._own_application] if any(card.name == name for card in self.local_cards) else []
+        )
         others = await self.remote_models()
-        return own + [each.application for each in others if each.card.name == name]
+        return applications + [other.application for other in others if other.card.name == name]
 
     def forget_others(self) -> None:
         """Ask the other groups again when their models are needed next."""
@@ -116,7 +118,7 @@ class RemoteModel:
     async def stream(self, job: StreamedJob[Any, Item]) -> AsyncGenerator[Item, None]:
         stats = current_request_stats()
         response = self._handle.options(stream=True).stream.remote(self.card.name, job)
-        async with aclosing(_streamed(response)) as items:
+        async with aclosing(_stream_answer(response)) as items:
             async for item in items:
                 stats.add(*_num_tokens(item))
                 yield item
@@ -134,8 +136,10 @@ def _num_tokens(answer: Any) -> tuple[int, int]:
         case Encodings():
             return answer.num_tokens_in_all, 0
         case list() | tuple():
-            counts = [_num_tokens(each) for each in answer]
-            return sum(given for given, _ in counts), sum(generated for _, generated in counts)
+            counts = [_num_tokens(item) for item in answer]
+            return sum(num_input for num_input, _ in counts), sum(
+                generated for _, generated in counts
+            )
     return 0, 0
 
 
@@ -177,7 +181,7 @@ async def answers_of_all(
         *(_broadcast(name, timeout_seconds, method) for name in running), return_exceptions=True
     )
     groups = (group for group in answers if isinstance(group, list))
-    return [each for group in groups for each in group if not isinstance(each, BaseException)]
+    return [answer for group in groups for answer in group if not isinstance(answer, BaseException)]
 
 
 async def ask_all(
@@ -224,7 +228,7 @@ async def answer_to(response: Any) -> Any:
         raise_local(error)
 
 
-async def _streamed(response: Any) -> AsyncGenerator[Any, None]:
+async def _stream_answer(response: Any) -> AsyncGenerator[Any, None]:
     """Yield the items of a streamed call, which come in batches; closing cancels the call."""
     has_ended = False
     try:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _START_SECONDS = 10.0
 _COMMAND_SECONDS = 5.0
 _SET_PDEATHSIG = 1  # prctl(2)
-_MAX_STARTS, _WITHIN_SECONDS = 5, 10.0
+_MAX_STARTS, _WITHIN_SECONDS = 5, 10.0  # more often it will not run, and the server ends
 _END_SECONDS = 5.0
 
 
@@ -155,12 +155,12 @@ class HAProxy:
 @contextmanager
 def haproxy(front: Front, folder: Path) -> Iterator[HAProxy]:
     """Run HAProxy while the block runs."""
-    own = HAProxy(front, folder)
+    proxy = HAProxy(front, folder)
     try:
-        own.start()
-        yield own
+        proxy.start()
+        yield proxy
     finally:
-        own.stop()
+        proxy.stop()
 
 
 def _start_session() -> None:

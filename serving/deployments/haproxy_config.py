@@ -8,7 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import Literal
 
-from serving.deployments.listening import Listening, joined
+from serving.deployments.listening import Listening, join_address
 from serving.errors import ConfigError
 from serving.server_config import Tls
 
@@ -80,7 +80,7 @@ def configuration(front: Front, folder: Path, phase: Phase) -> str:
         canaries="\n".join(_canaries(front.groups)),
         routes="\n".join(map(_route, groups)),
     )
-    return text + "".join(_backend(group, front.ports) for group in groups) + _watched(front)
+    return text + "".join(_backend(group, front.ports) for group in groups) + _watched_files(front)
 
 
 def socket_in(folder: Path) -> Path:
@@ -119,7 +119,7 @@ def _backend(group: Served, ports: range) -> str:
     return text + "".join(servers)
 
 
-def _watched(front: Front) -> str:
+def _watched_files(front: Front) -> str:
     """Return a second backend of the replicas at `/`, whose requests do not wait behind others."""
     name = backend_name(front.groups[0])
     servers = [
@@ -136,7 +136,7 @@ def backend_name(group: Served) -> str:
 
 def _bind(listening: Listening) -> str:
     """Return the arguments of HAProxy's `bind`."""
-    place = joined(listening.address, listening.port)
+    place = join_address(listening.address, listening.port)
     return f"{place} v4v6" if listening.address == "::" else place
 
 

@@ -24,13 +24,13 @@ class Listening:
     def url(self) -> str:
         """Return the URL of the server on this machine."""
         address, _ = _EVERY_ADDRESS.get(self.address, (self.address, ""))
-        return f"{self.scheme}://{joined(address, self.port)}"
+        return f"{self.scheme}://{join_address(address, self.port)}"
 
     def __str__(self) -> str:
         if self.address not in _EVERY_ADDRESS:
             return self.url
         _, everywhere = _EVERY_ADDRESS[self.address]
-        return f"{self.url} and {everywhere} ({joined(self.address, self.port)})"
+        return f"{self.url} and {everywhere} ({join_address(self.address, self.port)})"
 
 
 def listening_at(host: str, port: int) -> Listening:
@@ -39,12 +39,12 @@ def listening_at(host: str, port: int) -> Listening:
     Raises AttendantError if something listens there already: HAProxy would share the port.
     """
     try:
-        family, address = _resolved(host)
+        family, address = _resolve(host)
         is_dual = address == "::" and socket.has_dualstack_ipv6()
-        with socket.create_server((address, port), family=family, dualstack_ipv6=is_dual) as held:
-            return Listening(address, held.getsockname()[1])
+        with socket.create_server((address, port), family=family, dualstack_ipv6=is_dual) as server:
+            return Listening(address, server.getsockname()[1])
     except (OSError, ValueError) as error:
-        place = joined(_without_brackets(host), port)
+        place = join_address(_without_brackets(host), port)
         message = (
             f"cannot listen on {place}: {_reason(error)}; --port and --host give another place"
         )
@@ -63,15 +63,15 @@ def operations_at(host: str, port: int | None, public: Listening) -> Listening:
         return listening_at(host, 0)
 
 
-def joined(address: str, port: int) -> str:
+def join_address(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-def _resolved(host: str) -> tuple[socket.AddressFamily, str]:
+def _resolve(host: str) -> tuple[socket.AddressFamily, str]:
     """Return one address of a host, IPv4 if it has one: every client can reach that."""
-    found = socket.getaddrinfo(_without_brackets(host), None, type=socket.SOCK_STREAM)
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    family, _, _, _, (address, *rest) = found[0]
+    addresses = socket.getaddrinfo(_without_brackets(host), None, type=socket.SOCK_STREAM)
+    addresses.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    family, _, _, _, (address, *rest) = addresses[0]
     if rest[1:] and rest[2]:
         raise ValueError("HAProxy cannot listen on an address of one link only")
     return family, str(address)

@@ -64,16 +64,16 @@ class LoadedModels:
 
     @property
     def served(self) -> list[Model]:
-        return [each.pipeline for each in self._served.values()]
+        return [model.pipeline for model in self._served.values()]
 
     @property
     def engines(self) -> list[AsyncEngine]:
         """Return the engines of served models, and of models that still answer requests."""
-        return [*(each.engine for each in self._served.values()), *self._leaving]
+        return [*(model.engine for model in self._served.values()), *self._leaving]
 
     @property
     def are_alive(self) -> bool:
-        return all(each.engine.is_alive for each in self._served.values())
+        return all(model.engine.is_alive for model in self._served.values())
 
     def bundle_of(self, model: str) -> Path:
         """Return the bundle of a model that is served. Raises ModelNotFound."""
@@ -88,10 +88,10 @@ class LoadedModels:
 
     async def prepare(self, bundle: Path) -> ModelCard:
         """Load a bundle without serving it yet, and return its card."""
-        found = self._served.get(bundle) or self._prepared.get(bundle)
-        if found is None:
-            found = self._prepared[bundle] = await asyncio.to_thread(self._load, bundle)
-        return found.pipeline.card
+        model = self._served.get(bundle) or self._prepared.get(bundle)
+        if model is None:
+            model = self._prepared[bundle] = await asyncio.to_thread(self._load, bundle)
+        return model.pipeline.card
 
     def discard(self, bundle: Path) -> None:
         """End a prepared model that is not going to be served."""
@@ -117,7 +117,7 @@ class LoadedModels:
         """Runs on the thread that referred to the model last."""
         engine.close()
         self._leaving.discard(engine)
-        has_replacement = any(each.card.name == name for each in self.served)
+        has_replacement = any(model.card.name == name for model in self.served)
         if not has_replacement:
             self._forget(name)
 
@@ -131,7 +131,7 @@ def changes_lock() -> Path | None:
 
 
 @asynccontextmanager
-async def locked(path: Path) -> AsyncIterator[None]:
+async def file_lock(path: Path) -> AsyncIterator[None]:
     with path.open("a") as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         yield
@@ -152,35 +152,35 @@ class GroupChanges:
 
         replaced: the bundle whose place it takes; None adds one.
         """
-        return await _uncancelled(self._load(bundle, replaced))
+        return await _finish_despite_cancellation(self._load(bundle, replaced))
 
     async def unload(self, model: str, bundle: Path) -> None:
         """Return once no replica takes requests for the model. Raises RequestError."""
-        await _uncancelled(self._unload(model, bundle))
+        await _finish_despite_cancellation(self._unload(model, bundle))
 
     async def _load(self, bundle: Path, replaced: Path | None) -> ModelCard:
-        async with locked(self._lock):
+        async with file_lock(self._lock):
             before = self._serving()
             if bundle in before.bundles:
                 message = "is served already; put another version into a folder of its own"
                 raise RequestError("bundle", str(bundle), message)
-            bundles = [bundle if each == replaced else each for each in before.bundles]
+            bundles = [bundle if path == replaced else path for path in before.bundles]
             bundles += [] if bundle in bundles else [bundle]
             group = before.model_copy(update={"bundles": tuple(bundles)})
             await asyncio.to_thread(check_with_bundle, group, bundle)
-            card = await self._prepared(bundle)
+            card = await self._prepare_everywhere(bundle)
             await asyncio.to_thread(self._deploy, group)
             return card
 
     async def _unload(self, model: str, bundle: Path) -> None:
-        async with locked(self._lock):
+        async with file_lock(self._lock):
             before = self._serving()
-            left = tuple(each for each in before.bundles if each != bundle)
-            if not left:
+            bundles = tuple(path for path in before.bundles if path != bundle)
+            if not bundles:
                 raise RequestError("model", model, "is the last one of its group")
-            await asyncio.to_thread(self._deploy, before.model_copy(update={"bundles": left}))
+            await asyncio.to_thread(self._deploy, before.model_copy(update={"bundles": bundles}))
 
-    async def _prepared(self, bundle: Path) -> ModelCard:
+    async def _prepare_everywhere(self, bundle: Path) -> ModelCard:
         """Load a bundle in all replicas, or raise the error of one of them."""
         answers = await ask_all(self.application, _LOAD_SECONDS, "prepare", bundle)
         for answer in answers:
@@ -198,7 +198,7 @@ class ServerChanges:
         self, application: str, catalog: ServerCatalog, applications: Applications
     ) -> None:
         """application: this replica's own, the default of a change that names no group."""
-        self._own, self._catalog, self._applications = application, catalog, applications
+        self._application, self._catalog, self._applications = application, catalog, applications
 
     async def load(self, bundle: Path, group: str | None, replaces: bool) -> ModelCard:
         if not bundle.is_absolute():
@@ -207,7 +207,9 @@ class ServerChanges:
         serving = await self._catalog.applications_of(name)
         if serving and not replaces:
             raise RequestError("bundle", str(bundle), f"model {name} is served already")
-        application = await self._application_of(group, serving[0] if serving else self._own)
+        application = await self._application_of(
+            group, serving[0] if serving else self._application
+        )
         if serving and application not in serving:
             raise RequestError("group", group, f"model {name} is served by another group")
         replaced = name if serving else None
@@ -243,11 +245,11 @@ class ServerChanges:
         """Return the application of a group: its name, then this run's id."""
         if group is None:
             return default
-        run = self._own.rpartition("-")[2]
+        run = self._application.rpartition("-")[2]
         names = [name.removesuffix(f"-{run}") for name in await self._running()]
         if group not in names:
-            known = ", ".join(sorted(names))
-            raise RequestError("group", group, f"no such group here; there are: {known}")
+            group_names = ", ".join(sorted(names))
+            raise RequestError("group", group, f"no such group here; there are: {group_names}")
         return f"{group}-{run}"
 
     async def _running(self) -> list[str]:
@@ -268,7 +270,7 @@ class ServerChanges:
 
 
 def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:
-    """Raise RequestError if a group cannot be served after a bundle was added to it."""
+    """Raise RequestError if a group cannot be served after a bundle was add_readings to it."""
     if group.device == "cuda":
         message = "the GPU's memory has been divided among the models that it started with"
         raise RequestError("bundle", str(bundle), message)
@@ -277,6 +279,6 @@ def check_with_bundle(group: WorkerGroup, bundle: Path) -> None:
         raise RequestError("bundle", str(bundle), "; ".join(problems))
 
 
-async def _uncancelled(change: Coroutine[Any, Any, Result]) -> Result:
+async def _finish_despite_cancellation(change: Coroutine[Any, Any, Result]) -> Result:
     """Finish a change even if the caller is cancelled."""
     return await asyncio.shield(asyncio.create_task(change))

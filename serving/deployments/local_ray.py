@@ -52,7 +52,7 @@ def local_ray(config: ServerConfig) -> Iterator[None]:
             case PartEnded():
                 pass  # Ray would wait for the ended process
             case _:
-                within(_SHUTDOWN_SECONDS, ray.shutdown)
+                run_within(_SHUTDOWN_SECONDS, ray.shutdown)
 
 
 def _end_raylet() -> None:
@@ -83,7 +83,7 @@ def end_requests(applications: Sequence[str], timeout_seconds: float) -> None:
     async def end_all() -> None:
         await asyncio.gather(*map(end, applications))
 
-    within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
+    run_within(timeout_seconds, lambda: asyncio.run(end_all()))  # handles need a loop to run on
 
 
 def essential_processes() -> dict[str, int]:
@@ -101,7 +101,7 @@ def part_ended(name: str, pid: int) -> PartEnded:
     return PartEnded(f"Ray's {name} has ended ({how}); the server has to be started again")
 
 
-def within(seconds: float, action: Callable[[], object]) -> None:
+def run_within(seconds: float, action: Callable[[], object]) -> None:
     """Call something that may fail or hang, and wait no longer than this."""
     with suppress(Exception):
         in_thread(action).result(seconds)

@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from serving.observability.metrics import Reading, charted
+from serving.observability.metrics import Reading, chart_samples
 
 METRICS_FOLDER = "ATTENDANT_METRICS_FOLDER"
 PROXY_METRICS_PORT = "ATTENDANT_PROXY_METRICS_PORT"
-_WRITE_SECONDS = 5.0
-_KEPT_SECONDS = 120.0
+_WRITE_SECONDS = 5.0  # what a killed replica counted since the last write is lost
+_KEPT_SECONDS = 120.0  # what the charts of the page show
 _MAX_ENDED = 32  # replicas that end again and again must fill neither the disk nor `/metrics`
 _RUNNING, _LOST = b"attendant_requests_running", b"attendant_requests_lost"
 _START_OF_BLOCK = re.compile(rb"(?m)^(?=# HELP )")
 _LASTS = re.compile(rb"(?m)^# TYPE \S+ (counter|histogram)$")
-_TIMEOUT_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0  # a scrape must not wait for a HAProxy that hangs
 _PROXY_METRICS = (
     "haproxy_frontend_current_sessions",
     "haproxy_frontend_limit_sessions",
@@ -115,7 +115,7 @@ class ReplicaMetrics:
             seconds = max(seconds, time.time() // _WRITE_SECONDS * _WRITE_SECONDS) + _WRITE_SECONDS
             if self._ends.wait(max(0.0, seconds - time.time())):
                 return
-            self._recent.append(Reading(seconds, charted(self.exposed().text.decode())))
+            self._recent.append(Reading(seconds, chart_samples(self.exposed().text.decode())))
 
     @staticmethod
     def _write(path: Path, text: bytes) -> None:
@@ -130,10 +130,13 @@ def replica_metrics(replica: str, exposition: Callable[[], bytes]) -> ReplicaMet
     return ReplicaMetrics(Path(folder) if folder else None, replica, exposition)
 
 
-def added(readings: Iterable[Reading]) -> list[Reading]:
+def add_readings(readings: Iterable[Reading]) -> list[Reading]:
     """Return the sums of the readings of several replicas, oldest first."""
     by_time = groupby(sorted(readings), key=lambda reading: reading.seconds)
-    return [Reading(seconds, charted("".join(each.text for each in of))) for seconds, of in by_time]
+    return [
+        Reading(seconds, chart_samples("".join(reading.text for reading in readings_then)))
+        for seconds, readings_then in by_time
+    ]
 
 
 def lasting(text: bytes) -> bytes:
@@ -153,7 +156,7 @@ def _file_name(replica: str) -> str:
     return hashlib.sha256(replica.encode()).hexdigest() + ".prom"
 
 
-def merged(expositions: Sequence[bytes]) -> bytes:
+def merge_expositions(expositions: Sequence[bytes]) -> bytes:
     """Return several expositions as one, with all samples of a metric below one heading, as
     Prometheus requires: the first, where versions describe it differently.
     """

@@ -116,10 +116,10 @@ def ending_descendants() -> Iterator[None]:
             time.sleep(0.02)
 
 
-def reap_adopted(own: set[int]) -> None:
+def reap_adopted(own_pids: set[int]) -> None:
     """Reap children that have ended. own: process ids that other code waits for."""
     for child in children():
-        if child.state == "Z" and child.pid not in own:
+        if child.state == "Z" and child.pid not in own_pids:
             with suppress(ChildProcessError):
                 os.waitpid(child.pid, os.WNOHANG)
 
@@ -131,10 +131,10 @@ def children() -> Iterator[Process]:
 def descendants(pid: int) -> set[int]:
     """Return the process ids of all children of a process, their children, and so on."""
     processes = list(_processes())
-    found = {pid}
-    while more := {each.pid for each in processes if each.parent in found} - found:
-        found |= more
-    return found - {pid}
+    pids = {pid}
+    while more := {process.pid for process in processes if process.parent in pids} - pids:
+        pids |= more
+    return pids - {pid}
 
 
 def _processes() -> Iterator[Process]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 _LOG_SECONDS = 5
 
 
-class Progress:
+class StartProgress:
     """Writes lines to stderr, and says between them which step runs.
 
     On a terminal the step is the last line, and counts its seconds; elsewhere it gets a line every
@@ -58,17 +58,17 @@ class Progress:
     def write_line(self, line: str) -> None:
         """Write a line, above the step's on a terminal."""
         with self._lock:
-            self._write(f"{self._erased()}{line}\n{self._step}")
+            self._write(f"{self._erasing_codes()}{line}\n{self._step}")
 
     def _show(self, step: str) -> None:
         """Show this as the last line of a terminal."""
         if self._is_on_terminal and not self._has_ended:
             with self._lock:
-                erased = self._erased()
+                erased = self._erasing_codes()
                 self._step = step[: shutil.get_terminal_size().columns - 1]
                 self._write(erased + self._step)
 
-    def _erased(self) -> str:
+    def _erasing_codes(self) -> str:
         return "\r\x1b[K" if self._step else ""
 
     @staticmethod

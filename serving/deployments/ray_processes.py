@@ -13,7 +13,7 @@ from typing import Any
 
 from ray._private import parameter, services
 
-_STARTING_SECONDS = 60.0
+_STARTING_SECONDS = 60.0  # on slow disks and noisy processors
 _LOOP_SECONDS = 0.1
 # In place of an agent: it reads from the raylet until that ends, and ends with it.
 _NO_AGENT = 'sh -c "exec cat"'

@@ -34,8 +34,8 @@ from serving.deployments.loaded_models import (
 )
 from serving.deployments.metrics import (
     Exposed,
-    added,
-    merged,
+    add_readings,
+    merge_expositions,
     proxy_exposition,
     replica_metrics,
 )
@@ -156,15 +156,15 @@ class Replica:
 
     async def run(self, model: str, job: Job[Any]) -> Any:
         with serializable_errors():
-            own = await self._catalog.get_model(model)
-            with self._continued(job):
-                return await own.run(job)
+            served_model = await self._catalog.get_model(model)
+            with self._tracing_context(job):
+                return await served_model.run(job)
 
     async def stream(self, model: str, job: StreamedJob[Any, Any]) -> Any:
         with serializable_errors():
-            own = await self._catalog.get_model(model)
-            with self._continued(job):
-                async with aclosing(in_batches(own.stream(job))) as batches:
+            served_model = await self._catalog.get_model(model)
+            with self._tracing_context(job):
+                async with aclosing(in_batches(served_model.stream(job))) as batches:
                     async for batch in batches:
                         yield batch
 
@@ -197,10 +197,10 @@ class Replica:
             assert self._changes is not None
             await self._changes.unload(model, self._models.bundle_of(model))
 
-    def _continued(self, job: Job[Any]) -> Any:
+    def _tracing_context(self, job: Job[Any]) -> Any:
         """Return a context that traces what the engine does for a job of another replica."""
         traceparent = job.decoding.traceparent
-        return self._tracing.continued(traceparent) if self._tracing else nullcontext()
+        return self._tracing.continue_request(traceparent) if self._tracing else nullcontext()
 
     def _own_changes(self) -> GroupChanges | None:
         lock = changes_lock()
@@ -241,19 +241,19 @@ class Replica:
             self._applications, _METRICS_TIMEOUT_SECONDS, "own_exposition"
         )
         answers = answers or [await self.own_exposition()]
-        return await asyncio.to_thread(self._merged, answers)
+        return await asyncio.to_thread(self._merge_expositions, answers)
 
     async def _recent_metrics(self) -> list[Reading]:
         """Return what charts are drawn from, of the last two minutes, of all living replicas."""
         answers: list[list[Reading]] = await answers_of_all(
             self._applications, _METRICS_TIMEOUT_SECONDS, "own_recent_metrics"
         )
-        return await asyncio.to_thread(added, chain.from_iterable(answers))
+        return await asyncio.to_thread(add_readings, chain.from_iterable(answers))
 
-    def _merged(self, answers: list[Exposed]) -> bytes:
+    def _merge_expositions(self, answers: list[Exposed]) -> bytes:
         living = [answer.text for answer in answers]
         ended = self._kept_metrics.of_ended_replicas({answer.replica for answer in answers})
-        return merged([*living, *ended, proxy_exposition()])
+        return merge_expositions([*living, *ended, proxy_exposition()])
 
 
 def _exclude_modules_from_garbage_collection() -> None:

@@ -177,14 +177,14 @@ def _check_device(device: "Device", precision: Precision) -> None:
     check_device(device, precision)
 
 
-def settled(config: ServerConfig) -> ServerConfig:
+def resolve_groups(config: ServerConfig) -> ServerConfig:
     """Return the configuration with what it leaves open: without `device: auto`, and with the
     bundles in the order in which their models are tried. Its bundles have been checked.
     """
-    return config.model_copy(update={"groups": tuple(map(_settled, config.groups))})
+    return config.model_copy(update={"groups": tuple(map(_resolve_group, config.groups))})
 
 
-def _settled(group: WorkerGroup) -> WorkerGroup:
+def _resolve_group(group: WorkerGroup) -> WorkerGroup:
     manifests = [open_manifest(folder) for folder in group.bundles]
     device = device_of(group, [manifest.precision for manifest in manifests])
     order = in_order(manifests, group.default)
@@ -193,18 +193,18 @@ def _settled(group: WorkerGroup) -> WorkerGroup:
 
 
 def choices(config: ServerConfig) -> Iterator[str]:
-    """Say which model answers requests that name none, where several could. The configuration is
-    settled.
+    """Say which model answers requests that name none, where several could. The groups of the
+    configuration are resolved.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    names_by_pair: dict[tuple[str, str], list[str]] = {}
     for group in config.groups:
         is_asked = group.canary_percent is None  # a canary has the same model names
         for manifest in map(open_manifest, group.bundles if is_asked else ()):
             if manifest.serves is Task.TRANSLATE:
                 for pair in product(manifest.source_languages, manifest.target_languages):
-                    found.setdefault(pair, []).append(manifest.name)
+                    names_by_pair.setdefault(pair, []).append(manifest.name)
     pairs: dict[tuple[str, ...], list[str]] = {}
-    for (source, target), names in found.items():
+    for (source, target), names in names_by_pair.items():
         pairs.setdefault(tuple(names), []).append(f"{source} to {target}")
     for (first, *others), ways in pairs.items():
         if others:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 DEPLOYMENT = "attendant"
 ROWS_IN_USE, WAITING_TOKENS = "attendant_rows_in_use", "attendant_waiting_tokens"
-_UPSCALE_SECONDS = 10.0
-_DOWNSCALE_SECONDS = 300.0
-_LOOK_BACK_SECONDS = 15.0
+_UPSCALE_SECONDS = 10.0  # a new replica takes some seconds to load; the queue grows meanwhile
+_DOWNSCALE_SECONDS = 300.0  # a pause between two waves of requests costs no replica
+_LOOK_BACK_SECONDS = 15.0  # one long batch of requests is no trend
 
 
 def cpus_per_replica(group: WorkerGroup) -> int:

@@ -15,23 +15,28 @@ from serving.requests.request import AttentionPieces
 
 def needed_outputs(batch: Batch, needs_logp: bool) -> StepOutputs:
     """Return the outputs that the next run must compute."""
-    rows = np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist()
-    kinds = frozenset(kind for row in rows for kind in batch.generations[row].step_attention)
-    own = (row for row in rows if AttentionKind.DECODER in batch.generations[row].step_attention)
-    longest = max((int(batch.total_lengths[row]) for row in own), default=0)
-    return StepOutputs(kinds, longest, needs_logp)
+    kinds: set[AttentionKind] = set()
+    longest = 0
+    for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
+        step_attention = batch.generations[row].step_attention
+        kinds |= step_attention
+        if AttentionKind.DECODER in step_attention:
+            longest = max(longest, int(batch.total_lengths[row]))
+    return StepOutputs(frozenset(kinds), longest, needs_logp)
 
 
 def attention_pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
     """Return a row's attention weights of this step, for the event of its token. The first event
-    also contains those of the prompt.
+    also contains those of the prompt. Empty without attention queries.
     """
     generation = batch.generations[row]
+    if not generation.selections:
+        return ()
     pieces = _pieces(batch, row, scores)
     if batch.total_lengths[row] > len(generation.prompt_ids):
         return pieces
-    earlier = zip(*generation.prompt_attention, pieces, strict=True)
-    return tuple(tuple(chain.from_iterable(each)) for each in earlier)
+    pieces_of_queries = zip(*generation.prompt_attention, pieces, strict=True)
+    return tuple(tuple(chain.from_iterable(pieces)) for pieces in pieces_of_queries)
 
 
 def store_prompt_step_attention(batch: Batch, scores: Scores) -> None:
@@ -41,15 +46,19 @@ def store_prompt_step_attention(batch: Batch, scores: Scores) -> None:
     for row in np.flatnonzero(batch.needs_attention[: batch.num_rows]).tolist():
         generation = batch.generations[row]
         if generation.selections and batch.total_lengths[row] < len(generation.prompt_ids):
-            found = zip(generation.selections, _pieces(batch, row, scores), strict=True)
-            own = AttentionKind.DECODER
-            pieces = tuple(each if selection.kind is own else () for selection, each in found)
-            generation.prompt_attention.append(pieces)
+            pairs = zip(generation.selections, _pieces(batch, row, scores), strict=True)
+            generation.prompt_attention.append(
+                tuple(
+                    pieces if selection.kind is AttentionKind.DECODER else ()
+                    for selection, pieces in pairs
+                )
+            )
 
 
 def store_prompt_attention(generation: Generation, weights: Array, num_total: int) -> None:
     """Store the attention of one chunk of a prompt, f32 [heads, tokens, positions]."""
-    pieces = tuple((each.select(weights[:, :, :num_total]),) for each in generation.selections)
+    weights = weights[:, :, :num_total]
+    pieces = tuple((selection.select(weights),) for selection in generation.selections)
     generation.prompt_attention.append(pieces)
 
 
@@ -58,13 +67,15 @@ def store_source_attention(generation: Generation, weights: Array) -> None:
     span].
     """
     length = generation.num_source_tokens
-    kept = {
+    weights_of_kinds = {
         AttentionKind.ENCODER: weights[:, :length, :length],
         AttentionKind.HOPS: weights[:, :, :length],
     }
     generation.source_attention = tuple(
-        (each.select(kept[each.kind]),) if each.kind in kept else ()
-        for each in generation.selections
+        (selection.select(weights_of_kinds[selection.kind]),)
+        if selection.kind in weights_of_kinds
+        else ()
+        for selection in generation.selections
     )
 
 
@@ -75,8 +86,12 @@ def _pieces(batch: Batch, row: int, scores: Scores) -> AttentionPieces:
         AttentionKind.DECODER: int(batch.total_lengths[row]),
     }
     return tuple(
-        (each.select(scores.attention[each.kind][row, :, None, : lengths[each.kind]]),)
-        if each.kind in lengths
+        (
+            selection.select(
+                scores.attention[selection.kind][row, :, None, : lengths[selection.kind]]
+            ),
+        )
+        if selection.kind in lengths
         else ()
-        for each in generation.selections
+        for selection in generation.selections
     )

@@ -10,19 +10,21 @@ import logging
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 
 from serving.engine.measures import EngineObserver, EngineStats
-from serving.engine.worker import Steps, TakesTurns, UnsharedProcessor, Worker
+from serving.engine.worker import ProcessorTurns, SteppedEngine, Worker
 from serving.errors import EngineStopped
 from serving.requests.request import Event, FailedEvent, FinalEvent, GenerationRequest, is_final
 
 logger = logging.getLogger(__name__)
 
 
-class Ticket:
-    """The events that one caller waits for: one by one, or all together."""
+class EventCollector:
+    """Collects the events of one call for the coroutine that awaits them: as they come, or all
+    together at the end.
+    """
 
     def __init__(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> None:
         self.requests = requests
@@ -30,11 +32,11 @@ class Ticket:
         self.num_open = len(requests)
         self.events: deque[Event] = deque()
         self.loop = asyncio.get_running_loop()
-        self.has_news = asyncio.Event()
+        self.has_events = asyncio.Event()
 
     async def next_events(self) -> list[Event]:
-        await self.has_news.wait()
-        self.has_news.clear()
+        await self.has_events.wait()
+        self.has_events.clear()
         return [self.events.popleft() for _ in range(len(self.events))]
 
 
@@ -45,24 +47,28 @@ class AsyncEngine:
 
     def __init__(
         self,
-        engines: Sequence[Steps],
+        engines: Sequence[SteppedEngine],
         observer: EngineObserver | None = None,
-        turns: Sequence[TakesTurns] = (),
+        turns: Sequence[ProcessorTurns] = (),
     ) -> None:
         """Wrap engines of one bundle that share a scheduler. They run after `start` is called.
 
-        turns: one context manager for each engine, entered for its steps, if engines share
-            processors (`FairShare`).
+        turns: one for each engine, if engines share processors (`FairShare`).
         """
         assert all(engine.scheduler is engines[0].scheduler for engine in engines)
         self._scheduler = engines[0].scheduler
         self._observer = observer
-        self._tickets = Tickets()
-        turns = turns or [UnsharedProcessor() for _ in engines]
-        self._workers = [Worker(*each, self) for each in zip(engines, turns, strict=True)]
+        self._workers = [
+            Worker(engine, self, turns[number] if turns else None)
+            for number, engine in enumerate(engines)
+        ]
         self._num_running = 0
-        self._door = threading.Lock()  # no request is submitted after the engines were told to stop
         self._is_open = False
+        self._collectors: dict[str, EventCollector] = {}  # of requests in progress, by their ids
+        # Held while requests are submitted, so that none comes after the engines were told to stop
+        # and no event before its collector is known. The scheduler's lock is taken within it, and
+        # never the other way round: the scheduler calls nothing here.
+        self._lock = threading.Lock()
 
     @property
     def is_alive(self) -> bool:
@@ -75,13 +81,14 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """Return the sum over all engines of their numbers after the last step."""
-        each = [worker.stats for worker in self._workers]
+        all_stats = [worker.stats for worker in self._workers]
+        num_prefilling = sum(stats.num_prefilling for stats in all_stats)
         return EngineStats(
-            len(self._scheduler) + sum(stats.num_prefilling for stats in each),
-            sum(stats.num_rows for stats in each),
-            sum(stats.num_slots for stats in each),
-            sum(stats.kv_bytes for stats in each),
-            sum(stats.num_prefilling for stats in each),
+            len(self._scheduler) + num_prefilling,
+            sum(stats.num_rows for stats in all_stats),
+            sum(stats.num_slots for stats in all_stats),
+            sum(stats.kv_bytes for stats in all_stats),
+            num_prefilling,
             self._scheduler.waiting_work,
         )
 
@@ -108,7 +115,7 @@ class AsyncEngine:
 
     def close(self) -> None:
         """Abort all requests and tell the threads to end. Thread-safe."""
-        with self._door:
+        with self._lock:
             was_open, self._is_open = self._is_open, False
         if was_open:
             for worker in self._workers:
@@ -123,15 +130,15 @@ class AsyncEngine:
 
         Close the generator (`contextlib.aclosing`) to cancel the request.
         """
-        ticket = self._enter([request], is_streamed=True)
+        collector = self._submit([request], is_streamed=True)
         try:
             while True:
-                for event in await ticket.next_events():
+                for event in await collector.next_events():
                     yield event
                     if is_final(event):
                         return
         finally:
-            self._leave(ticket)
+            self._cancel(collector)
 
     async def stream(
         self, requests: Sequence[GenerationRequest]
@@ -139,15 +146,15 @@ class AsyncEngine:
         """Submit requests, all or none, and yield their events. Raises, and cancels, like
         `generate`.
         """
-        ticket = self._enter(requests, is_streamed=True)
+        collector = self._submit(requests, is_streamed=True)
         num_open = len(requests)
         try:
             while num_open:
-                events = await ticket.next_events()
+                events = await collector.next_events()
                 num_open -= sum(map(is_final, events))
                 yield events
         finally:
-            self._leave(ticket)
+            self._cancel(collector)
 
     async def run(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         """Submit requests, all or none, and return the final event of each after all have ended.
@@ -155,48 +162,55 @@ class AsyncEngine:
         """
         if not requests:
             return []
-        ticket = self._enter(requests, is_streamed=False)
+        collector = self._submit(requests, is_streamed=False)
         try:
-            events = await ticket.next_events()
+            events = await collector.next_events()
         finally:
-            self._leave(ticket)
-        ends = {event.request_id: event for event in events if is_final(event)}
-        return [ends[request.request_id] for request in requests]
+            self._cancel(collector)
+        final_events = {event.request_id: event for event in events if is_final(event)}
+        return [final_events[request.request_id] for request in requests]
 
-    def _enter(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> Ticket:
+    def _submit(self, requests: Sequence[GenerationRequest], is_streamed: bool) -> EventCollector:
         generations = self._scheduler.accept(requests, time.perf_counter())
-        ticket = Ticket(requests, is_streamed)
-        with self._door:
+        collector = EventCollector(requests, is_streamed)
+        with self._lock:
             if not self._is_open:
                 raise EngineStopped("the engine is not running")
-            self._tickets.open(ticket, lambda: self._scheduler.add(generations))
-            self._wake(len(requests))
-        return ticket
+            self._scheduler.add(generations)
+            self._collectors |= {request.request_id: collector for request in requests}
+            self._wake_engines(len(requests))
+        return collector
 
-    def _wake(self, num_requests: int) -> None:
+    def _cancel(self, collector: EventCollector) -> None:
+        """Cancel the requests of a call that have not ended, on the engines that run them."""
+        if collector.num_open:
+            for worker in self._workers:
+                worker.call_soon(partial(self._cancel_on, worker.engine, collector))
+
+    def _wake_engines(self, num_requests: int) -> None:
         """Wake as many idle engines as there are requests."""
         for worker in self._workers:
             if num_requests and worker.engine.has_work and worker.wake():
                 num_requests -= 1
 
-    def _leave(self, ticket: Ticket) -> None:
-        """Cancel the requests of a ticket that have not ended, on the engines that run them."""
-        if ticket.num_open:
-            for worker in self._workers:
-                worker.tell(partial(self._cancel, worker, ticket))
-
     # From here on, everything runs on the engines' threads.
 
-    def _cancel(self, worker: Worker, ticket: Ticket) -> None:
-        for request_id in self._tickets.open_ids(ticket):
-            worker.engine.cancel(request_id)
+    def _cancel_on(self, engine: SteppedEngine, collector: EventCollector) -> None:
+        for request in collector.requests:
+            if self._collectors.get(request.request_id) is collector:
+                engine.cancel(request.request_id)
 
     def on_step(self, worker: Worker, events: Sequence[Event], step_seconds: float) -> None:
-        self._tickets.deliver(events)
+        if events:
+            self._deliver(events)
         # When a large job ends here, other engines may take waiting small jobs.
-        self._wake(len(self._scheduler))
+        self._wake_engines(len(self._scheduler))
         if self._observer is not None:
-            self._observe(self._observer, worker, step_seconds)
+            try:
+                self._observer.on_step(worker.engine.step_stats, self.stats(), step_seconds)
+            except Exception as error:
+                logger.error("the observer failed; it is not called any more", exc_info=error)
+                self._observer = None
 
     def on_end(self, worker: Worker, has_failed: bool) -> None:
         """When one engine fails, stop all; the last one aborts the remaining requests, so that no
@@ -204,68 +218,30 @@ class AsyncEngine:
         """
         if has_failed:
             self.close()
-        with self._door:
+        with self._lock:
             self._num_running -= 1
             is_last = self._num_running == 0
         if is_last:
             error = EngineStopped("the engine has stopped")
-            self._tickets.deliver(FailedEvent(each, error) for each in self._tickets.all_ids())
+            self._deliver([FailedEvent(request_id, error) for request_id in self._collectors])
 
-    def _observe(self, observer: EngineObserver, worker: Worker, step_seconds: float) -> None:
-        try:
-            observer.on_step(worker.engine.step_stats, self.stats(), step_seconds)
-        except Exception as error:
-            logger.error("the observer failed; it is not called any more", exc_info=error)
-            self._observer = None
-
-
-class Tickets:
-    """Maps request ids to tickets. All methods are thread-safe."""
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, Ticket] = {}
-        self._lock = threading.Lock()
-
-    def open(self, ticket: Ticket, submit: Callable[[], None]) -> None:
-        """Register a ticket, then submit its requests, so that no event arrives before the ticket
-        is known.
-        """
-        with self._lock:
-            submit()
-            self._by_id |= {request.request_id: ticket for request in ticket.requests}
-
-    def open_ids(self, ticket: Ticket) -> list[str]:
-        """Return the ids of a ticket's requests that have not ended."""
-        ids = (request.request_id for request in ticket.requests)
-        return [request_id for request_id in ids if self._by_id.get(request_id) is ticket]
-
-    def all_ids(self) -> list[str]:
-        return list(self._by_id)
-
-    def deliver(self, events: Iterable[Event]) -> None:
-        """Pass events to their tickets, with at most one wake-up per loop."""
-        woken: dict[Ticket, None] = {}
+    def _deliver(self, events: Iterable[Event]) -> None:
+        """Pass events to their collectors, with at most one wake-up per loop."""
+        to_notify: dict[asyncio.AbstractEventLoop, dict[EventCollector, None]] = defaultdict(dict)
         with self._lock:
             for event in events:
-                ticket = self._by_id[event.request_id]
-                ticket.events.append(event)
+                collector = self._collectors[event.request_id]
+                collector.events.append(event)
                 if is_final(event):
-                    del self._by_id[event.request_id]
-                    ticket.num_open -= 1
-                if ticket.is_streamed or not ticket.num_open:
-                    woken[ticket] = None
-        _wake(woken)
+                    del self._collectors[event.request_id]
+                    collector.num_open -= 1
+                if collector.is_streamed or not collector.num_open:
+                    to_notify[collector.loop][collector] = None
+        for loop, collectors in to_notify.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_notify, list(collectors))
 
 
-def _wake(tickets: Iterable[Ticket]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket]] = defaultdict(list)
-    for ticket in tickets:
-        by_loop[ticket.loop].append(ticket)
-    for loop, group in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_set_news, group)
-
-
-def _set_news(tickets: list[Ticket]) -> None:
-    for ticket in tickets:
-        ticket.has_news.set()
+def _notify(collectors: list[EventCollector]) -> None:
+    for collector in collectors:
+        collector.has_events.set()

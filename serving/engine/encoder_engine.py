@@ -18,14 +18,14 @@ from serving.bundle.opening import Bundle
 from serving.engine.arrays import Array
 from serving.engine.attention_map import store_source_attention
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation, encode_groups, encode_span
+from serving.engine.generation import Generation
 from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.encoder import Encoder
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.engine.scheduling.scheduler import EventQueue
+from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.store import max_span
 from serving.requests.request import Encoding, Event, GenerationRequest
 
@@ -48,7 +48,6 @@ class EncodingEngine:
         graphs = graphs or open_graphs(bundle, self.config)
         shared = shared or SharedParts.create(bundle.manifest, self.config, graphs)
         self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
-        self._events_out = EventQueue(self._queue, _stay)
         self._graph = EncodeGraph(bundle.manifest, graphs, self.config, self.scheduler.slots)
 
     def warm_up(self) -> None:
@@ -58,7 +57,7 @@ class EncodingEngine:
 
     @property
     def has_work(self) -> bool:
-        return self._queue.has_work or bool(self._events_out)
+        return self._queue.has_work
 
     def stats(self) -> EngineStats:
         """Return the number of waiting requests; between two steps no request is in progress."""
@@ -70,22 +69,22 @@ class EncodingEngine:
 
     def cancel(self, request_id: str) -> None:
         """End a request if it waits; ignore one that has ended."""
-        self._events_out.cancel(request_id)
+        self._queue.cancel(request_id)
 
     def cancel_all(self) -> None:
-        self._events_out.cancel_all()
+        self._queue.cancel_all()
 
     def step(self) -> list[Event]:
         """Encode as many waiting requests as the budgets allow, and return their events."""
         self.step_stats = StepStats()
-        self.step_stats.num_expired = self._events_out.expire(time.perf_counter())
+        self.step_stats.num_expired = self._queue.expire(time.perf_counter())
         taken = self._queue.take_sources(self.scheduler.slots)
         for group in encode_groups(taken, self.config.max_encode_tokens):
             try:
                 self._encode(group)
             except Exception as error:
-                self._events_out.fail(group, error)
-        return self._events_out.take_all()
+                self._queue.fail(group, error)
+        return self._queue.take_events()
 
     def _encode(self, group: list[Generation]) -> None:
         started = time.perf_counter()
@@ -101,17 +100,7 @@ class EncodingEngine:
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
         for generation, encoding in zip(group, encodings, strict=True):
-            self._events_out.end(generation, _finished(generation, encoding, seconds))
-
-
-def _finished(generation: Generation, encoding: Encoding, seconds: float) -> Event:
-    event = generation.encoded_event()
-    event.encoding, event.prefill_seconds = encoding, seconds
-    return event
-
-
-def _stay(generation: Generation) -> None:
-    """Do nothing: an encoder has no rows to release."""
+            self._queue.end(generation, generation.encoded_event(encoding, seconds))
 
 
 class EncodeGraph:

@@ -25,7 +25,6 @@ from serving.engine.runtime.model_runner import LOGP_ONLY, TOP_ONLY
 from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.engine.scheduling.scheduler import EventQueue
 from serving.engine.states.store import row_bytes
 from serving.requests.request import Event, GenerationRequest
 
@@ -58,7 +57,8 @@ class Engine:
         self.step_stats = StepStats()
         graphs = graphs or open_graphs(bundle, config)
         shared = shared or SharedParts.create(manifest, config, graphs)
-        self.scheduler, self._queue = shared.scheduler, shared.scheduler.queue_for_engine(job_size)
+        self.scheduler = shared.scheduler
+        self._queue = self.scheduler.queue_for_engine(job_size, self._leave)
         slots = self.scheduler.slots
         self._batch = Batch(slots)
         self._search = Search(manifest, self._batch, excluded_ids)
@@ -67,7 +67,6 @@ class Engine:
         self._speculation = self._make_speculation(graphs.verify) if config.speculation else None
         row_observers += self._speculation.row_observers if self._speculation else ()
         self._rows = Rows(self._batch, self._runner.states, row_observers)
-        self._events_out = EventQueue(self._queue, self._leave)
         admission = PromptAdmission if self._runner.can_prefill else SourceAdmission
         self._admission = admission(
             config,
@@ -76,7 +75,7 @@ class Engine:
             self._batch,
             self._runner,
             self._rows,
-            self._events_out.fail,
+            self._queue.fail,
         )
         self._row_bytes = row_bytes(manifest.states)
 
@@ -102,7 +101,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self._queue.has_work or bool(self._events_out)
+        return self._queue.has_work
 
     def stats(self) -> EngineStats:
         batch, size = self._batch, self._row_bytes
@@ -121,17 +120,17 @@ class Engine:
 
     def cancel(self, request_id: str) -> None:
         """Abort a request if it waits or belongs to this engine."""
-        self._events_out.cancel(request_id)
+        self._queue.cancel(request_id)
 
     def cancel_all(self) -> None:
-        self._events_out.cancel_all()
+        self._queue.cancel_all()
 
     def step(self) -> list[Event]:
         """Admit waiting requests, decode one token for every row (several where drafted tokens were
         accepted), and return the events.
         """
         self.step_stats = StepStats()
-        self.step_stats.num_expired = self._events_out.expire(time.perf_counter())
+        self.step_stats.num_expired = self._queue.expire(time.perf_counter())
         self._admit()
         if self._batch.num_rows:
             self._batch.num_steps += 1
@@ -142,7 +141,7 @@ class Engine:
                     self._speculate(self._speculation)
             except Exception as error:
                 self._fail_batch(error)
-        return self._events_out.take_all()
+        return self._queue.take_events()
 
     def _leave(self, generation: Generation) -> None:
         """Remove a generation from its prefill or from the batch."""
@@ -210,16 +209,13 @@ class Engine:
         return scores
 
     def _report(self, decision: Decision) -> None:
-        self._events_out.add(decision.events)
+        self._queue.events += decision.events
         self.step_stats.num_reorders = len(decision.copies)
         for ending in decision.endings:
             generation = ending.generation
-            event = generation.finished_event(ending)
-            event.prefill_seconds, event.decode_seconds = generation.phase_seconds(
-                time.perf_counter()
-            )
-            event.num_steps = self._batch.num_steps - generation.entered_step
-            self._events_out.end(generation, event)
+            num_steps = self._batch.num_steps - generation.entered_step
+            event = generation.finished_event(ending, time.perf_counter(), num_steps)
+            self._queue.end(generation, event)
 
     def _fail_batch(self, error: Exception) -> None:
         generations = list(dict.fromkeys(self._batch.generations))
@@ -227,4 +223,4 @@ class Engine:
         if self._speculation is not None:
             self._speculation.abandon()
         self._rows.clear()
-        self._events_out.fail(generations, error)
+        self._queue.fail(generations, error)

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Protocol
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 Command = Callable[[], None]
 
 
-class Steps(Protocol):
+class SteppedEngine(Protocol):
     """An engine that is run step by step: `Engine` or `EncodingEngine`."""
 
     scheduler: Scheduler
@@ -58,36 +57,24 @@ class Listener(Protocol):
     def on_end(self, worker: "Worker", has_failed: bool) -> None: ...
 
 
-class TakesTurns(Protocol):
-    """A context manager that is entered for the steps of a turn. Between steps it decides whether
-    there is one more.
+class Worker:
+    """The thread of an engine: it runs steps while there is work, else it waits for a command.
+
+    stats: of the engine, after its last step.
+    warmed_up: is done when the engine can serve, or has failed to.
     """
 
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self,
-        cls: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
-
-    def goes_on(self) -> bool: ...
-
-
-class Worker:
-    """The thread of an engine: it runs steps while there is work, else it waits for a command."""
-
-    def __init__(self, engine: Steps, turns: TakesTurns, listener: Listener) -> None:
-        """turns: context manager that is entered for the steps, if engines share processors."""
+    def __init__(
+        self, engine: SteppedEngine, listener: Listener, turns: "ProcessorTurns | None" = None
+    ) -> None:
+        """turns: taken for the steps; None if the engine does not share processors."""
         self.engine = engine
         self.stats = engine.stats()
         self.warmed_up: Future[None] = Future()
         self._turns, self._listener = turns, listener
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._is_stopping = False
-        self._is_resting = False
+        self._is_idle = False
         self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -98,20 +85,20 @@ class Worker:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def tell(self, command: Command) -> None:
-        """Run a command on the engine's thread, after the current step."""
+    def call_soon(self, command: Command) -> None:
+        """Call a command on the engine's thread, after the current step."""
         self._inbox.put(command)
 
     def stop(self) -> None:
         """Abort all requests and end the thread, after the current step."""
-        self.tell(self._stop)
+        self.call_soon(self._stop)
 
     def wake(self) -> bool:
         """Make the engine look for work if it is idle; return whether it was idle."""
-        if not self._is_resting:
+        if not self._is_idle:
             return False
-        self._is_resting = False
-        self.tell(_nothing)
+        self._is_idle = False
+        self.call_soon(_do_nothing)
         return True
 
     # From here on, everything runs on the engine's thread.
@@ -121,10 +108,12 @@ class Worker:
         try:
             self._warm_up()
             while not self._is_stopping:
-                if self.engine.has_work:
-                    self._take_turn()
+                if not self.engine.has_work:
+                    self._wait_for_command()
+                elif self._turns is None:
+                    self._step()
                 else:
-                    self._rest()
+                    self._take_turn(self._turns)
         except BaseException as error:
             has_failed = True
             logger.critical("an engine's thread has died", exc_info=error)
@@ -140,49 +129,49 @@ class Worker:
             raise
         self.warmed_up.set_result(None)
 
-    def _take_turn(self) -> None:
-        with self._turns:
+    def _take_turn(self, turns: "ProcessorTurns") -> None:
+        with turns:
             self._step()
-            while self.engine.has_work and not self._is_stopping and self._turns.goes_on():
+            while self.engine.has_work and not self._is_stopping and turns.may_continue():
                 self._step()
 
     def _step(self) -> None:
         started = time.perf_counter()
-        self._take_commands()
+        while not self._inbox.empty():  # commands that came meanwhile, in others' turns too
+            self._inbox.get()()
         events = self.engine.step()
         self.stats = self.engine.stats()
         self._listener.on_step(self, events, time.perf_counter() - started)
 
-    def _rest(self) -> None:
-        """Wait for a command. Other threads add work before they look for idle engines, so either
-        they see this engine or this engine sees the work.
+    def _wait_for_command(self) -> None:
+        """Wait until another thread calls. Other threads add work before they look for idle
+        engines, so either they see that this engine is idle, or it sees the work.
         """
-        self._is_resting = True
+        self._is_idle = True
         if not self.engine.has_work:
             self._inbox.get()()
-        self._is_resting = False
-
-    def _take_commands(self) -> None:
-        """Run all commands that have arrived, also while other engines had their turns."""
-        while not self._inbox.empty():
-            self._inbox.get()()
+        self._is_idle = False
 
     def _stop(self) -> None:
         self._is_stopping = True
         self.engine.cancel_all()
 
 
-def _nothing() -> None:
-    pass
+def _do_nothing() -> None:
+    """Make a waiting engine look for work."""
 
 
 class FairShare:
-    """Lets engines run steps at the same time if there are enough CPUs for all of their threads."""
+    """Shares processors: engines run steps at the same time if there are enough CPUs for all of
+    their threads.
+    """
 
     def __init__(self, num_cpus: int) -> None:
+        # An account's weight takes its scheduler's lock within this one's. That is safe: no caller
+        # holds a scheduler's lock when it begins or ends a turn.
         self._has_changed = threading.Condition()
         self._num_cpus = self._num_free = num_cpus
-        self._now = 0.0  # virtual: when the step that began last did
+        self._now = 0.0  # the start tag of the step that began last
         self._waiting: list[ProcessorTurns] = []
 
     def join(
@@ -196,33 +185,33 @@ class FairShare:
         threads = min(threads, self._num_cpus)
         return [ProcessorTurns(self, account, threads) for _ in range(num_engines)]
 
-    def begin(self, turns: "ProcessorTurns") -> None:
+    def acquire(self, turns: "ProcessorTurns") -> None:
         with self._has_changed:
-            turns.starts_at = max(self._now, turns.account.time)
+            turns.start_tag = max(self._now, turns.account.time)
             self._waiting.append(turns)
             while not self._is_next(turns):
                 self._has_changed.wait()
             self._waiting.remove(turns)
             self._num_free -= turns.threads
-            turns.starts_at = turns.place
-            self._now = max(self._now, turns.starts_at)
+            turns.start_tag = turns.next_start_tag
+            self._now = max(self._now, turns.start_tag)
             if self._num_free:
                 self._has_changed.notify_all()
 
-    def goes_on(self, turns: "ProcessorTurns", seconds: float) -> bool:
+    def may_continue(self, turns: "ProcessorTurns", seconds: float) -> bool:
         """Charge the turn so far, and return whether it may take one more step: no waiting engine
         has a lower virtual time. If it released the processor between short steps, each of them
         would wait for a long step.
         """
         with self._has_changed:
             self._charge(turns, seconds)
-            turns.starts_at = turns.account.time
-            if any(other.place <= turns.place for other in self._waiting):
+            turns.start_tag = turns.account.time
+            if any(other.next_start_tag <= turns.next_start_tag for other in self._waiting):
                 return False
-            self._now = max(self._now, turns.starts_at)
+            self._now = max(self._now, turns.start_tag)
             return True
 
-    def end(self, turns: "ProcessorTurns", seconds: float) -> None:
+    def release(self, turns: "ProcessorTurns", seconds: float) -> None:
         with self._has_changed:
             self._charge(turns, seconds)
             self._num_free += turns.threads
@@ -231,10 +220,10 @@ class FairShare:
     def _charge(self, turns: "ProcessorTurns", seconds: float) -> None:
         account = turns.account
         cost = seconds * turns.threads / account.weight()
-        account.time = max(account.time, turns.starts_at) + cost
+        account.time = max(account.time, turns.start_tag) + cost
 
     def _is_next(self, turns: "ProcessorTurns") -> bool:
-        is_first = turns is min(self._waiting, key=lambda each: each.place)
+        is_first = turns is min(self._waiting, key=lambda waiting: waiting.next_start_tag)
         return is_first and self._num_free >= turns.threads
 
 
@@ -246,32 +235,25 @@ class Account:
         self.time = 0.0
 
 
-class UnsharedProcessor(nullcontext[None]):
-    """Replaces ProcessorTurns for an engine that does not share its processors."""
-
-    def goes_on(self) -> bool:
-        return True
-
-
 class ProcessorTurns:
     """A context manager for an engine's steps: it waits until the engine may use the processors."""
 
     def __init__(self, share: FairShare, account: Account, threads: int) -> None:
         self._share = share
         self.account, self.threads = account, threads
-        self._began = 0.0
-        self.starts_at = 0.0
+        self._lap_started = 0.0
+        self.start_tag = 0.0
 
     @property
-    def place(self) -> float:
+    def next_start_tag(self) -> float:
         """Return the virtual time of the next turn. Other engines on the same account may have had
         turns since this one began to wait.
         """
-        return max(self.starts_at, self.account.time)
+        return max(self.start_tag, self.account.time)
 
     def __enter__(self) -> None:
-        self._share.begin(self)
-        self._began = time.perf_counter()
+        self._share.acquire(self)
+        self._lap_started = time.perf_counter()
 
     def __exit__(
         self,
@@ -279,12 +261,13 @@ class ProcessorTurns:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._share.end(self, self._seconds())
+        self._share.release(self, self._lap_seconds())
 
-    def goes_on(self) -> bool:
-        return self._share.goes_on(self, self._seconds())
+    def may_continue(self) -> bool:
+        """Return whether the turn may take one more step."""
+        return self._share.may_continue(self, self._lap_seconds())
 
-    def _seconds(self) -> float:
+    def _lap_seconds(self) -> float:
         """Return the seconds since the last call."""
-        before, self._began = self._began, time.perf_counter()
-        return self._began - before
+        started, self._lap_started = self._lap_started, time.perf_counter()
+        return self._lap_started - started

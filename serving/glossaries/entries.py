@@ -17,14 +17,14 @@ Entries = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Names the languages of a dictionary, without regions."""
+class GlossaryPair:
+    """The languages of a dictionary, without regions."""
 
     source: str
     target: str
 
     @classmethod
-    def of(cls, source: str, target: str) -> "Pair":
+    def from_codes(cls, source: str, target: str) -> "GlossaryPair":
         return cls(primary_language(source), primary_language(target))
 
 
@@ -47,7 +47,7 @@ class _Row:
     cells: tuple[str, ...]
 
 
-def parse_entries(text: str, written_as: EntriesFormat, pair: Pair) -> dict[str, str]:
+def parse_entries(text: str, written_as: EntriesFormat, pair: GlossaryPair) -> dict[str, str]:
     """Parse entries; blank lines are skipped. CSV and TBX name the languages of entries; those of
     other languages are left out. Raises RequestError naming the first wrong entry.
     """
@@ -69,7 +69,7 @@ def parse_entries(text: str, written_as: EntriesFormat, pair: Pair) -> dict[str,
     return entries
 
 
-def _rows(text: str, written_as: EntriesFormat, pair: Pair) -> Iterator[_Row]:
+def _rows(text: str, written_as: EntriesFormat, pair: GlossaryPair) -> Iterator[_Row]:
     if written_as is EntriesFormat.TSV:
         return _tsv_rows(text)
     return _csv_rows(text, pair) if written_as is EntriesFormat.CSV else _tbx_rows(text, pair)
@@ -93,7 +93,7 @@ def _tsv_rows(text: str) -> Iterator[_Row]:
         yield row
 
 
-def _csv_rows(text: str, pair: Pair) -> Iterator[_Row]:
+def _csv_rows(text: str, pair: GlossaryPair) -> Iterator[_Row]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         for index, cells in enumerate(reader):
@@ -102,7 +102,7 @@ def _csv_rows(text: str, pair: Pair) -> Iterator[_Row]:
                 continue
             if len(row.cells) not in (2, 4):
                 raise _wrong(row, "needs 2 values, or 4 with languages", cells)
-            if len(row.cells) == 2 or Pair.of(*row.cells[2:]) == pair:
+            if len(row.cells) == 2 or GlossaryPair.from_codes(*row.cells[2:]) == pair:
                 yield _Row(row.place, row.cells[:2])
     except csv.Error as error:
         message = f"is not valid CSV at line {reader.line_num}: {error}"
@@ -116,9 +116,9 @@ def _cells(cells: list[str]) -> tuple[str, ...]:
 def _check(row: _Row, term: str) -> None:
     if not term:
         raise _wrong(row, "lacks a term or its translation", row.cells)
-    if any(unicodedata.category(each) in ("Cc", "Cs") for each in term):
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in term):
         raise _wrong(row, "holds a control character", term)
-    if any(each in _LINE_SEPARATORS for each in term):
+    if any(letter in _LINE_SEPARATORS for letter in term):
         raise _wrong(row, "holds a line separator", term)
     if len(term.encode()) > MAX_TERM_BYTES:
         raise _wrong(row, f"is longer than {MAX_TERM_BYTES} bytes", term)
@@ -153,21 +153,22 @@ class _Term:
     rank: _Rank
 
 
-def _tbx_rows(text: str, pair: Pair) -> Iterator[_Row]:
+def _tbx_rows(text: str, pair: GlossaryPair) -> Iterator[_Row]:
     """Yield each source term of a concept with its best target term.
 
     A term of several concepts has the translation of the first of them.
     """
-    found: set[str] = set()
+    translated: set[str] = set()
     for concept in _tbx_concepts(text):
         terms = [*_tbx_terms(concept)]
-        wanted = [term for term in terms if term.language == pair.target]
-        best = min(wanted, key=lambda term: term.rank, default=None)
-        own = dict.fromkeys(term.text for term in terms if term.language == pair.source)
+        targets = [term for term in terms if term.language == pair.target]
+        best = min(targets, key=lambda term: term.rank, default=None)
+        sources = dict.fromkeys(term.text for term in terms if term.language == pair.source)
         if best is not None and best.rank is not _Rank.FORBIDDEN:
-            for term in (each for each in own if each not in found):
-                yield _Row(f"concept of line {concept.sourceline}", (term, best.text))
-            found.update(own)
+            for source in sources:
+                if source not in translated:
+                    yield _Row(f"concept of line {concept.sourceline}", (source, best.text))
+            translated.update(sources)
 
 
 def _tbx_concepts(text: str) -> Iterator[etree._Element]:
@@ -187,8 +188,8 @@ def _tbx_concepts(text: str) -> Iterator[etree._Element]:
                 yield element
                 element.clear()
     except etree.XMLSyntaxError as error:
-        found = (f"{each.message}, line {each.line}" for each in events.error_log)
-        message = f"is not well-formed XML: {next(found, error)}"
+        problems = (f"{entry.message}, line {entry.line}" for entry in events.error_log)
+        message = f"is not well-formed XML: {next(problems, error)}"
         raise RequestError("entries", text, message) from None
 
 
@@ -202,21 +203,21 @@ def _check_tbx(root: etree._Element) -> None:
 
 def _tbx_terms(concept: etree._Element) -> Iterator[_Term]:
     language = ""
-    for each in concept.iter(etree.Element):
-        if _local_name(each) in _LANGUAGES:
-            language = primary_language(each.get(_XML_LANGUAGE, ""))
-        elif _local_name(each) in _TERMS:
-            yield _tbx_term(each, language)
+    for element in concept.iter(etree.Element):
+        if _local_name(element) in _LANGUAGES:
+            language = primary_language(element.get(_XML_LANGUAGE, ""))
+        elif _local_name(element) in _TERMS:
+            yield _tbx_term(element, language)
 
 
 def _tbx_term(section: etree._Element, language: str) -> _Term:
     text, rank = "", _Rank.ADMITTED
-    for each in section.iter(etree.Element):
-        name = _local_name(each)
+    for element in section.iter(etree.Element):
+        name = _local_name(element)
         if name == "term":
-            text = " ".join("".join(map(str, each.itertext())).split())
-        elif name in _STATUSES or each.get("type") in _STATUSES:
-            rank = _rank_of(each.text or "")
+            text = " ".join("".join(map(str, element.itertext())).split())
+        elif name in _STATUSES or element.get("type") in _STATUSES:
+            rank = _rank_of(element.text or "")
     return _Term(language, text, rank)
 
 

@@ -14,102 +14,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from serving.errors import GlossaryNotFound, QuotaExceeded, RequestError, TooLarge
-from serving.glossaries.entries import MAX_BYTES, Entries, Pair
+from serving.glossaries.entries import MAX_BYTES, Entries, GlossaryPair
 from serving.pipelines.translation.job import GlossaryEntry
 from serving.storage.sqlite import DatabaseThread, transaction
 from serving.text.terms import TextWords, first_word
 
-
-@dataclass(frozen=True, slots=True)
-class Dictionary:
-    pair: Pair
-    num_entries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Glossary:
-    """A glossary without its entries.
-
-    created: in ISO 8601, UTC.
-    """
-
-    id: str
-    name: str
-    created: str
-    dictionaries: tuple[Dictionary, ...]
-
-    def dictionary(self, pair: Pair) -> Dictionary:
-        """Return the dictionary of a pair of languages. Raises RequestError."""
-        for each in self.dictionaries:
-            if each.pair == pair:
-                return each
-        message = f"has no dictionary from {pair.source} to {pair.target}"
-        raise RequestError("glossary_id", self.id, message)
-
-
-class GlossaryStore:
-    """All glossaries; replicas share them. Methods raise GlossaryNotFound, and RequestError if a
-    glossary has no dictionary for a pair of languages.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._database = DatabaseThread(folder, "glossaries", SCHEMA)
-
-    async def create(self, owner: str, name: str, dictionaries: Mapping[Pair, Entries]) -> Glossary:
-        """Raises QuotaExceeded where the owner has too many, TooLarge for too many entries."""
-        return await self._database.run(create, owner, name, dictionaries)
-
-    async def change(
-        self, owner: str, identity: str, name: str | None, dictionaries: Mapping[Pair, Entries]
-    ) -> Glossary:
-        """Rename a glossary and merge entries into it. Raises TooLarge for too many entries."""
-        return await self._database.run(change, owner, identity, name, dictionaries)
-
-    async def replace_dictionary(
-        self, owner: str, identity: str, pair: Pair, entries: Entries
-    ) -> Dictionary:
-        """Raises TooLarge for too many entries."""
-        return await self._database.run(replace_dictionary, owner, identity, pair, entries)
-
-    async def remove_dictionary(self, owner: str, identity: str, pair: Pair) -> None:
-        await self._database.run(remove_dictionary, owner, identity, pair)
-
-    async def remove(self, owner: str, identity: str) -> None:
-        await self._database.run(remove, owner, identity)
-
-    async def get(self, owner: str, identity: str) -> Glossary:
-        return await self._database.run(found, owner, identity)
-
-    async def all_of(self, owner: str) -> list[Glossary]:
-        return await self._database.run(all_of, owner)
-
-    async def entries(self, owner: str, identity: str, pair: Pair) -> dict[str, str]:
-        return await self._database.run(entries_of, owner, identity, pair)
-
-    async def occurring(
-        self, owner: str, identities: Sequence[str], pair: Pair, texts: Sequence[str]
-    ) -> tuple[GlossaryEntry, ...]:
-        """Return the entries whose terms may occur in one of the texts, however many a glossary
-        has: they are looked up by the words of the texts.
-        """
-        if not identities:
-            return ()
-        words = await asyncio.to_thread(TextWords, "\n".join(texts))
-        found = await self._database.run(candidates, owner, identities, pair, words.first_words())
-        return await asyncio.to_thread(_occurring, found, words)
-
-
-def _occurring(entries: Entries, words: TextWords) -> tuple[GlossaryEntry, ...]:
-    return tuple(
-        GlossaryEntry(term, (translation,))
-        for term, translation in entries.items()
-        if words.may_have(term)
-    )
-
-
-MAX_GLOSSARIES = 1000  # of one key
-
-
+MAX_GLOSSARIES_PER_KEY = 1000  # of one key, as in DeepL
 SCHEMA = """
 PRAGMA foreign_keys = ON;
 CREATE TABLE IF NOT EXISTS glossaries (
@@ -133,27 +43,131 @@ CREATE TABLE IF NOT EXISTS entries (
 ) STRICT;
 CREATE INDEX IF NOT EXISTS entries_by_word ON entries (dictionary, first_word);
 """
-
-
 _BYTES_OF_GLOSSARY = """
 SELECT total(length(CAST(term AS BLOB)) + length(CAST(translation AS BLOB)) + 2)
 FROM entries JOIN dictionaries ON dictionaries.id = dictionary WHERE glossary = ?
 """
+_ENTRIES_OF_PAIR = """
+SELECT term, translation FROM entries JOIN dictionaries ON dictionaries.id = dictionary
+WHERE glossary = ? AND source = ? AND target = ?
+"""
+_CANDIDATES = f"""
+{_ENTRIES_OF_PAIR} AND first_word IN (SELECT value FROM json_each(?)) ORDER BY entries.rowid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    pair: GlossaryPair
+    num_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    """A glossary without its entries.
+
+    created: in ISO 8601, UTC.
+    """
+
+    id: str
+    name: str
+    created: str
+    dictionaries: tuple[Dictionary, ...]
+
+    def dictionary(self, pair: GlossaryPair) -> Dictionary:
+        """Return the dictionary of a pair of languages. Raises RequestError."""
+        for dictionary in self.dictionaries:
+            if dictionary.pair == pair:
+                return dictionary
+        message = f"has no dictionary from {pair.source} to {pair.target}"
+        raise RequestError("glossary_id", self.id, message)
+
+
+class GlossaryStore:
+    """All glossaries; replicas share them. Methods raise GlossaryNotFound, and RequestError if a
+    glossary has no dictionary for a pair of languages.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._database = DatabaseThread(folder, "glossaries", SCHEMA)
+
+    async def create(
+        self, owner: str, name: str, dictionaries: Mapping[GlossaryPair, Entries]
+    ) -> Glossary:
+        """Raises QuotaExceeded where the owner has too many, TooLarge for too many entries."""
+        return await self._database.run(create, owner, name, dictionaries)
+
+    async def change(
+        self,
+        owner: str,
+        identity: str,
+        name: str | None,
+        dictionaries: Mapping[GlossaryPair, Entries],
+    ) -> Glossary:
+        """Rename a glossary and merge entries into it. Raises TooLarge for too many entries."""
+        return await self._database.run(change, owner, identity, name, dictionaries)
+
+    async def replace_dictionary(
+        self, owner: str, identity: str, pair: GlossaryPair, entries: Entries
+    ) -> Dictionary:
+        """Raises TooLarge for too many entries."""
+        return await self._database.run(replace_dictionary, owner, identity, pair, entries)
+
+    async def remove_dictionary(self, owner: str, identity: str, pair: GlossaryPair) -> None:
+        await self._database.run(remove_dictionary, owner, identity, pair)
+
+    async def remove(self, owner: str, identity: str) -> None:
+        await self._database.run(remove, owner, identity)
+
+    async def get(self, owner: str, identity: str) -> Glossary:
+        return await self._database.run(get_glossary, owner, identity)
+
+    async def all_of(self, owner: str) -> list[Glossary]:
+        return await self._database.run(all_of, owner)
+
+    async def entries(self, owner: str, identity: str, pair: GlossaryPair) -> dict[str, str]:
+        return await self._database.run(entries_of, owner, identity, pair)
+
+    async def occurring(
+        self, owner: str, identities: Sequence[str], pair: GlossaryPair, texts: Sequence[str]
+    ) -> tuple[GlossaryEntry, ...]:
+        """Return the entries whose terms may occur in one of the texts, however many a glossary
+        has: they are looked up by the words of the texts.
+        """
+        if not identities:
+            return ()
+        words = await asyncio.to_thread(TextWords, "\n".join(texts))
+        first_words = words.first_words()
+        entries = await self._database.run(candidates, owner, identities, pair, first_words)
+        return await asyncio.to_thread(_entries_in, entries, words)
+
+
+def _entries_in(entries: Entries, words: TextWords) -> tuple[GlossaryEntry, ...]:
+    return tuple(
+        GlossaryEntry(term, (translation,))
+        for term, translation in entries.items()
+        if words.may_have(term)
+    )
 
 
 def create(
-    database: sqlite3.Connection, owner: str, name: str, dictionaries: Mapping[Pair, Entries]
+    database: sqlite3.Connection,
+    owner: str,
+    name: str,
+    dictionaries: Mapping[GlossaryPair, Entries],
 ) -> Glossary:
     identity, created = str(uuid4()), _now()
     with transaction(database):
         query = "SELECT count(*) FROM glossaries WHERE owner = ?"
-        if database.execute(query, (owner,)).fetchone()[0] >= MAX_GLOSSARIES:
-            raise QuotaExceeded(f"there may be no more than {MAX_GLOSSARIES} glossaries of a key")
+        if database.execute(query, (owner,)).fetchone()[0] >= MAX_GLOSSARIES_PER_KEY:
+            raise QuotaExceeded(
+                f"there may be no more than {MAX_GLOSSARIES_PER_KEY} glossaries of a key"
+            )
         values = (identity, owner, name, created)
         database.execute("INSERT INTO glossaries VALUES (?, ?, ?, ?)", values)
         for pair, entries in dictionaries.items():
             _merge(database, identity, pair, entries)
-    return found(database, owner, identity)
+    return get_glossary(database, owner, identity)
 
 
 def change(
@@ -161,41 +175,43 @@ def change(
     owner: str,
     identity: str,
     name: str | None,
-    dictionaries: Mapping[Pair, Entries],
+    dictionaries: Mapping[GlossaryPair, Entries],
 ) -> Glossary:
     """Give a glossary another name, and further entries; those of the same term are replaced."""
     with transaction(database):
-        found(database, owner, identity)
+        get_glossary(database, owner, identity)
         if name is not None:
             database.execute("UPDATE glossaries SET name = ? WHERE id = ?", (name, identity))
         for pair, entries in dictionaries.items():
             _merge(database, identity, pair, entries)
-    return found(database, owner, identity)
+    return get_glossary(database, owner, identity)
 
 
 def replace_dictionary(
-    database: sqlite3.Connection, owner: str, identity: str, pair: Pair, entries: Entries
+    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair, entries: Entries
 ) -> Dictionary:
     with transaction(database):
-        found(database, owner, identity)
+        get_glossary(database, owner, identity)
         _remove(database, identity, pair)
         _merge(database, identity, pair, entries)
     return Dictionary(pair, len(entries))
 
 
-def remove_dictionary(database: sqlite3.Connection, owner: str, identity: str, pair: Pair) -> None:
+def remove_dictionary(
+    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair
+) -> None:
     with transaction(database):
-        found(database, owner, identity).dictionary(pair)
+        get_glossary(database, owner, identity).dictionary(pair)
         _remove(database, identity, pair)
 
 
 def remove(database: sqlite3.Connection, owner: str, identity: str) -> None:
     with transaction(database):
-        found(database, owner, identity)
+        get_glossary(database, owner, identity)
         database.execute("DELETE FROM glossaries WHERE id = ?", (identity,))
 
 
-def found(database: sqlite3.Connection, owner: str, identity: str) -> Glossary:
+def get_glossary(database: sqlite3.Connection, owner: str, identity: str) -> Glossary:
     """Return a glossary of this owner. Raises GlossaryNotFound."""
     query = "SELECT * FROM glossaries WHERE id = ? AND owner = ?"
     row = database.execute(query, (identity, owner)).fetchone()
@@ -210,10 +226,10 @@ def all_of(database: sqlite3.Connection, owner: str) -> list[Glossary]:
 
 
 def entries_of(
-    database: sqlite3.Connection, owner: str, identity: str, pair: Pair
+    database: sqlite3.Connection, owner: str, identity: str, pair: GlossaryPair
 ) -> dict[str, str]:
     """Return all entries of a dictionary, in the order in which they came."""
-    found(database, owner, identity).dictionary(pair)
+    get_glossary(database, owner, identity).dictionary(pair)
     query = f"{_ENTRIES_OF_PAIR} ORDER BY entries.rowid"
     return _as_entries(database.execute(query, (identity, pair.source, pair.target)))
 
@@ -222,30 +238,19 @@ def candidates(
     database: sqlite3.Connection,
     owner: str,
     identities: Sequence[str],
-    pair: Pair,
+    pair: GlossaryPair,
     words: Iterable[str],
 ) -> dict[str, str]:
     """Return the entries of some glossaries that begin with one of these words; where several have
     the same term the first glossary counts.
     """
-    chosen: dict[str, str] = {}
+    translations: dict[str, str] = {}
     for identity in identities:
-        found(database, owner, identity).dictionary(pair)
+        get_glossary(database, owner, identity).dictionary(pair)
         values = (identity, pair.source, pair.target, json.dumps(list(words)))
         for term, translation in _as_entries(database.execute(_CANDIDATES, values)).items():
-            chosen.setdefault(term, translation)
-    return chosen
-
-
-_ENTRIES_OF_PAIR = """
-SELECT term, translation FROM entries JOIN dictionaries ON dictionaries.id = dictionary
-WHERE glossary = ? AND source = ? AND target = ?
-"""
-
-
-_CANDIDATES = f"""
-{_ENTRIES_OF_PAIR} AND first_word IN (SELECT value FROM json_each(?)) ORDER BY entries.rowid
-"""
+            translations.setdefault(term, translation)
+    return translations
 
 
 def _as_entries(rows: Iterable[sqlite3.Row]) -> dict[str, str]:
@@ -260,10 +265,12 @@ def _glossary(database: sqlite3.Connection, row: sqlite3.Row) -> Glossary:
 
 def _dictionaries(rows: Iterable[sqlite3.Row]) -> Iterator[Dictionary]:
     for row in rows:
-        yield Dictionary(Pair(row["source"], row["target"]), row["num_entries"])
+        yield Dictionary(GlossaryPair(row["source"], row["target"]), row["num_entries"])
 
 
-def _merge(database: sqlite3.Connection, identity: str, pair: Pair, entries: Entries) -> None:
+def _merge(
+    database: sqlite3.Connection, identity: str, pair: GlossaryPair, entries: Entries
+) -> None:
     """Add entries to the dictionary of a pair, which is made where it is missing."""
     key = (identity, pair.source, pair.target)
     database.execute(
@@ -287,7 +294,7 @@ def _merge(database: sqlite3.Connection, identity: str, pair: Pair, entries: Ent
         raise TooLarge("entries", f"{num_bytes:.0f} bytes", message)
 
 
-def _remove(database: sqlite3.Connection, identity: str, pair: Pair) -> None:
+def _remove(database: sqlite3.Connection, identity: str, pair: GlossaryPair) -> None:
     database.execute(
         "DELETE FROM dictionaries WHERE glossary = ? AND source = ? AND target = ?",
         (identity, pair.source, pair.target),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MAX_LINES = 50_000
-_MOST_PROBLEMS = 100
+MAX_LINES = 50_000  # as OpenAI allows in a batch
+_MOST_PROBLEMS = 100  # of one file, so that an answer stays readable
 _FIELDS = {"custom_id", "method", "url", "body"}
 
 
@@ -30,7 +30,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
     """Return the problems of the lines of a file, and the number of lines."""
     problems: list[dict[str, Any]] = []
-    seen: set[str] = set()
+    custom_ids: set[str] = set()
     count = 0
     if not path.exists():
         return [_problem("the file is gone", None, "input_file_id", "file_not_found")], 0
@@ -38,7 +38,7 @@ def problems_of(path: Path, endpoint: str) -> tuple[list[dict[str, Any]], int]:
         count += 1
         if count > MAX_LINES:
             return [_problem(f"a batch has at most {MAX_LINES} lines", None, None)], count
-        if (problem := _problem_of(number, text, endpoint, seen)) and len(
+        if (problem := _problem_of(number, text, endpoint, custom_ids)) and len(
             problems
         ) < _MOST_PROBLEMS:
             problems.append(problem)
@@ -55,7 +55,9 @@ def _texts(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, text
 
 
-def _problem_of(number: int, text: bytes, endpoint: str, seen: set[str]) -> dict[str, Any] | None:
+def _problem_of(
+    number: int, text: bytes, endpoint: str, custom_ids: set[str]
+) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -63,9 +65,9 @@ def _problem_of(number: int, text: bytes, endpoint: str, seen: set[str]) -> dict
     if not isinstance(value, dict) or {*value} != _FIELDS:
         return _problem(f"must be an object with {', '.join(sorted(_FIELDS))}", number, None)
     name = value["custom_id"]
-    if not isinstance(name, str) or not name or name in seen:
+    if not isinstance(name, str) or not name or name in custom_ids:
         return _problem("must be a text that no other line has", number, "custom_id")
-    seen.add(name)
+    custom_ids.add(name)
     if value["method"] != "POST":
         return _problem("must be POST", number, "method")
     if value["url"] != endpoint:

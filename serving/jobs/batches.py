@@ -16,17 +16,17 @@ from typing import Any, BinaryIO, ClassVar
 from serving.errors import NoSuchObject, RequestError, TooLarge
 from serving.jobs import table
 from serving.jobs.batch_lines import Line, problems_of, read_lines
-from serving.jobs.folder import Folder
+from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
-from serving.jobs.table import OPEN, FileRecord, Job, State
+from serving.jobs.table import OPEN, FileRecord, JobState, QueuedJob
 
 WINDOW = "24h"
 INPUT_PURPOSE = "batch"
 MAX_FILE_MIB = 100
 MAX_ALL_MIB = 4_096
-LINES_AT_ONCE = 16
-_WINDOW_SECONDS = 86_400
-_KEPT_SECONDS = 30 * 86_400
+LINES_AT_ONCE = 16  # a part of the slots: clients who wait come first
+_WINDOW_SECONDS = 86_400  # of WINDOW, the only one that OpenAI has
+_KEPT_SECONDS = 30 * 86_400  # as long as OpenAI keeps outputs of batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class BatchData:
     error_file: str | None = None
 
 
-Batch = Job[BatchData]
+Batch = QueuedJob[BatchData]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Batches:
     num_at_once = 1
 
     def __init__(self, queue: JobQueue, answer: Answer) -> None:
-        self.folder = Folder(queue.state_dir / "files")
+        self.folder = JobFolder(queue.state_dir / "files")
         self._queue, self._database, self._answer = queue, queue.database, answer
 
     async def add_file(self, owner: str, name: str, file: BinaryIO) -> FileRecord:
@@ -115,7 +115,7 @@ class Batches:
         """Delete a file. Raises NoSuchObject, and RequestError while a batch reads it."""
         record = await self.file(owner, file_id)
         batches = await self.batches(owner)
-        if any(each.state in OPEN and each.data.input_file == file_id for each in batches):
+        if any(batch.state in OPEN and batch.data.input_file == file_id for batch in batches):
             raise RequestError("file_id", file_id, "a batch reads it; cancel that first")
         # In this order a full disk can be emptied: to forget a file needs room for a moment.
         await asyncio.to_thread(self.folder.remove, record.id)
@@ -131,16 +131,16 @@ class Batches:
             raise RequestError("input_file_id", input_file, message)
         now = int(time.time())
         data = BatchData(endpoint, input_file, WINDOW, now + _WINDOW_SECONDS, metadata)
-        batch = Job(_new_id("batch_"), owner, data, now, now + _KEPT_SECONDS)
+        batch = QueuedJob(_new_id("batch_"), owner, data, now, now + _KEPT_SECONDS)
         await self._queue.add(batch)
         return batch
 
     async def batch(self, owner: str, batch_id: str) -> Batch:
         """Raises NoSuchObject."""
-        found = await self._database.run(table.find, BatchData, batch_id)
-        if found is None or found.owner != owner:
+        batch = await self._database.run(table.find, BatchData, batch_id)
+        if batch is None or batch.owner != owner:
             raise NoSuchObject("batch_id", batch_id)
-        return found
+        return batch
 
     async def batches(self, owner: str) -> list[Batch]:
         return await self._database.run(table.jobs_of, BatchData, owner)
@@ -150,29 +150,29 @@ class Batches:
 
         Raises NoSuchObject, and RequestError for a batch that has ended otherwise.
         """
-        found = await self._database.run(table.cancel, BatchData, batch_id, owner, time.time())
-        if found is None:
+        batch = await self._database.run(table.cancel, BatchData, batch_id, owner, time.time())
+        if batch is None:
             raise NoSuchObject("batch_id", batch_id)
-        if found.state not in (State.CANCELLING, State.CANCELLED):
-            raise RequestError("batch_id", batch_id, f"cannot be cancelled: it is {found.state}")
+        if batch.state not in (JobState.CANCELLING, JobState.CANCELLED):
+            raise RequestError("batch_id", batch_id, f"cannot be cancelled: it is {batch.state}")
         self._queue.wake(BatchData)
-        return found
+        return batch
 
     async def run(self, job: Batch, lease: Lease) -> None:
         """Bring a batch to its end, whatever its state."""
-        if job.state is State.QUEUED:
-            job = await self._validated(job, lease)
-        if job.state is State.IN_PROGRESS:
+        if job.state is JobState.QUEUED:
+            job = await self._validate(job, lease)
+        if job.state is JobState.IN_PROGRESS:
             answering = self._answer_all(job, lease)
             if await lease.hold(answering, job.data.expires_at) is None:
                 return
         if job.state in OPEN:
             await self._finish(job, lease)
 
-    async def _validated(self, job: Batch, lease: Lease) -> Batch:
+    async def _validate(self, job: Batch, lease: Lease) -> Batch:
         path = self.folder.path(job.data.input_file)
         problems, count = await asyncio.to_thread(problems_of, path, job.data.endpoint)
-        state = State.FAILED if problems else State.IN_PROGRESS
+        state = JobState.FAILED if problems else JobState.IN_PROGRESS
         checked = job.entering(state, time.time(), problems=problems, num_lines=count)
         return checked if await lease.update(checked) else await self.batch(job.owner, job.id)
 
@@ -204,27 +204,27 @@ class Batches:
     async def _finish(self, job: Batch, lease: Lease) -> None:
         """Write the files of answers and end the batch."""
         job = await self.batch(job.owner, job.id)
-        if job.state is State.IN_PROGRESS:
+        if job.state is JobState.IN_PROGRESS:
             has_expired = await self._expire_lines(job, lease)
-            job = job.entering(State.FINALIZING, time.time(), has_expired=has_expired)
+            job = job.entering(JobState.FINALIZING, time.time(), has_expired=has_expired)
             if not await lease.update(job):
                 job = await self.batch(job.owner, job.id)
-                if job.state is not State.CANCELLING:
+                if job.state is not JobState.CANCELLING:
                     return  # another worker has it
         output = await self._result_file(job, "output", is_error=False)
         errors = await self._result_file(job, "error", is_error=True)
-        changes = {"output_file": output and output.id, "error_file": errors and errors.id}
-        ended = job.entering(_end_of(job), time.time(), **changes)
-        await lease.update(ended, [each for each in (output, errors) if each])
+        remaining = {"output_file": output and output.id, "error_file": errors and errors.id}
+        ended = job.entering(_end_of(job), time.time(), **remaining)
+        await lease.update(ended, [path for path in (output, errors) if path])
 
     async def _expire_lines(self, job: Batch, lease: Lease) -> bool:
         """Store an error for each line that has no answer; return whether there are any."""
         error = {"code": "batch_expired", "message": "not answered before the batch expired"}
-        left = {
+        remaining = {
             line.number: _result(job, line, error=error) for line in await self._lines_left(job)
         }
-        await lease.save(left, is_error=True)
-        return bool(left)
+        await lease.save(remaining, is_error=True)
+        return bool(remaining)
 
     async def _result_file(self, job: Batch, name: str, is_error: bool) -> FileRecord | None:
         """Write one file of results; return None if there are no results. A repeated call uses the
@@ -239,10 +239,10 @@ class Batches:
         return _file_record(file_id, job.owner, "batch_output", f"{job.id}_{name}.jsonl", size)
 
 
-def _end_of(job: Batch) -> State:
-    if State.CANCELLING in job.times:
-        return State.CANCELLED
-    return State.EXPIRED if job.data.has_expired else State.COMPLETED
+def _end_of(job: Batch) -> JobState:
+    if JobState.CANCELLING in job.times:
+        return JobState.CANCELLED
+    return JobState.EXPIRED if job.data.has_expired else JobState.COMPLETED
 
 
 def _file_record(file_id: str, owner: str, purpose: str, name: str, size: int) -> FileRecord:

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 3600.0  # an entry that no job has by then was left by a killed replica
 
 
-class Folder:
+class JobFolder:
     """A folder whose entries, files or folders, are named by the ids of their owners."""
 
     def __init__(self, path: Path) -> None:
@@ -65,9 +65,9 @@ class Folder:
                 with self._storing():
                     path.unlink(missing_ok=True)
 
-    def remove_abandoned(self, known: Iterable[str]) -> None:
+    def remove_abandoned(self, job_ids: Iterable[str]) -> None:
         """Remove the entries of unknown names, except those of the last hour."""
-        names = {*known}
+        names = {*job_ids}
         for path in self._path.glob("*"):
             if path.name not in names and _age_seconds(path) > _ABANDONED_SECONDS:
                 self.remove(path.name)

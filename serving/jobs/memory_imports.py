@@ -10,11 +10,15 @@ from typing import ClassVar
 
 from serving.errors import AttendantError, RequestError, StorageError
 from serving.jobs import table
-from serving.jobs.folder import Folder
+from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
-from serving.jobs.table import Job, State
+from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
-from serving.translation_memory.store import TranslationMemories, TranslationMemory, in_batches
+from serving.translation_memory.store import (
+    TranslationMemories,
+    TranslationMemory,
+    split_into_batches,
+)
 from serving.translation_memory.tmx import TmxFile
 
 logger = logging.getLogger(__name__)
@@ -35,7 +39,7 @@ class MemoryImportData:
     error: str = ""
 
 
-MemoryImport = Job[MemoryImportData]
+MemoryImport = QueuedJob[MemoryImportData]
 
 
 class MemoryImports:
@@ -49,7 +53,7 @@ class MemoryImports:
     def __init__(
         self, queue: JobQueue, memories: TranslationMemories, limits: DocumentLimits
     ) -> None:
-        self.folder = Folder(queue.state_dir / "memory-imports")
+        self.folder = JobFolder(queue.state_dir / "memory-imports")
         self._queue, self._memories, self._limits = queue, memories, limits
 
     async def receive(self, memory: TranslationMemory, chunks: AsyncIterator[bytes]) -> None:
@@ -59,14 +63,14 @@ class MemoryImports:
             raise RequestError("file", memory.name, "was received already")
         path = self.folder.path(identity)
         try:
-            num_bytes = await self._stored(path, chunks)
+            num_bytes = await self._store_chunks(path, chunks)
         except BaseException:
             await asyncio.to_thread(self.folder.remove, identity)
             raise
         now = time.time()
         kept_until = now + self._limits.hours * 3600
         await self._queue.add(
-            Job(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
+            QueuedJob(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
         )
 
     async def find(self, identity: str) -> MemoryImport | None:
@@ -87,11 +91,11 @@ class MemoryImports:
             raise
         except AttendantError as error:
             # The job first: begun again after a kill, it would miss the memory.
-            failed = job.entering(State.FAILED, time.time(), error=str(error))
+            failed = job.entering(JobState.FAILED, time.time(), error=str(error))
             if await self._end(lease, failed):
-                await self._memories.discard(job.id)
+                await self._memories.discard_import(job.id)
         else:
-            done = job.entering(State.COMPLETED, time.time(), num_skipped=num_skipped)
+            done = job.entering(JobState.COMPLETED, time.time(), num_skipped=num_skipped)
             await self._end(lease, done)
 
     async def _end(self, lease: Lease, job: MemoryImport) -> bool:
@@ -103,20 +107,20 @@ class MemoryImports:
 
     async def _import(self, identity: str) -> int:
         """Read the file of an import into its memory; return how many units were skipped."""
-        await self._memories.begin(identity)
-        name = (await self._memories.of_import(None, identity)).name
+        await self._memories.begin_import(identity)
+        name = (await self._memories.get_by_import(None, identity)).name
         file = TmxFile(self.folder.path(identity), name)
-        batches = in_batches(file.units())
+        batches = split_into_batches(file.units())
         num_read = num_known = 0
         while batch := await asyncio.to_thread(next, batches, None):
             num_read += len(batch)
-            num_known += await self._memories.add(identity, batch)
+            num_known += await self._memories.add_units(identity, batch)
         if not num_read or file.source_language is None:
             raise RequestError("file", name, "has no translation units with source and target")
-        await self._memories.complete(identity, file.source_language)
+        await self._memories.complete_import(identity, file.source_language)
         return file.num_skipped + num_known
 
-    async def _stored(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
+    async def _store_chunks(self, path: Path, chunks: AsyncIterator[bytes]) -> int:
         """Write a file as it comes, and return its size."""
         num_bytes = 0
         with self.folder.replacing(path) as begun, begun.open("wb") as file:

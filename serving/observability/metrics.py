@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     text: str
 
 
-def charted(text: str) -> str:
+def chart_samples(text: str) -> str:
     """Return the samples that the page draws the load from, summed over models, replicas and
     protocols. text: metrics of one replica, or of several, one after the other.
     """
@@ -158,11 +158,11 @@ class Metrics:
     def reading(self, protocol: str) -> Gauge:
         return self._reading.labels(self.replica, protocol)
 
-    def started(self, model: str, protocol: str) -> None:
+    def count_start(self, model: str, protocol: str) -> None:
         self._labelled_metric(self._started, model, protocol).inc()
         self._labelled_metric(self._running, model, protocol).inc()
 
-    def ended(self, model: str, protocol: str, outcome: Outcome, seconds: float) -> None:
+    def count_end(self, model: str, protocol: str, outcome: Outcome, seconds: float) -> None:
         self._labelled_metric(self._running, model, protocol).dec()
         self._labelled_metric(self._requests, model, protocol, outcome).inc()
         self._labelled_metric(self._request_seconds, model, protocol, outcome).observe(seconds)
@@ -204,7 +204,7 @@ class Tracked:
         """
         self._model = current_request_stats().model = model
         self._metrics.reading(self._protocol).dec()
-        self._metrics.started(model, self._protocol)
+        self._metrics.count_start(model, self._protocol)
 
     def __exit__(
         self,
@@ -218,4 +218,4 @@ class Tracked:
         outcome = self.outcome or outcome_of(error)
         current_request_stats().outcome = outcome
         seconds = time.perf_counter() - self._arrived
-        self._metrics.ended(self._model or "", self._protocol, outcome, seconds)
+        self._metrics.count_end(self._model or "", self._protocol, outcome, seconds)

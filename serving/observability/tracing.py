@@ -84,7 +84,7 @@ class Tracing:
                 span.end()
 
     @contextmanager
-    def continued(self, traceparent: str) -> Iterator[None]:
+    def continue_request(self, traceparent: str) -> Iterator[None]:
         """Make spans of what is done here for a request whose span is in another process."""
         stats = start_request_stats()
         stats.generations, stats.traceparent = [], traceparent
@@ -166,8 +166,8 @@ def tracing_to_collector(environment: Mapping[str, str], replica: str) -> Tracin
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    own = Resource.create({"service.name": "attendant", "service.instance.id": replica})
-    provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()))
+    resource = Resource.create({"service.name": "attendant", "service.instance.id": replica})
+    provider = TracerProvider(resource=resource.merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Tracing(provider)
 

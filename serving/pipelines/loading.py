@@ -27,7 +27,7 @@ from serving.engine.runtime.machine import instruction_sets, let_threads_take_tu
 from serving.engine.runtime.planning import CpuBudget, PlannedModel, plan_model
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
-from serving.engine.worker import Steps, TakesTurns
+from serving.engine.worker import ProcessorTurns, SteppedEngine
 from serving.errors import BundleError
 from serving.kernels.library import native_kernels
 from serving.pipelines.cards import PlanCard
@@ -43,7 +43,7 @@ from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
 logger = logging.getLogger(__name__)
-TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[TakesTurns]]
+TurnsOf = Callable[[int, int, Callable[[], float]], Sequence[ProcessorTurns]]
 # Rows of an engine that translates files: a product of 128 rows costs less a row than one of 64.
 FILE_SLOTS = 128
 
@@ -99,7 +99,7 @@ class ModelParts:
         graphs: Graphs | None = None,
         shared: SharedParts | None = None,
         job_size: JobSize = JobSize.COMMON,
-    ) -> Steps:
+    ) -> SteppedEngine:
         """Make the kind of engine that the bundle's task needs; arguments are those of `engine`."""
         if self.bundle.manifest.task.only_encodes:
             return EncodingEngine(self.bundle, config, graphs, shared, job_size)
@@ -111,7 +111,7 @@ class ModelParts:
 
     def engines(
         self, planned: PlannedModel, has_engine_for_small_jobs: bool = False
-    ) -> list[Steps]:
+    ) -> list[SteppedEngine]:
         """Make the engines of a plan: they share graphs, one queue, and kept states.
 
         has_engine_for_small_jobs: add an engine that serves small jobs while there are large ones;
@@ -201,9 +201,11 @@ def load_model(
     return LoadedModel(pipeline, bridge)
 
 
-def _turns(engines: Sequence[Steps], threads: int, turns_of: TurnsOf) -> list[TakesTurns]:
+def _turns(
+    engines: Sequence[SteppedEngine], threads: int, turns_of: TurnsOf
+) -> list[ProcessorTurns]:
     """Return the engines for each size of jobs turns on the processors."""
-    turns: list[TakesTurns] = []
+    turns: list[ProcessorTurns] = []
     for job_size in JobSize:
         num_engines = sum(engine.job_size is job_size for engine in engines)
         turns += turns_of(num_engines, threads, partial(engines[0].scheduler.weight, job_size))

@@ -67,7 +67,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-_BUSY_TIMEOUT_SECONDS = 10.0
+_BUSY_TIMEOUT_SECONDS = 10.0  # replicas of a machine write in turns
 
 
 def default_state_dir() -> Path:
@@ -87,7 +87,7 @@ def open_database(folder: Path, name: str, schema: str) -> sqlite3.Connection:
     make_folder(folder)
     try:
         with _alone(folder):
-            return _opened(folder / f"{name}.sqlite3", schema)
+            return _open(folder / f"{name}.sqlite3", schema)
     except sqlite3.DatabaseError as error:
         raise StorageError(folder, error) from error
 
@@ -113,7 +113,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _opened(path: Path, schema: str) -> sqlite3.Connection:
+def _open(path: Path, schema: str) -> sqlite3.Connection:
     database = sqlite3.connect(
         path,
         timeout=_BUSY_TIMEOUT_SECONDS,

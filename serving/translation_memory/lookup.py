@@ -18,56 +18,52 @@ from serving.translation_memory.similarity import (
     with_numbers_of,
     word_ids,
 )
-from serving.translation_memory.tmx import inline_codes, normalised
+from serving.translation_memory.tmx import normalize_segment, parse_inline_codes
 
 MIN_THRESHOLD = 50  # segments that are less alike have little in common but frequent words
 _MAX_CANDIDATES = 300
+_MAX_ADAPTED = 5
 _MAX_COUNTED = 2_000  # a word with more units than this is frequent, however many they are
+_SELECT_UNIT = "SELECT * FROM units JOIN targets ON unit = number AND language = ? WHERE TRUE"
 
 
 def best_match(
     database: sqlite3.Connection, memory: int, language: str, threshold: int, text: str
 ) -> MemoryMatch | None:
     """Return the match with the highest score, of several the one that was added last."""
-    text = normalised(text)
-    query = f"{_UNIT_WITH_TARGET} AND memory = ? AND source = ?"
+    text = normalize_segment(text)
+    query = f"{_SELECT_UNIT} AND memory = ? AND source = ?"
     row = database.execute(query, (language, memory, text)).fetchone()
     if row is not None:
         return _match(row, EXACT, row["target"])
     threshold = max(threshold, MIN_THRESHOLD)
-    alike = _alike(database, memory, language, threshold, text) if threshold < EXACT else ()
-    ranked = (_adapted(row, score, text) for score, row in alike)
-    best = max(ranked, key=lambda match: match.score, default=None)
+    rows = _similar_units(database, memory, language, threshold, text) if threshold < EXACT else ()
+    matches = (_adapt_numbers(row, score, text) for score, row in rows)
+    best = max(matches, key=lambda match: match.score, default=None)
     return best if best is not None and best.score >= threshold else None
 
 
-_UNIT_WITH_TARGET = """
-SELECT * FROM units JOIN targets ON unit = number AND language = ? WHERE TRUE
-"""
-_MOST_ADAPTED = 5
-
-
-def _alike(
+def _similar_units(
     database: sqlite3.Connection, memory: int, language: str, threshold: int, text: str
 ) -> list[tuple[int, sqlite3.Row]]:
     """Return the units that are most alike by their words, the best first."""
-    wanted = word_ids(text)
-    found = []
-    for row in _candidates(database, memory, language, threshold, wanted):
-        score = percent(wanted, array("I", row["words"]), threshold)
+    words = word_ids(text)
+    units = []
+    for row in _candidates(database, memory, language, threshold, words):
+        score = percent(words, array("I", row["words"]), threshold)
         if score >= threshold:
-            found.append((score, row))
-    return sorted(found, key=lambda each: (-each[0], -each[1]["number"]))[:_MOST_ADAPTED]
+            units.append((score, row))
+    return sorted(units, key=lambda unit: (-unit[0], -unit[1]["number"]))[:_MAX_ADAPTED]
 
 
 def _candidates(
-    database: sqlite3.Connection, memory: int, language: str, threshold: int, wanted: "array[int]"
+    database: sqlite3.Connection, memory: int, language: str, threshold: int, words: "array[int]"
 ) -> Iterable[sqlite3.Row]:
     """Yield the units that share one of the rarest words, those that share most first."""
-    lengths = (-(-threshold * len(wanted) // 100), 100 * len(wanted) // threshold)
-    counted = {word: _num_units(database, memory, word, lengths) for word in {*wanted}}
-    ordered = sorted(wanted, key=lambda word: (counted[word], word))
-    rarest = {*ordered[: most_unmatched(len(wanted), threshold) + 1]}
+    lengths = (-(-threshold * len(words) // 100), 100 * len(words) // threshold)
+    counted = {word: _num_units(database, memory, word, lengths) for word in {*words}}
+    ordered = sorted(words, key=lambda word: (counted[word], word))
+    rarest = {*ordered[: most_unmatched(len(words), threshold) + 1]}
     places = ", ".join("?" * len(rarest))
     query = f"""
         SELECT number, source, source_xml, words, target, target_xml FROM (
@@ -92,7 +88,7 @@ def _num_units(
     return int(database.execute(query, (memory, word, *lengths, _MAX_COUNTED)).fetchone()[0])
 
 
-def _adapted(row: sqlite3.Row, score: int, text: str) -> MemoryMatch:
+def _adapt_numbers(row: sqlite3.Row, score: int, text: str) -> MemoryMatch:
     """Return a match with the numbers of a text, or with a lower score if it has others."""
     num_different = num_different_numbers(text, row["source"])
     if not num_different:
@@ -110,4 +106,4 @@ def _match(row: sqlite3.Row, score: int, target: str) -> MemoryMatch:
     parts = (row["source_xml"], row["target_xml"])
     if None in parts:
         return MemoryMatch(score, row["source"], target)
-    return MemoryMatch(score, row["source"], target, *map(inline_codes, parts))
+    return MemoryMatch(score, row["source"], target, *map(parse_inline_codes, parts))

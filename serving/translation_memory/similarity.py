@@ -57,18 +57,17 @@ def with_numbers_of(text: str, source: str, translation: str) -> str | None:
     None where that cannot be done: the text has more or fewer numbers, or one of them does not
     occur in the translation as often as in the source.
     """
-    wanted, own = _NUMBER.findall(text), _NUMBER.findall(source)
-    if len(wanted) != len(own):
+    new_numbers, old_numbers = _NUMBER.findall(text), _NUMBER.findall(source)
+    if len(new_numbers) != len(old_numbers):
         return None
-    changes = {old: new for old, new in zip(own, wanted, strict=True) if old != new}
-    kept = {old for old, new in zip(own, wanted, strict=True) if old == new}
-    counts, translated = Counter(own), Counter(_NUMBER.findall(translation))
-    pairs = {*zip(own, wanted, strict=True)}
-    if len(pairs) != len(counts) or not kept.isdisjoint(changes):
+    pairs = {*zip(old_numbers, new_numbers, strict=True)}
+    counts, translated = Counter(old_numbers), Counter(_NUMBER.findall(translation))
+    if len(pairs) != len(counts):
         return None  # one number became two
+    changes = {old: new for old, new in pairs if old != new}
     if any(translated[old] != counts[old] for old in changes):
         return None
-    return _NUMBER.sub(lambda found: changes.get(found[0], found[0]), translation)
+    return _NUMBER.sub(lambda match: changes.get(match[0], match[0]), translation)
 
 
 def num_different_numbers(one: str, other: str) -> int:

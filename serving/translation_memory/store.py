@@ -23,7 +23,7 @@ from serving.storage.sqlite import DatabaseThread, transaction
 from serving.text.languages import match_codes
 from serving.translation_memory.lookup import best_match
 from serving.translation_memory.similarity import word_ids
-from serving.translation_memory.tmx import Segment, Unit
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
 MAX_MEMORIES = 1000  # of one key
 UPLOAD_HOURS = 24  # the file of an import must come within
@@ -56,9 +56,15 @@ CREATE TABLE IF NOT EXISTS words (
     PRIMARY KEY (memory, word, num_words, unit)
 ) STRICT, WITHOUT ROWID;
 """
+_SELECT_UNITS = """
+SELECT * FROM units WHERE memory = ? AND number > ? AND (
+    ? = '' OR instr(folded(source), ?)
+    OR EXISTS (SELECT 1 FROM targets WHERE unit = number AND instr(folded(target), ?))
+) ORDER BY number LIMIT ?
+"""
 
 
-class State(StrEnum):
+class MemoryState(StrEnum):
     """Whether a memory is being filled, may be used, or is being deleted."""
 
     IMPORTING = "importing"
@@ -85,7 +91,7 @@ class TranslationMemory:
     updated: str
     secret: str
     import_job: str
-    state: State
+    state: MemoryState
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class StoredUnit:
 
     number: int
     created: str
-    unit: Unit
+    unit: TranslationUnit
 
 
 class TranslationMemories:
@@ -106,27 +112,27 @@ class TranslationMemories:
 
     async def create(self, owner: str, name: str) -> TranslationMemory:
         """Make a memory that can be used once it is filled. Raises QuotaExceeded."""
-        return await self._database.run(create, owner, name)
+        return await self._database.run(insert_memory, owner, name)
 
     async def get(self, owner: str, identity: str) -> TranslationMemory:
-        return await self._database.run(found, owner, identity)
+        return await self._database.run(find_memory, owner, identity)
 
-    async def of_import(self, owner: str | None, job: str) -> TranslationMemory:
+    async def get_by_import(self, owner: str | None, job: str) -> TranslationMemory:
         """Return the memory that an import makes, complete or not. owner: None stands for any."""
-        return await self._database.run(found_by_import, owner, job)
+        return await self._database.run(find_by_import, owner, job)
 
-    async def with_secret(self, identity: str, secret: str) -> TranslationMemory:
-        return await self._database.run(found_by_secret, identity, secret)
+    async def get_by_secret(self, identity: str, secret: str) -> TranslationMemory:
+        return await self._database.run(find_by_secret, identity, secret)
 
-    async def all_of(self, owner: str) -> list[TranslationMemory]:
-        return await self._database.run(all_of, owner)
+    async def list_memories(self, owner: str) -> list[TranslationMemory]:
+        return await self._database.run(list_memories, owner)
 
     async def remove(self, owner: str, identity: str) -> None:
         """Delete a memory. It is gone at once for all who use it; its units follow."""
         await self._database.run(mark_removed, (await self.get(owner, identity)).number)
         self._start_removal()
 
-    async def page(
+    async def list_units(
         self,
         number: int,
         after: int = 0,
@@ -140,24 +146,24 @@ class TranslationMemories:
         source or in a target.
         """
         arguments = (number, after, count, contains, is_case_sensitive)
-        return await self._database.run(page, *arguments)
+        return await self._database.run(list_units, *arguments)
 
-    async def begin(self, job: str) -> None:
+    async def begin_import(self, job: str) -> None:
         """Empty the memory of an import, which may have been interrupted before."""
         self._start_removal()
-        await self._empty((await self.of_import(None, job)).number)
+        await self._empty((await self.get_by_import(None, job)).number)
 
-    async def add(self, job: str, units: Sequence[Unit]) -> int:
+    async def add_units(self, job: str, units: Sequence[TranslationUnit]) -> int:
         """Add units to the memory of an import, in one transaction. Return how many were already
         there with all of their targets; other targets replace those before.
         """
-        return await self._database.run(add, job, units)
+        return await self._database.run(add_units, job, units)
 
-    async def complete(self, job: str, source: str) -> None:
+    async def complete_import(self, job: str, source: str) -> None:
         """Let the memory of an import be used."""
-        await self._database.run(complete, job, source)
+        await self._database.run(mark_complete, job, source)
 
-    async def discard(self, job: str) -> None:
+    async def discard_import(self, job: str) -> None:
         """Delete the memory of an import that failed, unless it is complete or gone."""
         await self._database.run(mark_failed, job)
         self._start_removal()
@@ -168,9 +174,9 @@ class TranslationMemories:
 
     async def _remove_marked(self) -> None:
         """Delete removed memories, also those whose deletion was interrupted."""
-        while numbers := await self._database.run(marked):
+        while numbers := await self._database.run(find_removed):
             await self._empty(numbers[0])
-            await self._database.run(forget, numbers[0])
+            await self._database.run(delete_memory, numbers[0])
 
     async def _empty(self, number: int) -> None:
         """Delete the units of a memory, some at a time, so that others can use theirs meanwhile."""
@@ -193,11 +199,13 @@ class TranslationMemories:
         return [await self._database.run(best_match, *arguments, text) for text in texts]
 
 
-def create(database: sqlite3.Connection, owner: str, name: str) -> TranslationMemory:
+def insert_memory(database: sqlite3.Connection, owner: str, name: str) -> TranslationMemory:
     now, job = _now(), str(uuid4())
     with transaction(database):
         forgotten = "UPDATE memories SET state = ? WHERE state = ? AND created < ?"
-        database.execute(forgotten, (State.REMOVED, State.IMPORTING, _now(-UPLOAD_HOURS)))
+        database.execute(
+            forgotten, (MemoryState.REMOVED, MemoryState.IMPORTING, _now(-UPLOAD_HOURS))
+        )
         query = "SELECT count(*) FROM memories WHERE owner = ?"
         if database.execute(query, (owner,)).fetchone()[0] >= MAX_MEMORIES:
             message = f"there may be no more than {MAX_MEMORIES} translation memories of a key"
@@ -205,45 +213,47 @@ def create(database: sqlite3.Connection, owner: str, name: str) -> TranslationMe
         database.execute(
             "INSERT INTO memories (id, owner, name, created, updated, secret, import_job, state)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (str(uuid4()), owner, name, now, now, token_urlsafe(32), job, State.IMPORTING),
+            (str(uuid4()), owner, name, now, now, token_urlsafe(32), job, MemoryState.IMPORTING),
         )
-    return found_by_import(database, owner, job)
+    return find_by_import(database, owner, job)
 
 
-def found(database: sqlite3.Connection, owner: str, identity: str) -> TranslationMemory:
+def find_memory(database: sqlite3.Connection, owner: str, identity: str) -> TranslationMemory:
     """Return a complete memory of this owner."""
     query = "SELECT * FROM memories WHERE id = ? AND owner = ? AND state = ?"
-    return _found(database, identity, query, (identity, owner, State.COMPLETE))
+    return _find_row(database, identity, query, (identity, owner, MemoryState.COMPLETE))
 
 
-def found_by_import(database: sqlite3.Connection, owner: str | None, job: str) -> TranslationMemory:
+def find_by_import(database: sqlite3.Connection, owner: str | None, job: str) -> TranslationMemory:
     query = "SELECT * FROM memories WHERE import_job = ? AND (? IS NULL OR owner = ?)"
-    return _found(database, job, query, (job, owner, owner))
+    return _find_row(database, job, query, (job, owner, owner))
 
 
-def found_by_secret(database: sqlite3.Connection, identity: str, secret: str) -> TranslationMemory:
+def find_by_secret(database: sqlite3.Connection, identity: str, secret: str) -> TranslationMemory:
     query = "SELECT * FROM memories WHERE ? IN (id, import_job) AND secret = ?"
-    return _found(database, identity, query, (identity, secret))
+    return _find_row(database, identity, query, (identity, secret))
 
 
-def all_of(database: sqlite3.Connection, owner: str) -> list[TranslationMemory]:
+def list_memories(database: sqlite3.Connection, owner: str) -> list[TranslationMemory]:
     query = "SELECT * FROM memories WHERE owner = ? AND state = ? ORDER BY number"
-    rows = database.execute(query, (owner, State.COMPLETE)).fetchall()
+    rows = database.execute(query, (owner, MemoryState.COMPLETE)).fetchall()
     return [*map(_memory, rows)]
 
 
 def mark_removed(database: sqlite3.Connection, number: int) -> None:
-    database.execute("UPDATE memories SET state = ? WHERE number = ?", (State.REMOVED, number))
+    database.execute(
+        "UPDATE memories SET state = ? WHERE number = ?", (MemoryState.REMOVED, number)
+    )
 
 
 def mark_failed(database: sqlite3.Connection, job: str) -> None:
     query = "UPDATE memories SET state = ? WHERE import_job = ? AND state = ?"
-    database.execute(query, (State.REMOVED, job, State.IMPORTING))
+    database.execute(query, (MemoryState.REMOVED, job, MemoryState.IMPORTING))
 
 
-def marked(database: sqlite3.Connection) -> list[int]:
+def find_removed(database: sqlite3.Connection) -> list[int]:
     query = "SELECT number FROM memories WHERE state = ?"
-    return [row["number"] for row in database.execute(query, (State.REMOVED,)).fetchall()]
+    return [row["number"] for row in database.execute(query, (MemoryState.REMOVED,)).fetchall()]
 
 
 def remove_some_units(database: sqlite3.Connection, memory: int) -> bool:
@@ -261,11 +271,11 @@ def remove_some_units(database: sqlite3.Connection, memory: int) -> bool:
     return bool(units)
 
 
-def forget(database: sqlite3.Connection, memory: int) -> None:
+def delete_memory(database: sqlite3.Connection, memory: int) -> None:
     database.execute("DELETE FROM memories WHERE number = ?", (memory,))
 
 
-def page(
+def list_units(
     database: sqlite3.Connection,
     number: int,
     after: int,
@@ -275,26 +285,18 @@ def page(
 ) -> list[StoredUnit]:
     fold: Callable[[str], str] = str if is_case_sensitive else str.casefold
     database.create_function("folded", 1, fold, deterministic=True)
-    wanted = fold(contains)
-    rows = database.execute(_PAGE, (number, after, wanted, wanted, wanted, count))
-    return [_stored(database, row) for row in rows.fetchall()]
+    text = fold(contains)
+    rows = database.execute(_SELECT_UNITS, (number, after, text, text, text, count))
+    return [_stored_unit(database, row) for row in rows.fetchall()]
 
 
-_PAGE = """
-SELECT * FROM units WHERE memory = ? AND number > ? AND (
-    ? = '' OR instr(folded(source), ?)
-    OR EXISTS (SELECT 1 FROM targets WHERE unit = number AND instr(folded(target), ?))
-) ORDER BY number LIMIT ?
-"""
-
-
-def add(database: sqlite3.Connection, job: str, units: Sequence[Unit]) -> int:
-    number, now = found_by_import(database, None, job).number, _now()
+def add_units(database: sqlite3.Connection, job: str, units: Sequence[TranslationUnit]) -> int:
+    number, now = find_by_import(database, None, job).number, _now()
     with transaction(database):
-        return sum(not _is_added(database, number, unit, now) for unit in units)
+        return sum(not _add_unit(database, number, unit, now) for unit in units)
 
 
-def _is_added(database: sqlite3.Connection, memory: int, unit: Unit, now: str) -> bool:
+def _add_unit(database: sqlite3.Connection, memory: int, unit: TranslationUnit, now: str) -> bool:
     """Add a unit, or its targets to the unit of the same source; return whether that changed
     anything.
     """
@@ -307,26 +309,26 @@ def _is_added(database: sqlite3.Connection, memory: int, unit: Unit, now: str) -
     )
     is_new = cursor.rowcount > 0
     if is_new:
-        own = cursor.lastrowid
+        number = cursor.lastrowid
         database.executemany(
             "INSERT INTO words VALUES (?, ?, ?, ?)",
-            ((memory, word, len(ids), own) for word in sorted({*ids})),
+            ((memory, word, len(ids), number) for word in sorted({*ids})),
         )
     else:
         query = "SELECT number FROM units WHERE memory = ? AND source = ?"
-        [own] = database.execute(query, (memory, unit.source.text)).fetchone()
+        [number] = database.execute(query, (memory, unit.source.text)).fetchone()
     changes = database.total_changes
     database.executemany(
         "INSERT INTO targets VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
         " SET target = excluded.target, target_xml = excluded.target_xml"
         " WHERE target IS NOT excluded.target OR target_xml IS NOT excluded.target_xml",
-        ((own, code, each.text, each.xml) for code, each in unit.targets.items()),
+        ((number, code, target.text, target.xml) for code, target in unit.targets.items()),
     )
     return database.total_changes > changes
 
 
-def complete(database: sqlite3.Connection, job: str, source: str) -> None:
-    number = found_by_import(database, None, job).number
+def mark_complete(database: sqlite3.Connection, job: str, source: str) -> None:
+    number = find_by_import(database, None, job).number
     [num_units] = database.execute(
         "SELECT count(*) FROM units WHERE memory = ?", (number,)
     ).fetchone()
@@ -339,11 +341,11 @@ def complete(database: sqlite3.Connection, job: str, source: str) -> None:
     database.execute(
         "UPDATE memories SET state = ?, source = ?, targets = ?, num_units = ?, updated = ?"
         " WHERE number = ?",
-        (State.COMPLETE, source, targets, num_units, _now(), number),
+        (MemoryState.COMPLETE, source, targets, num_units, _now(), number),
     )
 
 
-def _found(
+def _find_row(
     database: sqlite3.Connection, identity: str, query: str, values: tuple[object, ...]
 ) -> TranslationMemory:
     row = database.execute(query, values).fetchone()
@@ -365,21 +367,21 @@ def _memory(row: sqlite3.Row) -> TranslationMemory:
         updated=row["updated"],
         secret=row["secret"],
         import_job=row["import_job"],
-        state=State(row["state"]),
+        state=MemoryState(row["state"]),
     )
 
 
-def _stored(database: sqlite3.Connection, row: sqlite3.Row) -> StoredUnit:
+def _stored_unit(database: sqlite3.Connection, row: sqlite3.Row) -> StoredUnit:
     query = "SELECT * FROM targets WHERE unit = ? ORDER BY language"
     targets = {
-        each["language"]: Segment(each["target"], each["target_xml"])
-        for each in database.execute(query, (row["number"],))
+        target["language"]: MemorySegment(target["target"], target["target_xml"])
+        for target in database.execute(query, (row["number"],))
     }
-    source = Segment(row["source"], row["source_xml"])
-    return StoredUnit(row["number"], row["created"], Unit(source, targets))
+    source = MemorySegment(row["source"], row["source_xml"])
+    return StoredUnit(row["number"], row["created"], TranslationUnit(source, targets))
 
 
-def in_batches(units: Iterator[Unit]) -> Iterator[list[Unit]]:
+def split_into_batches(units: Iterator[TranslationUnit]) -> Iterator[list[TranslationUnit]]:
     """Yield the units in lists as long as one transaction takes."""
     while batch := list(islice(units, _BATCH_UNITS)):
         yield batch

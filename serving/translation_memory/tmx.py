@@ -1,8 +1,12 @@
-"""Read and write translation memories as TMX 1.4 (LISA OSCAR, 2005), unit by unit."""
+"""Read and write TMX 1.4 (LISA OSCAR, 2005): translation memories, unit by unit.
+
+Documents in TMX, which keep all that is not translated, ask here for what TMX means, too: languages
+and which variant is the source (`serving/documents/formats/tmx.py`).
+"""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,17 +17,26 @@ from lxml import etree
 
 from serving.errors import RequestError
 from serving.pipelines.translation.memory import InlineCode, SegmentPart
+from serving.text.languages import match_codes
 from serving.text.markup.tokens import Role
 
-_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-_ANY = "*all*"
+# As libraries name it, and as it is written; without a prefix until TMX 1.3.
+_LANGUAGE_ATTRIBUTES = ("{http://www.w3.org/XML/1998/namespace}lang", "xml:lang", "lang")
+_ANY_LANGUAGE = "*all*"
 _MAX_SEGMENT_CHARACTERS = 20_000
 _LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,4}")
 _PLACEHOLDERS = ("ph", "it", "ut")  # inline elements that stand for a code between words
+_HEADER = """<?xml version="1.0" encoding="UTF-8"?>
+<tmx version="1.4">
+<header creationtool="Attendant" creationtoolversion="1" segtype="sentence" o-tmf="Attendant" \
+adminlang="en" srclang={source} datatype="plaintext"/>
+<body>
+"""
+TMX_END = "</body>\n</tmx>\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class MemorySegment:
     """One side of a translation unit.
 
     text: without inline codes. xml: the content of its `seg`, where it has inline codes.
@@ -34,11 +47,33 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TranslationUnit:
     """A translation unit. targets: by language code, in small letters."""
 
-    source: Segment
-    targets: dict[str, Segment]
+    source: MemorySegment
+    targets: dict[str, MemorySegment]
+
+
+def variant_language(attributes: Mapping[str, str]) -> str:
+    """Return the language of a `tuv` as it is written; empty if it has none."""
+    return next((attributes[name] for name in _LANGUAGE_ATTRIBUTES if attributes.get(name)), "")
+
+
+def declared_source(attributes: Mapping[str, str]) -> str | None:
+    """Return the source language that a `header` or a `tu` declares; None if that is any."""
+    language = attributes.get("srclang", _ANY_LANGUAGE)
+    return None if language in ("", _ANY_LANGUAGE) else language
+
+
+def variant_in(language: str, codes: tuple[str, ...]) -> str | None:
+    """Return the code of the variant in a language, else in another variety of it; None if there is
+    none.
+    """
+    if language in codes:
+        return language
+    primary = language.lower().partition("-")[0]
+    varieties = (code for code in codes if code.lower().partition("-")[0] == primary)
+    return next(iter((*match_codes(language, codes), *varieties)), None)
 
 
 @dataclass
@@ -56,7 +91,7 @@ class TmxFile:
     source_language: str | None = None
     num_skipped: int = 0
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[TranslationUnit]:
         """Yield the units. Raises RequestError, with the line, for a file that is not TMX."""
         with self.path.open("rb") as file:
             events = etree.iterparse(
@@ -67,16 +102,16 @@ class TmxFile:
                 no_network=True,
             )
             try:
-                yield from self._read(iter(events))
+                yield from self._read_units(iter(events))
             except etree.XMLSyntaxError as error:
                 message = (error.msg or "").partition(", line")[0]
                 line = error.lineno or 1
-                raise self._wrong(line, f"is not well-formed XML: {message}") from None
+                raise self._error(line, f"is not well-formed XML: {message}") from None
 
-    def _read(self, events: Iterator[tuple[str, Any]]) -> Iterator[Unit]:
+    def _read_units(self, events: Iterator[tuple[str, Any]]) -> Iterator[TranslationUnit]:
         _, root = next(events, ("", None))
         if root is None or root.tag != "tmx":
-            raise self._wrong(1, "is not TMX: it has no tmx element")
+            raise self._error(1, "is not TMX: it has no tmx element")
         if root.getroottree().docinfo.internalDTD is not None:
             self._check_entities(root)
         for event, element in events:
@@ -90,79 +125,70 @@ class TmxFile:
                     self.num_skipped += 1
                 else:
                     yield unit
-                _forget(element)
+                _free_memory(element)
 
     def _check_entities(self, root: Any) -> None:
         if any(True for _ in islice(root.getroottree().docinfo.internalDTD.iterentities(), 1)):
-            raise self._wrong(1, "must not declare entities")
+            raise self._error(1, "must not declare entities")
 
     def _read_header(self, header: Any) -> None:
-        language = header.get("srclang", _ANY)
-        if language != _ANY:
-            self.source_language = self._checked_language(language, header)
+        if (language := declared_source(header.attrib)) is not None:
+            self.source_language = self._check_language(language, header)
 
-    def _unit(self, element: Any) -> Unit | None:
+    def _unit(self, element: Any) -> TranslationUnit | None:
         """Return a unit; None if it has no source, or no target."""
         segments = dict(self._segments(element))
         if not segments:
             return None
         if self.source_language is None:
             self.source_language = next(iter(segments))
-        own = _of_language(self.source_language, segments)
-        targets = {code: each for code, each in segments.items() if code != own}
-        if own is None or not targets:
+        source = variant_in(self.source_language, tuple(segments))
+        targets = {code: segment for code, segment in segments.items() if code != source}
+        if source is None or not targets:
             return None
-        return Unit(segments[own], targets)
+        return TranslationUnit(segments[source], targets)
 
-    def _segments(self, element: Any) -> Iterator[tuple[str, Segment]]:
+    def _segments(self, element: Any) -> Iterator[tuple[str, MemorySegment]]:
         for variant in element.iterchildren("tuv"):
-            language = variant.get(_LANGUAGE) or variant.get("lang")  # TMX 1.1 had the latter
+            language = variant_language(variant.attrib)
             if not language:
-                raise self._wrong(variant.sourceline, "has a tuv without xml:lang")
+                raise self._error(variant.sourceline, "has a tuv without xml:lang")
             seg = variant.find("seg")
             if seg is None:
-                raise self._wrong(variant.sourceline, "has a tuv without a seg")
+                raise self._error(variant.sourceline, "has a tuv without a seg")
             segment = self._segment(seg)
             if segment.text:
-                yield self._checked_language(language, variant), segment
+                yield self._check_language(language, variant), segment
 
-    def _segment(self, seg: Any) -> Segment:
-        if any(each.tag is etree.Entity for each in seg.iter()):
-            raise self._wrong(seg.sourceline, "must not use entities that it declares")
-        text = normalised("".join(_texts(seg)))
+    def _segment(self, seg: Any) -> MemorySegment:
+        if any(node.tag is etree.Entity for node in seg.iter()):
+            raise self._error(seg.sourceline, "must not use entities that it declares")
+        text = normalize_segment("".join(_text_pieces(seg)))
         if len(text) > _MAX_SEGMENT_CHARACTERS:
             message = f"has a segment of more than {_MAX_SEGMENT_CHARACTERS} characters"
-            raise self._wrong(seg.sourceline, message)
-        return Segment(text, _inner_xml(seg) if len(seg) else None)
+            raise self._error(seg.sourceline, message)
+        return MemorySegment(text, _inner_xml(seg) if len(seg) else None)
 
-    def _checked_language(self, code: str, element: Any) -> str:
+    def _check_language(self, code: str, element: Any) -> str:
         if not _LANGUAGE_CODE.fullmatch(code):
-            raise self._wrong(element.sourceline, f"has the language {code!r}, which is no code")
+            raise self._error(element.sourceline, f"has the language {code!r}, which is no code")
         return code.lower().replace("_", "-")
 
-    def _wrong(self, line: int, message: str) -> RequestError:
+    def _error(self, line: int, message: str) -> RequestError:
         return RequestError("file", self.name, f"line {line} {message}")
 
 
-def normalised(text: str) -> str:
+def normalize_segment(text: str) -> str:
     """Return a text in Unicode's form C with single spaces, as segments are compared."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def _of_language(code: str, segments: dict[str, Segment]) -> str | None:
-    """Return the code of the segment in a language, or in another variety of it."""
-    if code in segments:
-        return code
-    primary = code.partition("-")[0]
-    return next((each for each in segments if each.partition("-")[0] == primary), None)
-
-
-def _texts(element: Any) -> Iterator[str]:
+def _text_pieces(element: Any) -> Iterator[str]:
     """Yield the text of a seg without its inline codes."""
     yield element.text or ""
     for child in element:
         if child.tag == "hi":
-            yield from _texts(child)
+            yield from _text_pieces(child)
         yield child.tail or ""
 
 
@@ -171,20 +197,20 @@ def _inner_xml(seg: Any) -> str:
     return escape(seg.text or "") + "".join(children)
 
 
-def _forget(element: Any) -> None:
+def _free_memory(element: Any) -> None:
     """Free the memory of an element that was read, and of what is before it."""
     element.clear()
     while element.getprevious() is not None:
         del element.getparent()[0]
 
 
-def inline_codes(xml: str) -> tuple[SegmentPart, ...]:
+def parse_inline_codes(xml: str) -> tuple[SegmentPart, ...]:
     """Return the content of a `seg` as text and inline codes, in order."""
     root = etree.fromstring(f"<seg>{xml}</seg>", etree.XMLParser(resolve_entities=False))
-    return tuple(part for part in _parts(root, {}) if part)
+    return tuple(part for part in _segment_parts(root, {}) if part)
 
 
-def _parts(element: Any, keys: dict[str, str]) -> Iterator[SegmentPart]:
+def _segment_parts(element: Any, keys: dict[str, str]) -> Iterator[SegmentPart]:
     """keys: of opening codes, by the number that pairs them within the segment."""
     yield element.text or ""
     for child in element:
@@ -192,7 +218,7 @@ def _parts(element: Any, keys: dict[str, str]) -> Iterator[SegmentPart]:
         key = child.get("x") or pair
         if child.tag == "hi":
             yield InlineCode(Role.OPEN, f"hi {key}")
-            yield from _parts(child, keys)
+            yield from _segment_parts(child, keys)
             yield InlineCode(Role.CLOSE, f"hi {key}")
         elif child.tag == "bpt":
             keys[pair] = f"pair {key}"
@@ -204,33 +230,24 @@ def _parts(element: Any, keys: dict[str, str]) -> Iterator[SegmentPart]:
         yield child.tail or ""
 
 
-_HEADER = """<?xml version="1.0" encoding="UTF-8"?>
-<tmx version="1.4">
-<header creationtool="Attendant" creationtoolversion="1" segtype="sentence" o-tmf="Attendant" \
-adminlang="en" srclang={source} datatype="plaintext"/>
-<body>
-"""
-END = "</body>\n</tmx>\n"
-
-
-def written(source_language: str, units: Iterable[Unit]) -> Iterator[str]:
+def write_tmx(source_language: str, units: Iterable[TranslationUnit]) -> Iterator[str]:
     """Yield a TMX file in pieces."""
-    yield begun(source_language)
+    yield tmx_header(source_language)
     for unit in units:
-        yield written_unit(source_language, unit)
-    yield END
+        yield format_unit(source_language, unit)
+    yield TMX_END
 
 
-def begun(source_language: str) -> str:
-    """Return what stands before the units of a file; after them stands `END`."""
+def tmx_header(source_language: str) -> str:
+    """Return what stands before the units of a file; after them stands `TMX_END`."""
     return _HEADER.format(source=quoteattr(source_language))
 
 
-def written_unit(source_language: str, unit: Unit) -> str:
+def format_unit(source_language: str, unit: TranslationUnit) -> str:
     variants = {source_language: unit.source, **unit.targets}
-    return f"<tu>{''.join(_variant(*each) for each in variants.items())}</tu>\n"
+    return f"<tu>{''.join(_format_variant(*variant) for variant in variants.items())}</tu>\n"
 
 
-def _variant(language: str, segment: Segment) -> str:
+def _format_variant(language: str, segment: MemorySegment) -> str:
     content = escape(segment.text) if segment.xml is None else segment.xml
     return f"<tuv xml:lang={quoteattr(language)}><seg>{content}</seg></tuv>"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from serving.translation_memory.tmx import Segment, Unit, written
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.docs.examples import all_examples
 from tests.docs.pages import ROOT
 from tests.encoders import encoder_bundle
@@ -76,8 +76,11 @@ def write_surroundings(folder: Path) -> None:
     ]
     (folder / "server.yaml").write_text(server)
     pairs = (line.split("\t") for line in PAIRS.splitlines())
-    units = [Unit(Segment(source), {"fr": Segment(target)}) for source, target in pairs]
-    (folder / "team.tmx").write_text("".join(written("en", units)))
+    units = [
+        TranslationUnit(MemorySegment(source), {"fr": MemorySegment(target)})
+        for source, target in pairs
+    ]
+    (folder / "team.tmx").write_text("".join(write_tmx("en", units)))
     make_docx(folder / "document.docx")
     for name in ("dog.jpg", "snow.png"):
         pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)

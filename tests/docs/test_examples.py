@@ -18,7 +18,6 @@ import click
 import pytest
 import yaml
 
-from serving.api.application import ENDPOINTS
 from serving.api.http.bodies import RequestBody, parse
 from serving.server_config import parse_config
 from tests.deploy.rendered import check
@@ -32,6 +31,7 @@ from tests.docs.examples import (
     quoted_commands,
 )
 from tests.docs.pages import ROOT
+from tests.serving.api.endpoints import ENDPOINTS
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

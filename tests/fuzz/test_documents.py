@@ -10,7 +10,7 @@ import pytest
 from serving.documents.formats.pdf_reader import answer
 from serving.documents.formats.registry import read_document
 from serving.errors import RequestError
-from serving.glossaries.entries import EntriesFormat, Pair, parse_entries
+from serving.glossaries.entries import EntriesFormat, GlossaryPair, parse_entries
 from tests.fuzz.inputs import damaged, fuzz
 from tests.serving.documents.formats import test_pdf as pdf
 from tests.serving.documents.formats import test_sdlxliff as sdlxliff
@@ -84,6 +84,8 @@ def test_pdf_files(tmp_path: Path) -> None:
 def test_term_bases() -> None:
     def check(content: bytes) -> None:
         with suppress(RequestError):
-            parse_entries(content.decode(errors="replace"), EntriesFormat.TBX, Pair("en", "fr"))
+            parse_entries(
+                content.decode(errors="replace"), EntriesFormat.TBX, GlossaryPair("en", "fr")
+            )
 
     fuzz(damaged(MARTIF.encode()), check)

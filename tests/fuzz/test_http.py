@@ -11,9 +11,9 @@ import httpx
 import pytest
 from hypothesis import strategies as st
 
-from serving.api.application import ENDPOINTS
 from tests.fuzz.inputs import TEXTS, VALUES, damaged, fuzz
 from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
+from tests.serving.api.endpoints import ENDPOINTS
 from tests.serving.pipelines.fakes import byte_tokenizer
 
 EN_FR = {"source": "en", "target": "fr"}

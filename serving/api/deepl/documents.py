@@ -18,27 +18,27 @@ from serving.api.http.bodies import (
     FieldsBody,
     NoOpValues,
     Refusals,
-    limited_to,
+    limit_body,
     parse,
     reads_json_or_form,
 )
-from serving.api.http.endpoint import Gate, Routes, query_parameters
 from serving.api.http.memories import DEFAULT_THRESHOLD, memory_use
-from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, described_body
+from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED, DescribedBody
+from serving.api.http.routing import Routes, query_parameters
 from serving.api.http.services import Services
 from serving.api.http.uploads import (
     RESULT,
     File,
     QualityThreshold,
     file_response,
-    queued,
-    uploaded,
+    queue_document,
+    receive_upload,
 )
-from serving.documents.formats.registry import extension_of, result_name
+from serving.documents.formats.registry import file_extension, result_name
 from serving.errors import RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
-from serving.jobs.table import State
+from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 
 _READER = reads_json_or_form()
@@ -81,9 +81,10 @@ class DocumentBody(FieldsBody):
     def check(self) -> None:
         if self.filename:
             self.file.filename = self.filename
-        own = result_name(self.file.filename).rpartition(".")[2].lower()
-        if self.output_format not in (None, own, extension_of(self.file.filename)):
-            raise RequestError("output_format", self.output_format, f"must be the result's, {own}")
+        extension = result_name(self.file.filename).rpartition(".")[2].lower()
+        if self.output_format not in (None, extension, file_extension(self.file.filename)):
+            message = f"must be the result's, {extension}"
+            raise RequestError("output_format", self.output_format, message)
         if self.glossaries and self.source_lang is None:
             raise RequestError("source_lang", None, "is required with a glossary")
         if self.glossary_id and self.glossary_ids:
@@ -118,13 +119,10 @@ class DocumentStatus(TypedDict):
     fragments_done: int
 
 
-BODIES = (DocumentBody, KeyBody)
-
-
 def add_documents(routes: Routes, services: Services) -> None:
     async def upload_document(request: Request) -> JSONResponse:
         """Queue a document for translation."""
-        async with uploaded(request, services, PROTOCOL, DocumentBody) as body:
+        async with receive_upload(request, services, PROTOCOL, DocumentBody) as body:
             body.check()
             glossary_of = partial(_glossary, services, body) if body.glossaries else None
             languages = (body.source_lang, body.target_lang)
@@ -134,7 +132,7 @@ def add_documents(routes: Routes, services: Services) -> None:
                 body.translation_memory_threshold,
                 *languages,
             )
-            handle = await queued(
+            handle = await queue_document(
                 services,
                 body.file,
                 *languages,
@@ -153,8 +151,8 @@ def add_documents(routes: Routes, services: Services) -> None:
     async def document_result(request: Request, document_id: str) -> Response:
         """Return a translated document, once: then it is deleted."""
         async with _handle(request, services, document_id) as handle:
-            taken = await services.documents.take_result(handle, current_key())
-            return file_response(taken.job, taken.path, taken)
+            result = await services.documents.take_result(handle, current_key())
+            return file_response(result.job, result.path, result)
 
     async def cancel_document(request: Request, document_id: str) -> Response:
         """Stop translating a document, and delete it. DeepL has no such route."""
@@ -163,22 +161,21 @@ def add_documents(routes: Routes, services: Services) -> None:
             await services.documents.remove(job.id)
             return Response(status_code=204)
 
-    upload = described_body(DocumentBody, MULTIPART, example={"target_lang": "FR"})
-    key = described_body(KeyBody, JSON, URL_ENCODED, example={"document_key": "..."})
+    upload = DescribedBody(DocumentBody, (MULTIPART,), {"target_lang": "FR"})
+    key = DescribedBody(KeyBody, (JSON, URL_ENCODED), {"document_key": "..."})
     one, result = "/document/{document_id}", "/document/{document_id}/result"
-    own: dict[str, Any] = {"statuses": OF_A_BODY, "needs_key": False}  # bodies may have the key
-    sent = own | {"response_class": Response}
-    routes.add("POST", "/document", upload_document, Uploaded, extra=upload, **own)
-    routes.add("POST", one, document_status, DocumentStatus, extra=key, **own)
-    routes.add("POST", result, document_result, None, extra=key, content=RESULT, **sent)
-    in_query = query_parameters("document_key")
-    forgotten = {"description": "It is forgotten."}
+    # Handlers check keys themselves, so that these requests are counted in the metrics.
+    common: dict[str, Any] = {"statuses": OF_A_BODY, "needs_key": False}
+    without_json = common | {"response_class": Response}
+    routes.add("POST", "/document", upload_document, Uploaded, body=upload, **common)
+    routes.add("POST", one, document_status, DocumentStatus, body=key, **common)
+    routes.add("POST", result, document_result, None, body=key, content=RESULT, **without_json)
     routes.add(
         *("DELETE", one, cancel_document, None),
         status=204,
-        extra=in_query,
-        content=forgotten,
-        **sent,
+        extra=query_parameters("document_key"),
+        content={"description": "It is forgotten."},
+        **without_json,
     )
 
 
@@ -187,24 +184,26 @@ async def _handle(
     request: Request, services: Services, document_id: str, fields: Fields | None = None
 ) -> AsyncIterator[Handle]:
     """Admit a request with the key of a document in its fields or its body."""
-    gate = Gate(services.keys)
+    authenticator = services.authenticator
     with ExitStack() as resources:
         resources.enter_context(services.metrics.track(PROTOCOL.name))
-        gate.check_headers(PROTOCOL, request.headers)
+        if authenticator:
+            authenticator.check_headers(PROTOCOL, request.headers)
         if fields is None:
-            fields = await _READER.read(limited_to(_MAX_KEY_BYTES, request))
-        resources.enter_context(gate.admitted(PROTOCOL, request.headers, fields))
+            fields = await _READER.read(limit_body(request, _MAX_KEY_BYTES))
+        if authenticator:
+            resources.enter_context(authenticator.admitted(PROTOCOL, request.headers, fields))
         yield Handle(document_id, parse(KeyBody, fields).document_key)
 
 
 async def _glossary(services: Services, body: DocumentBody, texts: Sequence[str]) -> dict[str, str]:
-    pair = Pair.of(body.source_lang or "", body.target_lang)
-    found = await services.glossaries.occurring(current_key(), body.glossaries, pair, texts)
-    return {entry.term: entry.translations[0] for entry in found}
+    pair = GlossaryPair.from_codes(body.source_lang or "", body.target_lang)
+    entries = await services.glossaries.occurring(current_key(), body.glossaries, pair, texts)
+    return {entry.term: entry.translations[0] for entry in entries}
 
 
 def _status(job: DocumentJob) -> dict[str, Any]:
-    statuses = {State.COMPLETED: "done", State.FAILED: "error"}
+    statuses = {JobState.COMPLETED: "done", JobState.FAILED: "error"}
     in_queue = "translating" if job.worker else "queued"
     status: dict[str, Any] = {
         "document_id": job.id,
@@ -215,8 +214,8 @@ def _status(job: DocumentJob) -> dict[str, Any]:
     seconds = seconds_remaining(job)
     if seconds is not None:
         status["seconds_remaining"] = math.ceil(seconds)
-    if job.state is State.COMPLETED:
+    if job.state is JobState.COMPLETED:
         status["billed_characters"] = job.data.num_characters
-    if job.state is State.FAILED:
+    if job.state is JobState.FAILED:
         status["error_message"] = job.data.error
     return status

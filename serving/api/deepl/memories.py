@@ -16,24 +16,24 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.deepl.protocol import OF_A_BODY, OF_ANY_KEY
-from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limited_to, parse
-from serving.api.http.endpoint import Routes
-from serving.api.http.openapi import described_body
+from serving.api.http.bodies import READS_JSON, FieldsBody, NoOpValues, limit_body, parse
+from serving.api.http.openapi import DescribedBody
+from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.api.http.uploads import base_url
 from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
-from serving.jobs.table import State as JobState
+from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 from serving.text.checks import check_text
 from serving.translation_memory.store import (
     PAGE_UNITS,
     UPLOAD_HOURS,
-    State,
+    MemoryState,
     StoredUnit,
     TranslationMemory,
 )
-from serving.translation_memory.tmx import END, begun, written_unit
+from serving.translation_memory.tmx import TMX_END, format_unit, tmx_header
 
 _MEMORIES = "/translation_memories"
 _MEMORY = _MEMORIES + "/{translation_memory_id}"
@@ -46,17 +46,17 @@ _OF_A_MEMORY = (404, *OF_ANY_KEY)
 _AWAITED = "Upload the TMX file to the upload_url."
 
 
-class _Part(BaseModel):
+class _ImportPart(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class SourceFile(_Part):
+class SourceFile(_ImportPart):
     file_name: Annotated[str, Field(min_length=1, max_length=_MAX_NAME_CHARACTERS)]
     content_length: Annotated[int, Field(gt=0)]
     content_type: Literal["application/xml", "text/xml", "application/x-tmx+xml"] | None = None
 
 
-class ImportParameters(_Part):
+class ImportParameters(_ImportPart):
     display_name: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
 
 
@@ -138,19 +138,21 @@ def add_memories(routes: Routes, services: Services) -> None:
     """Add `/v3/translation_memories`."""
     memories = services.memories
 
-    async def listed(request: Request) -> JSONResponse:
+    async def list_memories(request: Request) -> JSONResponse:
         """List the translation memories, page by page."""
         size = _number(request, "page_size", 1, _MAX_PAGE, _MAX_PAGE)
         start = size * _number(request, "page", 0, 10**6, 0)
-        found = await memories.all_of(current_key())
-        page = [_described(each) for each in found[start : start + size]]
+        all_memories = await memories.list_memories(current_key())
+        page = [_describe_memory(memory) for memory in all_memories[start : start + size]]
         return JSONResponse({"translation_memories": page})
 
-    async def get(translation_memory_id: str) -> JSONResponse:
+    async def get(request: Request, translation_memory_id: str) -> JSONResponse:
         """Describe a translation memory."""
-        return JSONResponse(_described(await memories.get(current_key(), translation_memory_id)))
+        return JSONResponse(
+            _describe_memory(await memories.get(current_key(), translation_memory_id))
+        )
 
-    async def delete(translation_memory_id: str) -> Response:
+    async def delete(request: Request, translation_memory_id: str) -> Response:
         """Delete a translation memory."""
         await memories.remove(current_key(), translation_memory_id)
         return Response(status_code=204)
@@ -160,15 +162,15 @@ def add_memories(routes: Routes, services: Services) -> None:
         memory = await memories.get(current_key(), translation_memory_id)
         size = _number(request, "page_size", 1, _MAX_SEGMENTS, 50)
         after = _number(request, "page_cursor", 0, 2**62, 0)
-        wanted = request.query_params.get("filter_text", "")
+        text = request.query_params.get("filter_text", "")
         is_case_sensitive = request.query_params.get("filter_case_sensitive") == "true"
-        found = await memories.page(memory.number, after, size + 1, wanted, is_case_sensitive)
+        units = await memories.list_units(memory.number, after, size + 1, text, is_case_sensitive)
         page: dict[str, Any] = {
-            "segments": [*map(_described_unit, found[:size])],
+            "segments": [*map(_describe_unit, units[:size])],
             "segment_count": memory.num_units,
         }
-        if len(found) > size:
-            page["next_page_cursor"] = str(found[size - 1].number)
+        if len(units) > size:
+            page["next_page_cursor"] = str(units[size - 1].number)
         return JSONResponse(page)
 
     listing = _query(page_size=f"1 to {_MAX_PAGE}", page="from 0")
@@ -178,7 +180,9 @@ def add_memories(routes: Routes, services: Services) -> None:
         filter_text="occurs in the source or in a target",
         filter_case_sensitive="true or false",
     )
-    routes.add("GET", _MEMORIES, listed, TranslationMemoryList, (400, *OF_ANY_KEY), extra=listing)
+    routes.add(
+        "GET", _MEMORIES, list_memories, TranslationMemoryList, (400, *OF_ANY_KEY), extra=listing
+    )
     _add_imports(routes, services)
     _add_exports(routes, services)
     routes.add("GET", _MEMORY, get, TranslationMemoryInfo, _OF_A_MEMORY)
@@ -193,19 +197,19 @@ def _add_imports(routes: Routes, services: Services) -> None:
 
     async def announce(request: Request) -> JSONResponse:
         """Announce a TMX file, from which a translation memory will be made."""
-        fields = await READS_JSON.read(limited_to(_MAX_BODY_BYTES, request))
+        fields = await READS_JSON.read(limit_body(request, _MAX_BODY_BYTES))
         body = parse(ImportBody, fields)
         size = body.source_file.content_length
         if size > max_bytes:
             raise TooLarge("source_file.content_length", size, f"must be at most {max_bytes}")
         name = body.parameters.display_name or body.source_file.file_name
         check_text("display_name", name)
-        made = await memories.create(current_key(), name)
-        expires = datetime.fromisoformat(made.created) + timedelta(hours=UPLOAD_HOURS)
+        memory = await memories.create(current_key(), name)
+        expires = datetime.fromisoformat(memory.created) + timedelta(hours=UPLOAD_HOURS)
         return JSONResponse(
             {
-                "job_id": made.import_job,
-                "upload_url": _file_url(request, made.import_job, made.secret),
+                "job_id": memory.import_job,
+                "upload_url": _file_url(request, memory.import_job, memory.secret),
                 "expires_at": expires.isoformat().replace("+00:00", "Z"),
             },
             202,
@@ -213,10 +217,10 @@ def _add_imports(routes: Routes, services: Services) -> None:
 
     async def upload(request: Request, file_id: str) -> Response:
         """Receive an announced file. The address is secret, no key is needed."""
-        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
-        if file_id != memory.import_job or memory.state is not State.IMPORTING:
+        memory = await memories.get_by_secret(file_id, request.query_params.get("secret", ""))
+        if file_id != memory.import_job or memory.state is not MemoryState.IMPORTING:
             raise RequestError("file", memory.name, "was received already")
-        chunks = limited_to(max_bytes, request).stream()
+        chunks = limit_body(request, max_bytes).stream()
         await imports.receive(memory, chunks)
         return Response(status_code=200)
 
@@ -224,17 +228,17 @@ def _add_imports(routes: Routes, services: Services) -> None:
         """Return the state of an import or an export."""
         job = await imports.find(job_id)
         if job is not None and job.state is JobState.FAILED and job.owner == current_key():
-            return JSONResponse(_failed(job))
+            return JSONResponse(_failure_status(job))
         try:
-            memory = await memories.of_import(current_key(), job_id)
+            memory = await memories.get_by_import(current_key(), job_id)
         except TranslationMemoryNotFound:
-            return JSONResponse(_exported(request, await memories.get(current_key(), job_id)))
+            return JSONResponse(_export_status(request, await memories.get(current_key(), job_id)))
         return JSONResponse(_import_status(memory, job))
 
     example = {"source_file": {"file_name": "team.tmx", "content_length": 1024}}
-    body = described_body(ImportBody, *READS_JSON.media_types, example=example)
-    place = _MEMORIES + "/import"
-    routes.add("POST", place, announce, ImportJob, OF_A_BODY, status=202, extra=body)
+    body = DescribedBody(ImportBody, READS_JSON.media_types, example)
+    path = _MEMORIES + "/import"
+    routes.add("POST", path, announce, ImportJob, OF_A_BODY, status=202, body=body)
     routes.add("PUT", _FILE, upload, None, **_OF_A_FILE)
     routes.add("GET", _MEMORIES + "/jobs/{job_id}", job_status, JobStatus, _OF_A_MEMORY)
 
@@ -244,16 +248,16 @@ def _add_exports(routes: Routes, services: Services) -> None:
 
     async def download(request: Request, file_id: str) -> Response:
         """Return a translation memory as TMX. The address is secret, no key is needed."""
-        memory = await memories.with_secret(file_id, request.query_params.get("secret", ""))
-        if file_id != memory.id or memory.state is not State.COMPLETE:
+        memory = await memories.get_by_secret(file_id, request.query_params.get("secret", ""))
+        if file_id != memory.id or memory.state is not MemoryState.COMPLETE:
             raise TranslationMemoryNotFound(file_id)
         return StreamingResponse(_tmx(services, memory), media_type="application/xml")
 
-    async def export(translation_memory_id: str) -> JSONResponse:
+    async def export(request: Request, translation_memory_id: str) -> JSONResponse:
         """Export a translation memory; its job is done at once."""
         memory = await memories.get(current_key(), translation_memory_id)
-        made = {"job_id": memory.id, "parameters": {"translation_memory_id": memory.id}}
-        return JSONResponse(made, 202)
+        job = {"job_id": memory.id, "parameters": {"translation_memory_id": memory.id}}
+        return JSONResponse(job, 202)
 
     tmx = {"content": {"application/xml": {}}, "description": "A TMX file."}
     routes.add("GET", _FILE, download, None, content=tmx, response_class=Response, **_OF_A_FILE)
@@ -262,12 +266,12 @@ def _add_exports(routes: Routes, services: Services) -> None:
 
 def _number(request: Request, name: str, low: int, high: int, default: int) -> int:
     """Return a number of the query. Raises RequestError."""
-    given = request.query_params.get(name)
-    if given is None:
+    text = request.query_params.get(name)
+    if text is None:
         return default
-    if not (given.isascii() and given.isdigit() and low <= int(given[:20]) <= high):
-        raise RequestError(name, given, f"must be between {low} and {high}")
-    return int(given)
+    if not (text.isascii() and text.isdigit() and low <= int(text[:20]) <= high):
+        raise RequestError(name, text, f"must be between {low} and {high}")
+    return int(text)
 
 
 def _file_url(request: Request, file_id: str, secret: str) -> str:
@@ -276,18 +280,18 @@ def _file_url(request: Request, file_id: str, secret: str) -> str:
 
 async def _tmx(services: Services, memory: TranslationMemory) -> AsyncGenerator[bytes, None]:
     """Yield a memory as TMX, page by page."""
-    yield begun(memory.source).encode()
+    yield tmx_header(memory.source).encode()
     after = 0
-    while units := await services.memories.page(memory.number, after):
+    while units := await services.memories.list_units(memory.number, after):
         after = units[-1].number
-        lines = (written_unit(memory.source, each.unit) for each in units)
+        lines = (format_unit(memory.source, stored.unit) for stored in units)
         yield "".join(await asyncio.to_thread(list, lines)).encode()
         if len(units) < PAGE_UNITS:
             break
-    yield END.encode()
+    yield TMX_END.encode()
 
 
-def _described(memory: TranslationMemory) -> dict[str, Any]:
+def _describe_memory(memory: TranslationMemory) -> dict[str, Any]:
     return {
         "translation_memory_id": memory.id,
         "name": memory.name,
@@ -299,7 +303,7 @@ def _described(memory: TranslationMemory) -> dict[str, Any]:
     }
 
 
-def _described_unit(stored: StoredUnit) -> dict[str, Any]:
+def _describe_unit(stored: StoredUnit) -> dict[str, Any]:
     return {
         "source_segment_id": str(stored.number),
         "source_text": stored.unit.source.text,
@@ -327,7 +331,7 @@ def _job(operation: str, identity: str, created: str, result: dict[str, Any]) ->
 
 
 def _import_status(memory: TranslationMemory, job: MemoryImport | None) -> dict[str, Any]:
-    if memory.state is State.COMPLETE and (job is None or job.state is JobState.COMPLETED):
+    if memory.state is MemoryState.COMPLETE and (job is None or job.state is JobState.COMPLETED):
         result: dict[str, Any] = {
             "status": "completed",
             "translation_memory_id": memory.id,
@@ -341,13 +345,13 @@ def _import_status(memory: TranslationMemory, job: MemoryImport | None) -> dict[
     return status | {"parameters": {"display_name": memory.name}, "updated_time": memory.updated}
 
 
-def _failed(job: MemoryImport) -> dict[str, Any]:
+def _failure_status(job: MemoryImport) -> dict[str, Any]:
     created = datetime.fromtimestamp(job.created_at).astimezone().isoformat()
     result = {"status": "failed", "error": {"message": job.data.error}}
     return _job("import", job.id, created, result) | {"parameters": {}}
 
 
-def _exported(request: Request, memory: TranslationMemory) -> dict[str, Any]:
+def _export_status(request: Request, memory: TranslationMemory) -> dict[str, Any]:
     url = _file_url(request, memory.id, memory.secret)
     result = {"status": "completed", "download_url": url}
     status = _job("export", memory.id, memory.created, result)

@@ -11,7 +11,7 @@ from serving.api.http.memories import TranslatedSegment
 from serving.api.http.protocol import Protocol, message_of
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.routing import targets_by_source
 from serving.requests.request import FinishReason
@@ -55,6 +55,7 @@ PROTOCOL = Protocol(
     key_scheme="DeepL-Auth-Key",
     statuses={KeyRefused: 403, QuotaExceeded: 456},
 )
+V1_PROTOCOL = replace(PROTOCOL, prefix="/v1", key_field="auth_key")
 V3_PROTOCOL = replace(PROTOCOL, prefix="/v3")
 _VARIANTS = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
@@ -84,10 +85,10 @@ def targets(cards: Sequence[ModelCard]) -> list[dict[str, str | bool]]:
     ]
 
 
-def pairs(cards: Sequence[ModelCard]) -> list[Pair]:
+def glossary_pairs(cards: Sequence[ModelCard]) -> list[GlossaryPair]:
     """Return the pairs of languages that a glossary may have."""
     found = {
-        Pair.of(source, target)
+        GlossaryPair.from_codes(source, target)
         for source, into in targets_by_source(cards).items()
         for target in into
         if source != UNDETERMINED
@@ -112,7 +113,7 @@ def languages(cards: Sequence[ModelCard], resource: str) -> list[dict[str, Any]]
         return []
     into: dict[str, str]
     if resource in ("glossary", "translation_memory"):
-        found = pairs(cards)
+        found = glossary_pairs(cards)
         of = {pair.source: language_name(pair.source) for pair in found}
         into = {pair.target: language_name(pair.target) for pair in found}
     else:

@@ -1,56 +1,43 @@
 """Routes of DeepL's protocol: translations, documents, glossaries, languages and usage."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from serving.api.deepl.documents import BODIES, add_documents
-from serving.api.deepl.glossaries import (
-    ChangesBody,
-    DictionaryBody,
-    MonolingualBody,
-    MultilingualBody,
-    add_monolingual,
-    add_multilingual,
-)
-from serving.api.deepl.memories import ImportBody, add_memories
+from serving.api.deepl.documents import add_documents
+from serving.api.deepl.glossaries import add_glossaries, add_monolingual_view
+from serving.api.deepl.memories import add_memories
 from serving.api.deepl.protocol import (
     OF_ANY_KEY,
     OTHER_RESOURCES,
     PROTOCOL,
     RESOURCES,
+    V1_PROTOCOL,
     V3_PROTOCOL,
     DeepLLanguage,
     DeepLUsage,
     LanguagePairs,
     ResourceLanguage,
+    glossary_pairs,
     languages,
-    pairs,
     sources,
     targets,
 )
 from serving.api.deepl.translate import STYLE_REFUSALS, TRANSLATE, TRANSLATE_V1
-from serving.api.http.bodies import limited_to, reads_json_or_form
-from serving.api.http.endpoint import Routes, query_parameters, usage_body
+from serving.api.http.bodies import limit_body, reads_json_or_form
+from serving.api.http.routing import ProtocolRoute, Routes, query_parameters
 from serving.api.http.services import Services
+from serving.api.http.usage import usage_body
 from serving.errors import RequestError
 from serving.observability.request_stats import current_key
 
 ENDPOINTS = (TRANSLATE,)
-OTHER_BODIES = (
-    *BODIES,
-    ChangesBody,
-    DictionaryBody,
-    ImportBody,
-    MonolingualBody,
-    MultilingualBody,
-)
 _UNLIMITED = 10**12  # what DeepL returns if there is no limit
 _MAX_FORM_BYTES = 4096
 _READER = reads_json_or_form()
+_NO_EVALUATIONS = "quality-evaluations: no model here finds errors; /v2/translate has `quality`"
 _TYPES = {"source": sources, "target": targets}
 _TYPE = {
     "name": "type",
@@ -59,34 +46,34 @@ _TYPE = {
 }
 
 
-def router(services: Services) -> APIRouter:
-    routes, v3_routes = (Routes(each, services, "DeepL") for each in (PROTOCOL, V3_PROTOCOL))
+def routes(services: Services) -> list[ProtocolRoute]:
+    v2_routes = Routes(PROTOCOL, "DeepL", services.authenticator)
     for endpoint in ENDPOINTS:
-        endpoint.add_to(routes.router, services)
-    _add_lists(routes, services)
-    add_documents(routes, services)
-    add_monolingual(routes, services)
-    add_multilingual(v3_routes, services)
+        endpoint.add_to(v2_routes, services)
+    _add_lists(v2_routes, services)
+    add_documents(v2_routes, services)
+    add_monolingual_view(v2_routes, services)
+    for name in ("rephrase", "correct"):
+        v2_routes.add_refusal(
+            *(f"/write/{name}", 400, f"{name}: no model here improves texts"),
+            name=name,
+            description=f"Refuse to {name} a text: models here translate and write, but improve no"
+            " texts.",
+        )
+    TRANSLATE_V1.add_to(v2_routes, services, "GET", is_listed=False)
+    v3_routes = Routes(V3_PROTOCOL, "DeepL", services.authenticator)
+    add_glossaries(v3_routes, services)
     add_memories(v3_routes, services)
     _add_resources(v3_routes, services)
-    _add_refusals(routes.router, v3_routes.router)
-    v1_router = TRANSLATE_V1.protocol.router("DeepL")
-    TRANSLATE_V1.add_get_to(v1_router, services)
-    whole = APIRouter()
-    for each in (routes.router, v1_router, v3_routes.router):
-        whole.include_router(each)
-    refused = PROTOCOL.refusal(400)
-    place = "/v1/quality-evaluations"
-    whole.post(place, tags=["DeepL"], status_code=400, responses=refused)(quality_evaluations)
-    return whole
-
-
-async def quality_evaluations() -> JSONResponse:
-    """Refuse to list the errors of given translations; `quality` of `/v2/translate` tells how good
-    its own translations seem to be.
-    """
-    message = "quality-evaluations: no model here finds errors; /v2/translate has `quality`"
-    return JSONResponse({"message": message}, 400)
+    _add_style_rules(v3_routes)
+    v3_routes.add_refusal(
+        *("/quality-evaluations", 400, _NO_EVALUATIONS),
+        protocol=V1_PROTOCOL,
+        name="quality_evaluations",
+        description="Refuse to list the errors of given translations; `quality` of `/v2/translate`"
+        " tells how good its own translations seem to be.",
+    )
+    return [*v2_routes.routes, *v3_routes.routes]
 
 
 def _add_lists(routes: Routes, services: Services) -> None:
@@ -95,24 +82,24 @@ def _add_lists(routes: Routes, services: Services) -> None:
         list_languages = _TYPES[await _type_in(request)]
         return JSONResponse(list_languages(await services.catalog.translator_cards()))
 
-    async def deepl_usage() -> JSONResponse:
+    async def deepl_usage(request: Request) -> JSONResponse:
         """Return how much of its month the key has used."""
         usage = usage_body(await services.quota.usage(current_key()))
         has_limit = usage["character_limit"] is not None
         return JSONResponse(usage if has_limit else {**usage, "character_limit": _UNLIMITED})
 
-    async def glossary_language_pairs() -> JSONResponse:
+    async def glossary_language_pairs(request: Request) -> JSONResponse:
         """List the pairs of languages that a glossary may have."""
-        found = pairs(await services.catalog.translator_cards())
-        listed = [{"source_lang": pair.source, "target_lang": pair.target} for pair in found]
-        return JSONResponse({"supported_languages": listed})
+        pairs = glossary_pairs(await services.catalog.translator_cards())
+        described = [{"source_lang": pair.source, "target_lang": pair.target} for pair in pairs]
+        return JSONResponse({"supported_languages": described})
 
-    listed, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
+    of_languages, statuses = list[DeepLLanguage], (400, *OF_ANY_KEY)
     extra = {"parameters": [_TYPE]}
-    routes.add("GET", "/languages", deepl_languages, listed, statuses, extra=extra)
+    routes.add("GET", "/languages", deepl_languages, of_languages, statuses, extra=extra)
     routes.add("GET", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY)
     hidden: dict[str, Any] = {"include_in_schema": False}  # older clients ask so
-    routes.add("POST", "/languages", deepl_languages, listed, statuses, **hidden)
+    routes.add("POST", "/languages", deepl_languages, of_languages, statuses, **hidden)
     routes.add("POST", "/usage", deepl_usage, DeepLUsage, OF_ANY_KEY, **hidden)
     place = "/glossary-language-pairs"
     routes.add("GET", place, glossary_language_pairs, LanguagePairs, OF_ANY_KEY)
@@ -130,42 +117,27 @@ def _add_resources(routes: Routes, services: Services) -> None:
         return JSONResponse(languages(await services.catalog.translator_cards(), resource))
 
     statuses, extra = (400, *OF_ANY_KEY), query_parameters("resource")
-    listed = list[ResourceLanguage]
-    routes.add("GET", "/languages", resource_languages, listed, statuses, extra=extra)
+    of_languages = list[ResourceLanguage]
+    routes.add("GET", "/languages", resource_languages, of_languages, statuses, extra=extra)
 
 
-def _add_refusals(routes: APIRouter, v3_routes: APIRouter) -> None:
-    """Refuse by name what no model here can do."""
-    for name in ("rephrase", "correct"):
-        routes.add_api_route(
-            f"/write/{name}",
-            _refusal(f"{name}: no model here improves texts"),
-            methods=["POST"],
-            name=name,
-            description=f"Refuse to {name} a text: models here translate and write, but improve no"
-            " texts.",
-            status_code=400,
-            responses=PROTOCOL.refusal(400),
-        )
+def _add_style_rules(routes: Routes) -> None:
+    """Refuse what DeepL has below `/v3/style_rules`."""
+
+    async def refuse(request: Request, rest: str = "") -> Response:
+        raise HTTPException(400, f"style_rules: {STYLE_REFUSALS['style_id']}")
+
     for path in ("/style_rules", "/style_rules/{rest:path}"):
-        refuse = _refusal(f"style_rules: {STYLE_REFUSALS['style_id']}")
-        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-        v3_routes.add_api_route(path, refuse, methods=methods, include_in_schema=False)
-
-
-def _refusal(message: str) -> Callable[[], Awaitable[None]]:
-    async def refuse() -> None:
-        raise HTTPException(400, message)
-
-    return refuse
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            routes.add(method, path, refuse, None, (), needs_key=False, include_in_schema=False)
 
 
 async def _type_in(request: Request) -> str:
     """Return which languages to list. DeepL's client sends a form, others use the query."""
     fields: dict[str, Any] = dict(request.query_params)
     if request.headers.get("content-length", "0") != "0":
-        fields |= await _READER.read(limited_to(_MAX_FORM_BYTES, request))
-    asked = fields.get("type", "source")
-    if asked not in _TYPES:
-        raise RequestError("type", asked, f"must be one of {', '.join(_TYPES)}")
-    return str(asked)
+        fields |= await _READER.read(limit_body(request, _MAX_FORM_BYTES))
+    kind = fields.get("type", "source")
+    if kind not in _TYPES:
+        raise RequestError("type", kind, f"must be one of {', '.join(_TYPES)}")
+    return str(kind)

@@ -10,14 +10,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
-from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, Translations, source_name
+from serving.api.deepl.protocol import OF_A_BODY, PROTOCOL, V1_PROTOCOL, Translations, source_name
 from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.errors import RequestError
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.observability.request_stats import current_key
 from serving.pipelines.cards import ModelCard
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding, resolve_decoding
@@ -38,8 +38,8 @@ from serving.text.formatting import format_like_source
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.sentences import Splitting
 
-MAX_TEXTS = 50
-MAX_GLOSSARIES = 5
+MAX_TEXTS = 50  # of one request, as in DeepL
+MAX_GLOSSARIES = 5  # of one request, as in DeepL
 LISTS = ("text", "glossary_ids", "splitting_tags", "non_splitting_tags", "ignore_tags")
 STYLE_REFUSALS: Refusals = {
     "custom_instructions": "models here translate, they do not follow instructions",
@@ -229,7 +229,7 @@ class Prepared:
 
 async def _prepared(services: Services, body: TextsBody) -> Prepared:
     chosen = await route_texts(services, body.text, body.source_lang, body.target_lang)
-    pair = Pair.of(body.source_lang or "", body.target_lang)
+    pair = GlossaryPair.from_codes(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
     memory = await memory_use(
@@ -297,6 +297,6 @@ class KeyedTextsBody(TextsBody):
 
 TRANSLATE_V1 = replace(
     TRANSLATE,
-    protocol=replace(PROTOCOL, prefix="/v1", key_field="auth_key"),
+    protocol=V1_PROTOCOL,
     body=KeyedTextsBody,
 )

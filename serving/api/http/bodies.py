@@ -8,7 +8,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import parse_qsl
 
@@ -32,7 +32,6 @@ from serving.requests.parameters import (
     list_options,
     select_options,
 )
-from serving.server_config import TextLimits
 from serving.text.checks import check_text
 
 NoOpValues = Mapping[str, tuple[Any, ...]]
@@ -41,9 +40,8 @@ Fields = dict[str, Any]
 Pairs = list[tuple[str, str]]
 MAX_BAD_WORDS = 128
 _MAX_BAD_WORD_CHARACTERS = 256
-_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON
-_OTHER_BYTES = 65_536
-_MAX_FIELDS = 10_000
+_ALL_TYPES = (JSON, URL_ENCODED, MULTIPART)
+_MAX_FIELDS = 10_000  # of a form; a list of texts is one field each
 _FIRST_FIELD = re.compile(rb"[\w.%\[\]+-]+=")
 
 
@@ -92,19 +90,21 @@ AnyBody = TypeVar("AnyBody", bound=FieldsBody)
 def parse(cls: type[AnyBody], fields: Mapping[str, Any]) -> AnyBody:
     """Return a body of the fields, without those that are null or change nothing.
 
-    Raises RequestError naming the first field that is wrong.
+    Raises RequestError: of the first field in the body that is refused, else of the first field of
+    the class that is wrong.
     """
-    asking = {
-        name: value
-        for name, value in fields.items()
-        if value is not None and value not in cls.no_op_values.get(name, ())
-    }
-    for name in asking.keys() & cls.refusals:
-        raise RequestError(name, asking[name], f"is not supported here: {cls.refusals[name]}")
-    return validated(cls, asking)
+    no_op_values, refusals = cls.no_op_values, cls.refusals
+    effective: Fields = {}
+    for name, value in fields.items():
+        if value is None or (name in no_op_values and value in no_op_values[name]):
+            continue
+        if name in refusals:
+            raise RequestError(name, value, f"is not supported here: {refusals[name]}")
+        effective[name] = value
+    return validate(cls, effective)
 
 
-def validated(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
+def validate(cls: type[Checked], fields: Mapping[str, Any]) -> Checked:
     """Return a pydantic model of the fields. Raises RequestError naming the first wrong field."""
     try:
         return cls.model_validate(fields)
@@ -185,12 +185,12 @@ class DecodingFields(_DeclaredFields):
         """Return the body with the recommended values of the model where the client gave none."""
         if not generation:
             return self
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        update = applicable_defaults(generation, given, **self._search_asked())
-        known = {*type(self).model_fields}
-        return self.model_copy(update={n: value for n, value in update.items() if n in known})
+        explicit = {name: getattr(self, name) for name in self.model_fields_set}
+        defaults = applicable_defaults(generation, explicit, **self._search_arguments())
+        fields = type(self).model_fields
+        return self.model_copy(update={n: v for n, v in defaults.items() if n in fields})
 
-    def _search_asked(self) -> dict[str, Any]:
+    def _search_arguments(self) -> dict[str, Any]:
         """Return the arguments of `applicable_defaults` for the search that the client asks for."""
         return {"searches": self.num_beams is not None}
 
@@ -212,11 +212,11 @@ class DecodingFields(_DeclaredFields):
         """
         if width is None and self.model_fields_set.isdisjoint(_BEAM):
             return None
-        given = select_options(BeamParams, vars(self))
+        options = select_options(BeamParams, vars(self))
         if width is not None:
-            return BeamParams(**given | {"num_beams": width}, num_hypotheses=num_hypotheses)
+            return BeamParams(**options | {"num_beams": width}, num_hypotheses=num_hypotheses)
         for option in list_options(BeamParams):
-            value = given.get(option.name, option.default)
+            value = options.get(option.name, option.default)
             if option.needs == NUM_BEAMS and value != option.default:
                 raise RequestError(option.name, value, f"needs {NUM_BEAMS}")
         return None
@@ -226,7 +226,7 @@ class DecodingFields(_DeclaredFields):
             return NO_PROCESSORS
         return ProcessorParams(**select_options(ProcessorParams, vars(self)))
 
-    def banned(self) -> tuple[str, ...]:
+    def checked_bad_words(self) -> tuple[str, ...]:
         """Return the bad words. Raises RequestError for an empty one."""
         if len(self.bad_words) > MAX_BAD_WORDS or not all(map(str.strip, self.bad_words)):
             message = f"must be at most {MAX_BAD_WORDS} texts, none empty"
@@ -244,39 +244,57 @@ class FieldReader:
     read: Callable[[Request], Awaitable[Fields]]
 
 
-async def _json_fields(request: Request) -> Fields:
-    return _parsed_json(request, await request.body(), (JSON,))
+async def _read_json(request: Request) -> Fields:
+    return _parse_json(request, await request.body(), (JSON,))
 
 
-async def _all_fields(repeated: str, request: Request) -> Fields:
-    """Read body and query together; the body wins."""
-    content_type, body = _media_type(request), await request.body()
-    pairs = request.query_params.multi_items()
-    if content_type in (URL_ENCODED, MULTIPART):
-        return _gathered([*pairs, *await _parsed_form(request, body)], repeated)
-    fields = _gathered(pairs, repeated)
-    return {**fields, **_parsed_json(request, body, _ALL_TYPES)} if body else fields
+READS_JSON = FieldReader((JSON,), _read_json)
 
 
-async def _json_or_form_fields(lists: frozenset[str], request: Request) -> Fields:
-    """Read JSON or a form, in which the fields `lists` are lists, even if given once; of a GET
-    request the query and a form, which DeepL's client for Python sends.
+def reads_all(repeated: str) -> FieldReader:
+    """Return a reader of JSON, forms and the query, of which the body wins. repeated: a field that
+    may be given often.
     """
-    content_type, body = _media_type(request), await request.body()
-    if request.method == "GET":
-        pairs = [*request.query_params.multi_items(), *await _parsed_form(request, body)]
-    elif content_type in ("", JSON):
-        return _parsed_json(request, body, (JSON, URL_ENCODED))
-    elif content_type == URL_ENCODED:
-        pairs = await _parsed_form(request, body)
-    else:
-        raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
-    found = {name: [value for key, value in pairs if key == name] for name, _ in pairs}
-    return {name: found[name] if name in lists else found[name][-1] for name in found}
+
+    async def read(request: Request) -> Fields:
+        body, content_type = await request.body(), _media_type(request)
+        if content_type == JSON and not request.scope["query_string"]:
+            return _parse_json(request, body, _ALL_TYPES)
+        pairs = request.query_params.multi_items()
+        if content_type in (URL_ENCODED, MULTIPART):
+            return _gather([*pairs, *await _parse_form(request, body)], repeated)
+        fields = _gather(pairs, repeated)
+        return {**fields, **_parse_json(request, body, _ALL_TYPES)} if body else fields
+
+    return FieldReader(_ALL_TYPES, read)
 
 
-def _parsed_json(request: Request, body: bytes, media_types: tuple[str, ...]) -> Fields:
-    """Read JSON. media_types: that the endpoint reads. The error for a form says that it is one."""
+def reads_json_or_form(*lists: str) -> FieldReader:
+    """Return a reader of JSON and URL-encoded forms, and for GET requests of the query and a form,
+    which DeepL's client for Python sends. lists: fields of forms that are lists, even
+    if given once.
+    """
+
+    async def read(request: Request) -> Fields:
+        content_type, body = _media_type(request), await request.body()
+        if request.method == "GET":
+            pairs = [*request.query_params.multi_items(), *await _parse_form(request, body)]
+        elif content_type in ("", JSON):
+            return _parse_json(request, body, (JSON, URL_ENCODED))
+        elif content_type == URL_ENCODED:
+            pairs = await _parse_form(request, body)
+        else:
+            raise WrongMediaType("Content-Type", content_type, f"must be {JSON} or {URL_ENCODED}")
+        values: dict[str, list[str]] = {}
+        for name, value in pairs:
+            values.setdefault(name, []).append(value)
+        return {name: values[name] if name in lists else values[name][-1] for name in values}
+
+    return FieldReader((JSON, URL_ENCODED), read)
+
+
+def _parse_json(request: Request, body: bytes, media_types: tuple[str, ...]) -> Fields:
+    """Parse JSON; of a form the error says that it is one. media_types: that the endpoint reads."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -305,64 +323,46 @@ def _describe_media_type(request: Request) -> str:
     return f"its Content-Type says {content_type}" if content_type else "it has no Content-Type"
 
 
-_ALL_TYPES = (JSON, URL_ENCODED, MULTIPART)
-READS_JSON = FieldReader((JSON,), _json_fields)
-
-
-def reads_json_or_form(*lists: str) -> FieldReader:
-    """Return a reader of JSON and URL-encoded forms. lists: fields that a form may repeat."""
-    return FieldReader((JSON, URL_ENCODED), partial(_json_or_form_fields, frozenset(lists)))
-
-
-def reads_all(repeated: str) -> FieldReader:
-    """Return a reader of JSON, forms and the query. repeated: a field that may be given often."""
-    return FieldReader(_ALL_TYPES, partial(_all_fields, repeated))
-
-
-def limited(request: Request, limits: TextLimits) -> Request:
-    """Return the request with a body that raises an error if it is too large or cut short."""
-    return limited_to(limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES, request)
-
-
-def limited_to(max_bytes: int, request: Request) -> Request:
-    """Return the request likewise, with a limit in bytes, and decoded if the client has compressed
-    the body.
+def limit_body(request: Request, max_bytes: int) -> Request:
+    """Return the request with a body that is decoded if the client has compressed it, and that
+    raises an error if it is too large or cut short.
     """
-    num_bytes = 0
-    codings = request.headers.getlist("content-encoding")
+    receive = _counted(request.receive, max_bytes)
+    if "content-encoding" in request.headers:
+        codings = codings_of(request.headers.getlist("content-encoding"))
+        if codings:
+            receive = _counted(decoding(receive, codings, max_bytes), max_bytes)
+    return Request(request.scope, receive)
 
-    async def receive_encoded() -> Message:
-        message = await request.receive()
+
+def _counted(receive: Receive, max_bytes: int) -> Receive:
+    num_bytes = 0
+
+    async def receive_counted() -> Message:
+        nonlocal num_bytes
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise RequestError("body", f"{num_bytes} bytes", "must not end before it is whole")
-        return message
-
-    async def receive() -> Message:
-        nonlocal num_bytes
-        message = await receive_decoded()
         num_bytes += len(message.get("body", b""))
         if num_bytes > max_bytes:
             raise TooLarge("body", f"more than {max_bytes} bytes", "is too large")
         return message
 
-    receive_decoded: Receive = receive_encoded
-    if codings:
-        receive_decoded = decoding(receive_encoded, codings_of(codings), max_bytes)
-    return Request(request.scope, receive)
+    return receive_counted
 
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _parsed_form(request: Request, body: bytes) -> Pairs:
+async def _parse_form(request: Request, body: bytes) -> Pairs:
     """Read a form, without files. A URL-encoded one may hold UTF-8, as of `curl -d q=é`."""
     content_type = _media_type(request)
     if body.lstrip()[:1] == b"{" and content_type:  # as of `curl -d '{"q": ...}'`
         message = f"is JSON, but {_describe_media_type(request)}, a form: send Content-Type: {JSON}"
         raise RequestError("body", body, message)
     if content_type == MULTIPART:
-        return await _parsed_multipart(request)
+        return await _parse_multipart(request)
     try:
         return parse_qsl(body.decode(), True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError:
@@ -370,7 +370,7 @@ async def _parsed_form(request: Request, body: bytes) -> Pairs:
         raise RequestError("body", body, message) from None
 
 
-async def _parsed_multipart(request: Request) -> Pairs:
+async def _parse_multipart(request: Request) -> Pairs:
     """Read a form in parts."""
     try:
         async with request.form(max_fields=_MAX_FIELDS) as form:
@@ -382,7 +382,7 @@ async def _parsed_multipart(request: Request) -> Pairs:
         ) from None
 
 
-def _gathered(pairs: Pairs, repeated: str) -> Fields:
+def _gather(pairs: Pairs, repeated: str) -> Fields:
     fields: Fields = dict(pairs)
     values = [value for name, value in pairs if name == repeated]
     if len(values) > 1:

@@ -1,90 +1,35 @@
 """Endpoints: the steps from an HTTP request to its answer, which all protocols share.
 
 A protocol adds the bodies of its requests, how their fields are read, how a body finds its model,
-and the answers. A key is read from the header or the field that the protocol names.
+and the answers.
 """
 
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
-from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.key_ring import Key, KeyRing
-from serving.access.quota import Usage
-from serving.api.http.bodies import AnyBody, Body, FieldReader, limited, parse
-from serving.api.http.openapi import OF_A_BODY, OF_A_LIST, described_body
-from serving.api.http.protocol import ENDS, Protocol, current_request, error_response
+from serving.api.http.bodies import AnyBody, Body, FieldReader, limit_body, parse
+from serving.api.http.openapi import OF_A_BODY, DescribedBody
+from serving.api.http.protocol import Protocol, current_request
+from serving.api.http.routing import Routes
 from serving.api.http.services import Services
-from serving.errors import KeyRefused, Overloaded
+from serving.errors import Overloaded
 from serving.observability.metrics import Tracked
-from serving.observability.request_stats import current_key, current_request_stats
+from serving.observability.request_stats import current_request_stats
 from serving.pipelines import catalog
 
 # When HAProxy passed a request on: milliseconds since 1970.
 ARRIVED_MS = "attendant-arrived-ms"
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15  # of a time until the year 33658; `int` refuses texts of thousands of digits
 
 Model = TypeVar("Model", bound=catalog.Translator | catalog.Generator | catalog.Model)
-
-
-class Gate:
-    """Checks the API keys of requests. Without a key ring every request is admitted."""
-
-    def __init__(self, ring: KeyRing | None) -> None:
-        self._ring = ring
-
-    def check_headers(self, protocol: Protocol, headers: Headers) -> None:
-        """Raise KeyRefused if the headers have no valid key, and the body has no field for one."""
-        if self._ring and protocol.key_field is None:
-            self._key_in(protocol, headers, {})
-
-    @contextmanager
-    def admitted(
-        self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
-    ) -> Iterator[None]:
-        """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""
-        if self._ring is None:
-            yield
-            return
-        stats = current_request_stats()
-        key = self._key_in(protocol, headers, fields)
-        stats.key = key.name
-        key.admit()
-        try:
-            yield
-        finally:
-            key.charge(stats.num_tokens)
-
-    def dependency(self, protocol: Protocol) -> Callable[[Request], Awaitable[None]]:
-        """Return a FastAPI dependency that checks the key of a route without a body."""
-
-        async def check_key(request: Request) -> None:
-            if self._ring:
-                key = self._key_in(protocol, request.headers, request.query_params)
-                current_request_stats().key = key.name
-
-        return check_key
-
-    def _key_in(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
-        assert self._ring is not None
-        given: Any
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != protocol.key_scheme.lower() or not given.strip():
-            given = fields.get(protocol.key_field) if protocol.key_field else None
-        key = self._ring.find(given.strip()) if isinstance(given, str) and given else None
-        if key is None:
-            raise KeyRefused(protocol.key_place)
-        return key
 
 
 @dataclass(frozen=True)
@@ -127,65 +72,46 @@ class BodyEndpoint(ABC, Generic[AnyBody]):
     other_answers: Mapping[str, Any] | None = None
     statuses: Sequence[int] = OF_A_BODY
 
-    def add_to(self, routes: APIRouter, services: Services) -> None:
-        gate = Gate(services.keys)
+    def add_to(
+        self, routes: Routes, services: Services, method: str = "POST", is_listed: bool = True
+    ) -> None:
+        """Register the endpoint, once for each of its methods.
 
-        async def handle(request: Request) -> Response:
-            return await self.serve(request, services, gate)
+        method: of a GET request the fields are in the query, for clients that send no body.
+        is_listed: whether OpenAPI lists it.
+        """
 
-        responses = self.protocol.responses(self.answer_type, self.statuses)
-        responses[200] |= self.other_answers or {}
-        routes.add_api_route(
-            self.path,
-            handle,
-            methods=["POST"],
+        async def respond(request: Request) -> Response:
+            return await self.serve(request, services)
+
+        routes.add(
+            *(method, self.path, respond, self.answer_type, self.statuses),
+            protocol=self.protocol,
+            other_answers=self.other_answers,
+            body=DescribedBody(self.body, self.reader.media_types, self.example),
+            needs_key=False,  # which may be in the body
             name=self.name,
             description=self.description,
-            responses=responses,
-            openapi_extra=described_body(self.body, *self.reader.media_types, example=self.example),
-            route_class_override=self.protocol.route_class,
+            include_in_schema=is_listed,
         )
 
-    def add_get_to(self, routes: APIRouter, services: Services) -> None:
-        """Answer GET requests, with the fields in the query, for clients that know no better."""
-        gate = Gate(services.keys)
-
-        async def handle(request: Request) -> Response:
-            return await self.serve(request, services, gate)
-
-        route_class = self.protocol.route_class
-        options: dict[str, Any] = {"include_in_schema": False, "route_class_override": route_class}
-        routes.add_api_route(self.path, handle, methods=["GET"], **options)
-
-    def asgi_app(self, services: Services) -> ASGIApp:
-        """Return an application that answers the endpoint's requests as its route does, but looks
-        for no route and solves no dependencies, which takes as long as all of our own code.
-        """
-        gate = Gate(services.keys)
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            response: Response
-            try:
-                response = await self.serve(Request(scope, receive), services, gate)
-            except ENDS:
-                raise
-            except BaseException as error:
-                response = error_response(error, *self.protocol.report(error))
-            await response(scope, receive, send)
-
-        return answer
-
-    async def serve(self, request: Request, services: Services, gate: Gate) -> Response:
+    async def serve(self, request: Request, services: Services) -> Response:
+        """Read, check and answer a request."""
         async with AsyncExitStack() as resources:
             tracked = resources.enter_context(services.metrics.track(self.protocol.name))
-            _check_waiting(request.headers, services)
-            gate.check_headers(self.protocol, request.headers)
-            fields = await self.reader.read(limited(request, services.limits))
-            resources.enter_context(gate.admitted(self.protocol, request.headers, fields))
-            return await self.answered(fields, services, tracked, resources)
+            if services.max_wait_seconds is not None and ARRIVED_MS in request.headers:
+                _check_waiting(request, services, services.max_wait_seconds)
+            authenticator = services.authenticator
+            if authenticator:
+                authenticator.check_headers(self.protocol, request.headers)
+            fields = await self.reader.read(limit_body(request, services.max_body_bytes))
+            if authenticator:
+                admitted = authenticator.admitted(self.protocol, request.headers, fields)
+                resources.enter_context(admitted)
+            return await self.answer_fields(fields, services, tracked, resources)
 
     @abstractmethod
-    async def answered(
+    async def answer_fields(
         self,
         fields: Mapping[str, Any],
         services: Services,
@@ -200,15 +126,15 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
     """An endpoint that runs a job of a model.
 
     find_model: raises RequestError if the body names no model. id_prefix: of the ids of jobs.
-    billed: returns how many characters count against the quota, by default all of the body's.
+    billed: returns how many characters count against the quota; None counts all of the body's.
     """
 
     find_model: Callable[[Services, Body], Awaitable[Model]]
     answer: Callable[[Call[Body, Model]], Awaitable[Response]]
-    billed: Callable[[Body, Model], int] = lambda body, model: body.num_characters
+    billed: Callable[[Body, Model], int] | None = None
     id_prefix: str = ""
 
-    async def answered(
+    async def answer_fields(
         self,
         fields: Mapping[str, Any],
         services: Services,
@@ -219,9 +145,17 @@ class Endpoint(BodyEndpoint[Body], Generic[Body, Model]):
         body.check(services.limits.max_characters)
         model = await self.find_model(services, body)
         tracked.started(model.card.name)
-        job = _accounted(body.with_defaults(model.card.generation).job(self.id_prefix + job_id()))
-        async with services.quota.held(current_request_stats().key, self.billed(body, model)):
-            return await self.answer(Call(body, model, job, self.protocol, tracked, resources))
+        job = body.with_defaults(model.card.generation).job(self.id_prefix + job_id())
+        stats = current_request_stats()
+        if stats.key or stats.traceparent:  # keys get equal shares of the engine
+            shared = replace(job.decoding, share=stats.key, traceparent=stats.traceparent)
+            job = replace(job, decoding=shared)
+        call = Call(body, model, job, self.protocol, tracked, resources)
+        if not stats.key:
+            return await self.answer(call)
+        billed = self.billed(body, model) if self.billed else body.num_characters
+        async with services.quota.reserve(stats.key, billed):
+            return await self.answer(call)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +164,7 @@ class SimpleEndpoint(BodyEndpoint[AnyBody]):
 
     answer: Callable[[Services, AnyBody], Awaitable[Any]]
 
-    async def answered(
+    async def answer_fields(
         self,
         fields: Mapping[str, Any],
         services: Services,
@@ -240,109 +174,16 @@ class SimpleEndpoint(BodyEndpoint[AnyBody]):
         return JSONResponse(await self.answer(services, parse(self.body, fields)))
 
 
-class Routes:
-    """Adds the routes of a protocol, with their description for OpenAPI."""
-
-    def __init__(self, protocol: Protocol, services: Services, tag: str) -> None:
-        self.router: APIRouter = protocol.router(tag)
-        self._protocol, self._keys = protocol, services.keys
-
-    def add(
-        self,
-        method: str,
-        path: str,
-        handle: Callable[..., Any],
-        answer: Any,
-        statuses: Sequence[int],
-        *,
-        status: int = 200,
-        content: Mapping[str, Any] | None = None,
-        extra: Mapping[str, Any] | None = None,
-        needs_key: bool = True,
-        **options: Any,
-    ) -> None:
-        """Add a route; its key is in the headers or the query.
-
-        answer: type of its JSON; None if it has none. statuses: of its errors.
-        content: describes an answer that is not JSON. extra: further fields of the operation, such
-        as its body and its parameters. options: of FastAPI's `add_api_route`.
-        """
-        described = self._protocol.responses(answer, statuses)
-        success = described.pop(200)
-        gate = Gate(self._keys)
-        self.router.add_api_route(
-            path,
-            handle,
-            methods=[method],
-            status_code=status,
-            responses={status: dict(content or success), **described},
-            dependencies=[Depends(gate.dependency(self._protocol))] if needs_key else None,
-            openapi_extra=dict(extra or {}),
-            route_class_override=self._protocol.route_class,
-            **options,
-        )
-
-
-class UsageBody(TypedDict):
-    """The answer. character_limit: null without a limit.
-
-    start_time, end_time: of the month that is counted.
-    """
-
-    character_count: int
-    character_limit: int | None
-    start_time: str
-    end_time: str
-
-
-def add_usage(routes: Routes, services: Services, name: str) -> None:
-    """Add `GET /usage`. name: of the operation."""
-
-    async def usage() -> JSONResponse:
-        """Return how many characters the key has used this month."""
-        return JSONResponse(usage_body(await services.quota.usage(current_key())))
-
-    routes.add("GET", "/usage", usage, UsageBody, OF_A_LIST, name=name)
-
-
-def usage_body(usage: Usage) -> UsageBody:
-    return {
-        "character_count": usage.characters,
-        "character_limit": usage.limit,
-        "start_time": _as_text(usage.start),
-        "end_time": _as_text(usage.end),
-    }
-
-
-def _as_text(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")
-
-
-def query_parameters(*names: str) -> dict[str, Any]:
-    """Describe required parameters of the query, for OpenAPI."""
-    schema = {"in": "query", "required": True, "schema": {"type": "string"}}
-    return {"parameters": [{"name": name, **schema} for name in names]}
-
-
-def _check_waiting(headers: Headers, services: Services) -> None:
+def _check_waiting(request: Request, services: Services, max_seconds: float) -> None:
     """Raise Overloaded if a request has waited too long for this process to read it: all after it
     have, too, and the engine may be idle meanwhile.
     """
-    arrived, most = headers.get(ARRIVED_MS, ""), services.max_wait_seconds
-    if most is None or not (arrived.isascii() and arrived.isdigit()):
+    arrived = request.headers[ARRIVED_MS]
+    if not (arrived.isascii() and arrived.isdigit()):
         return
-    seconds = time.time() - int(arrived[:_MOST_DIGITS]) / 1000
-    if seconds > most:
+    seconds = time.time() - int(arrived[:_MAX_DIGITS]) / 1000
+    if seconds > max_seconds:
         raise Overloaded(services.metrics.num_open, seconds, is_for_all=True)
-
-
-def _accounted(job: Any) -> Any:
-    """Add the API key to a job, because keys get equal shares, and the trace of its request."""
-    stats = current_request_stats()
-    if not (stats.key or stats.traceparent):
-        return job
-    decoding = replace(job.decoding, share=stats.key, traceparent=stats.traceparent)
-    return replace(job, decoding=decoding)
 
 
 def job_id() -> str:

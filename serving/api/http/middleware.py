@@ -8,8 +8,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -32,29 +32,12 @@ from serving.observability.tracing import Tracing
 
 _MAX_PATH_CHARACTERS = 256
 _MAX_TRACE_CHARACTERS = 128
+_ID_HEADER = "x-request-id"
+_IS_ID = re.compile("[!-~]{1,128}")
 _CLOSED_BY_CLIENT = 499  # as in nginx: disconnected before the answer began
 
 
-class AccessLog:
-    """Collects the stats of each request, and writes a line of them unless `write` is None."""
-
-    def __init__(self, write: Callable[[str], None] | None) -> None:
-        self._write = write
-
-    @contextmanager
-    def line(self, request: RequestInfo, scope: Scope, answer: "_Answer") -> Iterator[None]:
-        """Collect the stats of a request until the block ends, then write its line."""
-        started = time.perf_counter()
-        with collect_request_stats() as stats:
-            try:
-                yield
-            finally:
-                if self._write:
-                    seconds = time.perf_counter() - started
-                    self._write(_line(request, scope, answer.status, stats, seconds))
-
-
-def _line(
+def _access_line(
     request: RequestInfo, scope: Scope, status: int | None, stats: RequestStats, seconds: float
 ) -> str:
     fields: dict[str, Any] = {
@@ -97,8 +80,8 @@ class RequestsInProgress:
                 task.cancel()
 
     @contextmanager
-    def entered(self, answer: "_Answer") -> Iterator[None]:
-        """Note a request until the block ends. Raises EngineStopped."""
+    def tracked(self, answer: "_Answer") -> Iterator[None]:
+        """Hold a request until the block ends. Raises EngineStopped."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks[task] = answer
@@ -113,34 +96,26 @@ class RequestsInProgress:
             del self._tasks[task]
 
 
-_ID_HEADER = "x-request-id"
-_IS_ID = re.compile("[!-~]{1,128}")
+class ErrorMiddleware:
+    """Gives each request an answer, whatever fails, an id, and a line in the access log.
 
+    It reports errors that no route has reported, also those that are no `Exception`, such as a
+    panic in a Rust library. An answer that has begun is cut off.
 
-class Guard:
-    """Answers errors that no handler has answered, also those that are no `Exception`, such as a
-    panic in a Rust library.
-
-    An answer that has begun is cut off.
-
-    endpoints: applications for POST requests, by path. They are called at once; all other requests
-        go through FastAPI.
+    write_access: writes a line of the access log; None if it is off. tracing: None if no spans are
+        exported.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         report: Report,
-        access: AccessLog,
-        endpoints: Mapping[str, ASGIApp],
         in_progress: RequestsInProgress,
+        write_access: Callable[[str], None] | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self._app, self._endpoints = app, endpoints
-        self._report = report
-        self._access = access
-        self._in_progress = in_progress
-        self._tracing = tracing
+        self._app, self._report, self._in_progress = app, report, in_progress
+        self._write_access, self._tracing = write_access, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -148,30 +123,35 @@ class Guard:
             return
         answer = _Answer(scope, send)
         request = RequestInfo(answer.request_id, scope["method"], path_of(scope))
-        endpoint = self._endpoints.get(request.path) if request.method == "POST" else None
-        app = endpoint or self._app
-        with (
-            _in_context(request),
-            self._access.line(request, scope, answer),
-            self._traced(scope, answer),
-        ):
+        started = time.perf_counter()
+        token = current_request.set(request)
+        with collect_request_stats() as stats:
             try:
-                with self._in_progress.entered(answer):
-                    await app(scope, receive, answer.send)
-            except ENDS:
-                raise
-            except BaseException as error:
-                if answer.status is not None:
-                    log_failure(error)
-                    raise
-                response = error_response(error, *self._report(scope, error))
-                await response(scope, receive, answer.send)
+                if self._tracing is None:
+                    await self._respond(scope, receive, answer)
+                else:
+                    names = request.method, request.path, Headers(scope=scope)
+                    with self._tracing.request(*names, answer):
+                        await self._respond(scope, receive, answer)
+            finally:
+                if self._write_access:
+                    seconds = time.perf_counter() - started
+                    line = _access_line(request, scope, answer.status, stats, seconds)
+                    self._write_access(line)
+                current_request.reset(token)
 
-    def _traced(self, scope: Scope, answer: "_Answer") -> AbstractContextManager[None]:
-        if self._tracing is None:
-            return nullcontext()
-        headers = Headers(scope=scope)
-        return self._tracing.request(scope["method"], path_of(scope), headers, answer)
+    async def _respond(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        try:
+            with self._in_progress.tracked(answer):
+                await self._app(scope, receive, answer.send)
+        except ENDS:
+            raise
+        except BaseException as error:
+            if answer.status is not None:
+                log_failure(error)
+                raise
+            response = error_response(error, *self._report(scope, error))
+            await response(scope, receive, answer.send)
 
 
 class _Answer:
@@ -181,10 +161,11 @@ class _Answer:
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        given = Headers(scope=scope).get(_ID_HEADER)
-        self.request_id = given if given and _IS_ID.fullmatch(given) else uuid4().hex
+        client_id = Headers(scope=scope).get(_ID_HEADER)
+        is_valid = client_id is not None and _IS_ID.fullmatch(client_id)
+        self.request_id = client_id if client_id and is_valid else uuid4().hex
         self.status: int | None = None
-        self._sends_id = given is None
+        self._sends_id = client_id is None
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -195,26 +176,18 @@ class _Answer:
         await self._send(message)
 
 
-@contextmanager
-def _in_context(request: RequestInfo) -> Iterator[None]:
-    token = current_request.set(request)
-    try:
-        yield
-    finally:
-        current_request.reset(token)
-
-
-class Heads:
+class HeadMiddleware:
     """Answers HEAD like GET, without the body (RFC 9110, 9.3.2)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
         async def send_without_body(message: Message) -> None:
             await send({**message, "body": b""} if "body" in message else message)
 
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            await self._app({**scope, "method": "GET"}, receive, send_without_body)
-        else:
-            await self._app(scope, receive, send)
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)

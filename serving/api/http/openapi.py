@@ -1,10 +1,11 @@
-"""Describes routes for `/openapi.json`: their bodies, answers and errors.
+"""Describe routes for `/openapi.json`: their bodies, answers and errors.
 
 Handlers read their bodies themselves, so FastAPI does not know them.
 """
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -63,12 +64,20 @@ def described_events(description: str) -> dict[str, Any]:
     return {"content": {EVENTS: {"schema": event | {"description": description}}}}
 
 
-def described_body(
-    cls: type[BaseModel], *media_types: str, example: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Describe a body. example: a body that `/docs` offers to try."""
-    described = {"schema": {"$ref": _REF.format(model=cls.__name__)}, "example": dict(example)}
-    return {"requestBody": {"required": True, "content": dict.fromkeys(media_types, described)}}
+@dataclass(frozen=True)
+class DescribedBody:
+    """The description of a request's body. example: a body that `/docs` offers to try."""
+
+    cls: type[BaseModel]
+    media_types: tuple[str, ...]
+    example: Mapping[str, Any]
+
+    @property
+    def operation_fields(self) -> dict[str, Any]:
+        schema = {"$ref": _REF.format(model=self.cls.__name__)}
+        content = {"schema": schema, "example": dict(self.example)}
+        body = {"required": True, "content": dict.fromkeys(self.media_types, content)}
+        return {"requestBody": body}
 
 
 def describe(app: FastAPI, bodies: Iterable[type[BaseModel]], errors: Iterable[Any]) -> None:

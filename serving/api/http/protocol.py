@@ -1,7 +1,6 @@
 """What defines a protocol: its paths, its names for fields, and how it reports errors.
 
-Each route knows its protocol, so that errors of handlers, middleware and streams are reported
-without looking at paths. The status of each error is in one place.
+The status of each error is in one place.
 """
 
 import asyncio
@@ -12,9 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
@@ -123,8 +120,8 @@ class Protocol:
 
     def report(self, error: BaseException) -> tuple[int, dict[str, Any]]:
         """Return the status and the body that report an error, in the client's words."""
-        own = (status for cls, status in self.statuses.items() if isinstance(error, cls))
-        status = next(own, status_of(error))
+        statuses = (status for cls, status in self.statuses.items() if isinstance(error, cls))
+        status = next(statuses, status_of(error))
         if isinstance(error, RequestError) and error.field in self.field_names:
             error = error.with_field(self.field_names[error.field])
         return status, self.error_shape(status, error)
@@ -132,15 +129,6 @@ class Protocol:
     def owns(self, path: str) -> bool:
         """Return whether `path` is below the prefix."""
         return not self.prefix or path.startswith(self.prefix + "/")
-
-    def router(self, tag: str) -> APIRouter:
-        """Return a router for the prefix whose routes know this protocol."""
-        return APIRouter(prefix=self.prefix, tags=[tag], route_class=self.route_class)
-
-    @property
-    def route_class(self) -> type["ProtocolRoute"]:
-        """Return a FastAPI route class that knows this protocol."""
-        return type("ProtocolRoute", (ProtocolRoute,), {"protocol": self})
 
     def responses(self, answer: Any, statuses: Sequence[int]) -> Responses:
         """Describe an answer of type `answer`, and errors with `statuses`, for OpenAPI."""
@@ -151,24 +139,6 @@ class Protocol:
         described = responses(None, self.error_type, (status, *OF_ANY_ROUTE))
         del described[200]
         return described
-
-
-class ProtocolRoute(APIRoute):
-    """A route of one protocol."""
-
-    protocol: Protocol
-
-
-def protocol_at(scope: Scope, protocols: Sequence[Protocol]) -> Protocol:
-    """Return the protocol of the matched route, even if its method does not match.
-
-    Without a route it is the protocol with the longest prefix of the path.
-    """
-    route = scope.get("route")
-    if isinstance(route, ProtocolRoute):
-        return route.protocol
-    path = path_of(scope)
-    return max((each for each in protocols if each.owns(path)), key=lambda each: len(each.prefix))
 
 
 def path_of(scope: Scope) -> str:
@@ -215,16 +185,6 @@ def error_response(error: BaseException, status: int, body: dict[str, Any]) -> J
     """Return the answer that reports an error; an error of the server goes to the log."""
     log_failure(error)
     return JSONResponse(body, status, headers=_headers_of(error, status))
-
-
-def install_error_handlers(app: FastAPI, report: Report) -> None:
-    """Answer the errors that have a status; middleware.Guard answers all others."""
-
-    async def answer(request: Request, error: Exception) -> JSONResponse:
-        return error_response(error, *report(request.scope, error))
-
-    for cls in (AttendantError, HTTPException):
-        app.add_exception_handler(cls, answer)
 
 
 def _headers_of(error: BaseException, status: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
+from serving.api.http.authentication import Authenticator
 from serving.api.http.middleware import RequestsInProgress
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.documents import Documents
@@ -21,6 +22,9 @@ from serving.server_config import DocumentLimits, TextLimits
 from serving.storage.sqlite import default_state_dir
 from serving.text.language_identification import LanguageIdentifier
 from serving.translation_memory.store import TranslationMemories
+
+_BYTES_PER_CHARACTER = 12  # a character outside the basic plane, escaped in JSON: "\\ud83d\\ude00"
+_OTHER_BYTES = 65_536  # of all fields besides the texts
 
 
 class Loader(Protocol):
@@ -81,6 +85,15 @@ class Services:
     max_wait_seconds: float | None = None
     recent_metrics: Callable[[], Awaitable[list[Reading]]] = _no_readings
     in_progress: RequestsInProgress = field(default_factory=RequestsInProgress)
+
+    @cached_property
+    def authenticator(self) -> Authenticator | None:
+        return None if self.keys is None else Authenticator(self.keys)
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Return how many bytes a body may have that holds as much text as is allowed."""
+        return self.limits.max_characters * _BYTES_PER_CHARACTER + _OTHER_BYTES
 
     @cached_property
     def jobs(self) -> JobQueue:

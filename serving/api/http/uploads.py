@@ -18,12 +18,11 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
-from serving.api.http.bodies import AnyBody, Fields, limited_to, parse
-from serving.api.http.endpoint import Gate
+from serving.api.http.bodies import AnyBody, Fields, limit_body, parse
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
-from serving.documents.formats.registry import FORMATS, extension_of, result_name
+from serving.documents.formats.registry import FORMATS, file_extension, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.observability.request_stats import current_key
@@ -48,9 +47,9 @@ def _is_file(value: Any) -> Any:
 File = Annotated[
     Any, BeforeValidator(_is_file), WithJsonSchema({"type": "string", "format": "binary"})
 ]
-# How OpenAPI describes an answer that is a translated document.
 # Translations whose expected quality is lower are marked for review.
 QualityThreshold = Annotated[float, Field(ge=0, le=1)]
+# How OpenAPI describes an answer that is a translated document.
 RESULT = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     "description": "The translated document.",
@@ -74,7 +73,7 @@ def base_url(request: Request) -> str:
 
 
 @asynccontextmanager
-async def uploaded(
+async def receive_upload(
     request: Request,
     services: Services,
     protocol: Protocol,
@@ -86,18 +85,20 @@ async def uploaded(
     max_mib: of the file; None is the limit of documents.
     Raises KeyRefused, RateExceeded, RequestError and TooLarge.
     """
-    gate = Gate(services.keys)
+    authenticator = services.authenticator
     async with AsyncExitStack() as resources:
         resources.enter_context(services.metrics.track(protocol.name))
-        gate.check_headers(protocol, request.headers)
+        if authenticator:
+            authenticator.check_headers(protocol, request.headers)
         max_mib = services.document_limits.max_mib if max_mib is None else max_mib
         max_bytes = max_mib * 2**20 + _OTHER_BYTES
-        fields = await resources.enter_async_context(_form(limited_to(max_bytes, request)))
-        resources.enter_context(gate.admitted(protocol, request.headers, fields))
+        fields = await resources.enter_async_context(_form(limit_body(request, max_bytes)))
+        if authenticator:
+            resources.enter_context(authenticator.admitted(protocol, request.headers, fields))
         yield parse(cls, fields)
 
 
-async def queued(
+async def queue_document(
     services: Services,
     file: UploadFile,
     source: str | None,
@@ -120,7 +121,7 @@ async def queued(
     async with services.documents.received(file.file, name, *languages) as document:
         sources = await identify_document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
-        async with services.quota.held(owner, sources.num_billed):
+        async with services.quota.reserve(owner, sources.num_billed):
             return await services.documents.queue(
                 *(document, owner, sources, target, model, glossary),
                 memory,
@@ -133,7 +134,7 @@ def file_response(
 ) -> StreamingResponse:
     """Send a translated document. taken: it is sent once, and deleted before its last byte."""
     name = result_name(job.data.name)
-    media_type = FORMATS[extension_of(name)].media_type
+    media_type = FORMATS[file_extension(name)].media_type
     headers = {
         "Content-Length": str(path.stat().st_size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",

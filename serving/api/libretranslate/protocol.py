@@ -89,6 +89,6 @@ class FrontendSettings(TypedDict):
     language: FrontendLanguages
 
 
-def detected(guess: Detection) -> dict[str, Any]:
-    """Return the JSON of a guess, with the confidence in percent."""
-    return {"confidence": round(100 * guess.confidence, 1), "language": guess.language}
+def describe_detection(detection: Detection) -> dict[str, Any]:
+    """Return the JSON of a detection, with the confidence in percent."""
+    return {"confidence": round(100 * detection.confidence, 1), "language": detection.language}

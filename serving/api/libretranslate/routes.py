@@ -7,15 +7,15 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict
-from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.bodies import FieldsBody, reads_all
-from serving.api.http.endpoint import Routes, SimpleEndpoint, add_usage
-from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, described_body
+from serving.api.http.endpoint import SimpleEndpoint
+from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_ANY_ROUTE, DescribedBody
+from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
 from serving.api.http.uploads import (
     RESULT,
@@ -23,18 +23,19 @@ from serving.api.http.uploads import (
     QualityThreshold,
     base_url,
     file_response,
-    queued,
-    uploaded,
+    queue_document,
+    receive_upload,
 )
+from serving.api.http.usage import add_usage
 from serving.api.libretranslate.protocol import (
     PROTOCOL,
     DetectedLanguage,
     FrontendSettings,
     Language,
-    detected,
+    describe_detection,
 )
 from serving.api.libretranslate.translate import TRANSLATE
-from serving.documents.formats.registry import FORMATS, extension_of, result_name
+from serving.documents.formats.registry import FORMATS, file_extension, result_name
 from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
 from serving.observability.request_stats import current_key
@@ -85,9 +86,9 @@ async def _detect(services: Services, body: DetectBody) -> list[dict[str, Any]]:
     check_text("q", body.q, services.limits.max_characters)
     languages = await detectable_languages(services.catalog)
     guesses = await asyncio.to_thread(services.identifier.identify, body.q, languages)
-    first, *others = map(detected, guesses)
-    others = [each for each in others if each["confidence"] >= _MIN_CONFIDENCE]
-    return [first, *others][:_MAX_GUESSES]
+    first, *others = map(describe_detection, guesses)
+    likely = [guess for guess in others if guess["confidence"] >= _MIN_CONFIDENCE]
+    return [first, *likely][:_MAX_GUESSES]
 
 
 DETECT = SimpleEndpoint(
@@ -102,65 +103,71 @@ DETECT = SimpleEndpoint(
     example={"q": "A dog runs."},
 )
 ENDPOINTS = (TRANSLATE, DETECT)
-BODIES = (FileBody,)
 
 
-def router(services: Services) -> APIRouter:
-    async def languages() -> JSONResponse:
+def routes(services: Services) -> list[ProtocolRoute]:
+    async def languages(request: Request) -> JSONResponse:
         """List languages to translate from, each with those that it can be translated into."""
-        return JSONResponse(_listed(await services.catalog.translator_cards()))
+        return JSONResponse(_describe_languages(await services.catalog.translator_cards()))
 
-    async def frontend_settings() -> JSONResponse:
+    async def frontend_settings(request: Request) -> JSONResponse:
         """Return the settings of a page that translates."""
         return JSONResponse(_settings(services, await services.catalog.translator_cards()))
 
-    async def suggest() -> JSONResponse:
-        """Refuse a suggestion: this server keeps none."""
-        raise HTTPException(403, "suggestions are not kept on this server")
-
-    routes = Routes(PROTOCOL, services, "LibreTranslate")
+    routes = Routes(PROTOCOL, "LibreTranslate", services.authenticator)
     for endpoint in ENDPOINTS:
-        endpoint.add_to(routes.router, services)
-    TRANSLATE.add_get_to(routes.router, services)  # OmegaT's plugin asks so
+        endpoint.add_to(routes, services)
+    TRANSLATE.add_to(routes, services, "GET", is_listed=False)  # OmegaT's plugin asks so
     add_usage(routes, services, "libretranslate_usage")
     free: dict[str, Any] = {"statuses": OF_ANY_ROUTE, "needs_key": False}
     routes.add("GET", "/languages", languages, list[Language], **free)
     routes.add("GET", "/frontend/settings", frontend_settings, FrontendSettings, **free)
-    routes.router.post("/suggest", status_code=403, responses=PROTOCOL.refusal(403))(suggest)
+    routes.add_refusal(
+        *("/suggest", 403, "suggestions are not kept on this server"),
+        name="suggest",
+        description="Refuse a suggestion: this server keeps none.",
+    )
     _add_files(routes, services)
-    return routes.router
+    return routes.routes
 
 
 def _add_files(routes: Routes, services: Services) -> None:
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a document, and return a link to it that works until it expires."""
-        async with uploaded(request, services, PROTOCOL, FileBody) as body:
+        async with receive_upload(request, services, PROTOCOL, FileBody) as body:
             languages, threshold = (body.source, body.target), body.quality_threshold
-            handle = await queued(
+            handle = await queue_document(
                 services, body.file, *languages, body.model, quality_threshold=threshold
             )
-            await _finished(services, handle)
-            name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
+            await _wait_for_document(services, handle)
+            name = f"{handle.id}.{handle.key}.{file_extension(result_name(body.file.filename))}"
             return JSONResponse({"translatedFileUrl": f"{base_url(request)}{_FILES[1:]}/{name}"})
 
-    async def download_file(name: str) -> Response:
+    async def download_file(request: Request, name: str) -> Response:
         """Return a translated document; its name cannot be guessed."""
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
         job, path = await services.documents.result(Handle(document, key), None)
-        if extension != extension_of(result_name(job.data.name)):
+        if extension != file_extension(result_name(job.data.name)):
             raise DocumentNotFound(document)
         return file_response(job, path)
 
-    upload = described_body(FileBody, MULTIPART, example={"source": "en", "target": "fr"})
     # The key is in the body, or in the name of the file.
-    made: dict[str, Any] = {"statuses": OF_A_BODY, "extra": upload, "needs_key": False}
-    routes.add("POST", "/translate_file", translate_file, TranslatedFile, **made)
-    sent: dict[str, Any] = {"content": RESULT, "needs_key": False, "response_class": Response}
-    routes.add("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE), **sent)
+    body = DescribedBody(FileBody, (MULTIPART,), {"source": "en", "target": "fr"})
+    routes.add(
+        *("POST", "/translate_file", translate_file, TranslatedFile, OF_A_BODY),
+        body=body,
+        needs_key=False,
+    )
+    routes.add(
+        *("GET", _FILES + "/{name}", download_file, None, (404, *OF_ANY_ROUTE)),
+        content=RESULT,
+        needs_key=False,
+        response_class=Response,
+    )
 
 
-async def _finished(services: Services, handle: Handle) -> None:
+async def _wait_for_document(services: Services, handle: Handle) -> None:
     """Wait for a document; delete it if the client disconnects."""
     try:
         await services.documents.finished(handle, current_key())
@@ -169,7 +176,7 @@ async def _finished(services: Services, handle: Handle) -> None:
         raise
 
 
-def _listed(cards: list[ModelCard]) -> list[dict[str, Any]]:
+def _describe_languages(cards: list[ModelCard]) -> list[dict[str, Any]]:
     """Return the languages to translate from, each with its target languages.
 
     A name that several languages share is followed by the code.

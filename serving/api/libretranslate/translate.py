@@ -28,7 +28,7 @@ from serving.api.http.openapi import described_events
 from serving.api.http.quality import quality_of
 from serving.api.http.services import Services
 from serving.api.http.streams import EventStream, events_of, first_of
-from serving.api.libretranslate.protocol import PROTOCOL, Translated, detected
+from serving.api.libretranslate.protocol import PROTOCOL, Translated, describe_detection
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
 from serving.pipelines.decoding import DEFAULT_BEAMS, Decoding
@@ -222,7 +222,7 @@ class TranslateBody(DecodingFields, RequestBody):
             sampling=sampling,
             beam=self.beam(width, self._num_hypotheses(width)),
             processors=self.processors(),
-            bad_words=self.banned(),
+            bad_words=self.checked_bad_words(),
             max_new_tokens=self.max_new_tokens,
             priority=self.priority,
             timeout_seconds=self.timeout_seconds,
@@ -234,7 +234,7 @@ class TranslateBody(DecodingFields, RequestBody):
             return self.num_beams
         return max(DEFAULT_BEAMS, self._fewest_beams) if self._searches_alternatives else None
 
-    def _search_asked(self) -> dict[str, Any]:
+    def _search_arguments(self) -> dict[str, Any]:
         return {
             "searches": self.num_beams is not None or self._width() is not None,
             "min_beams": self._fewest_beams if self._searches_alternatives else 1,
@@ -368,7 +368,7 @@ def _translated(
     answer: dict[str, list[Any]] = {"translatedText": list(translation.texts)}
     renderings = translation.renderings
     if not is_explicit(body.source):
-        answer["detectedLanguage"] = list(map(detected, chosen.sources))
+        answer["detectedLanguage"] = list(map(describe_detection, chosen.sources))
     if any(chosen.pivots):
         answer["pivot"] = list(chosen.pivots)
     if body.alternatives:

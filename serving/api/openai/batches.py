@@ -8,16 +8,17 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ConfigDict, Field
 
 from serving.api.http.bodies import READS_JSON, FieldsBody
-from serving.api.http.endpoint import Endpoint, Routes, SimpleEndpoint
-from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, described_body
+from serving.api.http.endpoint import Endpoint, SimpleEndpoint
+from serving.api.http.openapi import MULTIPART, OF_A_BODY, OF_A_MODEL, DescribedBody
 from serving.api.http.protocol import ENDS, RequestInfo, current_request, log_failure
+from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
-from serving.api.http.uploads import File, chunks_of, uploaded
+from serving.api.http.uploads import File, chunks_of, receive_upload
 from serving.api.openai.encoders import EMBEDDINGS
 from serving.api.openai.protocol import PROTOCOL, Batch, BatchList, Deleted, FileList, FileObject
 from serving.api.openai.routes import CHATS, COMPLETIONS, RESPONSES
@@ -33,10 +34,16 @@ from serving.errors import (
 )
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
-from serving.jobs.table import FileRecord, State
+from serving.jobs.table import FileRecord, JobState
 from serving.observability.request_stats import collect_request_stats, current_key
 
-_MOST_LISTED = 100
+_PRIORITY = 1_000  # lower values come first; 0 is the default of other requests
+_TEMPORARY = (Overloaded, RateExceeded, EngineStopped, OutOfMemory, StorageError)
+_WAIT_SECONDS = 5.0  # until the next try, where the error names no time
+_MIN_WAIT_SECONDS = 0.1
+_MAX_WAIT_SECONDS = 30.0  # so that a batch goes on soon after a long outage
+_STARTING_SECONDS = 120.0  # other worker groups may still load their models
+_MAX_LISTED = 100
 _ORDERS = ("asc", "desc")
 _PATHS: dict[str, Endpoint[Any, Any]] = {
     endpoint.protocol.prefix + endpoint.path: endpoint
@@ -66,53 +73,50 @@ class BatchBody(FieldsBody):
     metadata: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
 
 
-BODIES = (BatchFileBody, BatchBody)
-
-
 def batches_of(services: Services) -> Batches:
     return Batches(services.jobs, BatchLines(services, _PATHS))
 
 
-def router(services: Services, batches: Batches) -> APIRouter:
-    routes = Routes(PROTOCOL, services, "OpenAI")
+def routes(services: Services, batches: Batches) -> list[ProtocolRoute]:
+    routes = Routes(PROTOCOL, "OpenAI", services.authenticator)
     _add_files(routes, services, batches)
     _add_batches(routes, services, batches)
-    return routes.router
+    return routes.routes
 
 
 def _add_files(routes: Routes, services: Services, batches: Batches) -> None:
     async def upload(request: Request) -> JSONResponse:
         """Store a file of requests, one JSON object a line, for 30 days."""
-        async with uploaded(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
+        async with receive_upload(request, services, PROTOCOL, BatchFileBody, MAX_FILE_MIB) as body:
             name = Path(body.file.filename).name
             return JSONResponse(_file(await batches.add_file(current_key(), name, body.file.file)))
 
     async def files(request: Request) -> JSONResponse:
         """List files, the newest first, or with `order=asc` last; `after` and `limit` page."""
         query = _query(request, "after", "limit", "order", "purpose")
-        found = await batches.files(current_key())
+        records = await batches.files(current_key())
         if purpose := query.get("purpose"):
-            found = [record for record in found if record.purpose == purpose]
+            records = [record for record in records if record.purpose == purpose]
         if (order := query.get("order", "desc")) not in _ORDERS:
             raise RequestError("order", order, f"must be {' or '.join(_ORDERS)}")
-        return JSONResponse(_page(query, found if order == "desc" else found[::-1], _file))
+        return JSONResponse(_page(query, records if order == "desc" else records[::-1], _file))
 
-    async def file(file_id: str) -> JSONResponse:
+    async def file(request: Request, file_id: str) -> JSONResponse:
         """Describe a file."""
         return JSONResponse(_file(await batches.file(current_key(), file_id)))
 
-    async def content(file_id: str) -> StreamingResponse:
+    async def content(request: Request, file_id: str) -> StreamingResponse:
         """Return the content of a file."""
         path = await batches.content(current_key(), file_id)
         return StreamingResponse(chunks_of(path), media_type="application/jsonl")
 
-    async def delete(file_id: str) -> JSONResponse:
+    async def delete(request: Request, file_id: str) -> JSONResponse:
         """Delete a file."""
         await batches.delete_file(current_key(), file_id)
         return JSONResponse({"id": file_id, "object": "file", "deleted": True})
 
-    body = described_body(BatchFileBody, MULTIPART, example={"purpose": INPUT_PURPOSE})
-    routes.add("POST", "/files", upload, FileObject, OF_A_BODY, extra=body, needs_key=False)
+    body = DescribedBody(BatchFileBody, (MULTIPART,), {"purpose": INPUT_PURPOSE})
+    routes.add("POST", "/files", upload, FileObject, OF_A_BODY, body=body, needs_key=False)
     routes.add("GET", "/files", files, FileList, _OF_AN_OBJECT)
     routes.add("GET", "/files/{file_id}", file, FileObject, OF_A_MODEL)
     routes.add("GET", "/files/{file_id}/content", content, None, OF_A_MODEL)
@@ -124,16 +128,16 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
         arguments = (body.endpoint, body.input_file_id, body.metadata)
         return _batch(await batches.create(current_key(), *arguments))
 
-    async def listed(request: Request) -> JSONResponse:
+    async def list_batches(request: Request) -> JSONResponse:
         """List batches, the newest first; `after` and `limit` page."""
         query = _query(request, "after", "limit")
         return JSONResponse(_page(query, await batches.batches(current_key()), _batch))
 
-    async def batch(batch_id: str) -> JSONResponse:
+    async def batch(request: Request, batch_id: str) -> JSONResponse:
         """Return the state of a batch."""
         return JSONResponse(_batch(await batches.batch(current_key(), batch_id)))
 
-    async def cancel(batch_id: str) -> JSONResponse:
+    async def cancel(request: Request, batch_id: str) -> JSONResponse:
         """Cancel a batch; it ends with the answers so far."""
         return JSONResponse(_batch(await batches.cancel(current_key(), batch_id)))
 
@@ -151,23 +155,24 @@ def _add_batches(routes: Routes, services: Services, batches: Batches) -> None:
             "endpoint": "/v1/chat/completions",
             "completion_window": WINDOW,
         },
-    ).add_to(routes.router, services)
-    routes.add("GET", "/batches", listed, BatchList, _OF_AN_OBJECT)
+    ).add_to(routes, services)
+    routes.add("GET", "/batches", list_batches, BatchList, _OF_AN_OBJECT)
     routes.add("GET", "/batches/{batch_id}", batch, Batch, OF_A_MODEL)
     routes.add("POST", "/batches/{batch_id}/cancel", cancel, Batch, _OF_AN_OBJECT)
 
 
-def _query(request: Request, *known: str) -> dict[str, str]:
-    """Return the fields of the query. Raises RequestError for unknown ones."""
+def _query(request: Request, *names: str) -> dict[str, str]:
+    """Return the fields of the query. Raises RequestError for the first that is not in `names`."""
     query = dict(request.query_params)
-    for name in query.keys() - known:
-        raise RequestError(name, query[name], "is not supported here")
+    for name, value in query.items():
+        if name not in names:
+            raise RequestError(name, value, "is not supported here")
     return query
 
 
 def _page(query: Mapping[str, str], records: Sequence[Record], described: Any) -> dict[str, Any]:
     """Return one page of a list. Raises RequestError for a wrong limit."""
-    limit = query.get("limit", str(_MOST_LISTED))
+    limit = query.get("limit", str(_MAX_LISTED))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:6]) <= 10_000):
         raise RequestError("limit", limit, "must be between 1 and 10000")
     ids = [record.id for record in records]
@@ -205,12 +210,16 @@ def _batch(job: jobs.Batch) -> dict[str, Any]:
         "errors": {"object": "list", "data": data.problems} if data.problems else None,
         "input_file_id": data.input_file,
         "completion_window": data.window,
-        "status": "validating" if job.state is State.QUEUED else job.state,
+        "status": "validating" if job.state is JobState.QUEUED else job.state,
         "output_file_id": data.output_file,
         "error_file_id": data.error_file,
         "created_at": int(job.created_at),
         "expires_at": data.expires_at,
-        **{f"{state}_at": job.times.get(state) for state in State if state is not State.QUEUED},
+        **{
+            f"{state}_at": job.times.get(state)
+            for state in JobState
+            if state is not JobState.QUEUED
+        },
         "request_counts": {
             "total": data.num_lines,
             "completed": job.num_results - job.num_errors,
@@ -218,13 +227,6 @@ def _batch(job: jobs.Batch) -> dict[str, Any]:
         },
         "metadata": data.metadata or None,
     }
-
-
-_PRIORITY = 1_000  # lower values come first; 0 is the default of other requests
-_SOON = (Overloaded, RateExceeded, EngineStopped, OutOfMemory, StorageError)
-_WAIT_SECONDS = 5.0
-_MOST_SECONDS = 30.0
-_STARTING_SECONDS = 120.0  # other worker groups may still load their models
 
 
 class BatchLines:
@@ -262,15 +264,15 @@ class BatchLines:
             stats.key = line.owner
             async with AsyncExitStack() as resources:
                 tracked = resources.enter_context(services.metrics.track(endpoint.protocol.name))
-                said = {name: each for name, each in line.body.items() if each is not None}
-                fields = {"priority": _PRIORITY, **said}
-                response = await endpoint.answered(fields, services, tracked, resources)
+                fields = {name: value for name, value in line.body.items() if value is not None}
+                fields = {"priority": _PRIORITY, **fields}
+                response = await endpoint.answer_fields(fields, services, tracked, resources)
                 return json.loads(bytes(response.body))
 
     def _wait_seconds(self, error: BaseException) -> float | None:
         """Return the time until the next try; None if there is none."""
         is_starting = time.monotonic() - self._started_at < _STARTING_SECONDS
-        if isinstance(error, _SOON) or (isinstance(error, ModelNotFound) and is_starting):
-            wanted = getattr(error, "retry_after_seconds", _WAIT_SECONDS)
-            return min(max(wanted, 0.1), _MOST_SECONDS)
+        if isinstance(error, _TEMPORARY) or (isinstance(error, ModelNotFound) and is_starting):
+            seconds = getattr(error, "retry_after_seconds", _WAIT_SECONDS)
+            return min(max(seconds, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
         return None

@@ -194,7 +194,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             sampling=self.sampling(default_temperature=0.0 if beam else 1.0),
             beam=beam,
             processors=self.processors(),
-            bad_words=self.banned(),
+            bad_words=self.checked_bad_words(),
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             structure=self._structure(),
@@ -204,7 +204,7 @@ class GenerationBody(FieldsWithoutEffect, DecodingFields, RequestBody):
             timeout_seconds=self.timeout_seconds,
         )
 
-    def _search_asked(self) -> dict[str, Any]:
+    def _search_arguments(self) -> dict[str, Any]:
         searches = self.use_beam_search or self.num_beams is not None
         fewest = max(self.n, self.best_of or 1) if searches else self.n
         return {"searches": searches, "min_beams": fewest, "default_temperature": 1.0}

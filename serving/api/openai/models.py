@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
+from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, model_validator
 
 from serving.api.http.bodies import READS_JSON, FieldsBody, RequestBody
-from serving.api.http.endpoint import Routes, SimpleEndpoint
+from serving.api.http.endpoint import SimpleEndpoint
 from serving.api.http.openapi import OF_A_LIST, OF_A_MODEL
+from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.api.openai.chat import ChatFields, ChatMessage
 from serving.api.openai.completion_body import GenerationBody
@@ -40,15 +42,15 @@ from serving.text.languages import match_codes
 def add_models(routes: Routes, services: Services) -> None:
     started = int(time.time())
 
-    async def models() -> JSONResponse:
+    async def models(request: Request) -> JSONResponse:
         """List the models."""
-        found = [_described(model.card, started) for model in await services.catalog.models()]
-        return JSONResponse({"object": "list", "data": found})
+        models = [_describe(model.card, started) for model in await services.catalog.models()]
+        return JSONResponse({"object": "list", "data": models})
 
-    async def model(name: str) -> JSONResponse:
+    async def model(request: Request, name: str) -> JSONResponse:
         """Describe one model; the name of a translator may end with a language."""
         card = await card_of(services.catalog, name)
-        return JSONResponse({**_described(card, started), "card": card.text})
+        return JSONResponse({**_describe(card, started), "card": card.text})
 
     routes.add("GET", "/models", models, ModelList, OF_A_LIST)
     routes.add("GET", "/models/{name:path}", model, ModelBody, OF_A_MODEL)
@@ -56,14 +58,14 @@ def add_models(routes: Routes, services: Services) -> None:
 
 async def generator(services: Services, body: GenerationBody) -> Generator:
     """Return the model that answers a body. Raises RequestError and ModelNotFound."""
-    card, target = await named(services.catalog, body.model)
+    card, target = await model_and_target(services.catalog, body.model)
     if card.task is not Task.TRANSLATE:
         for field in ("target_language", "source_language"):
             if (value := getattr(body, field)) is not None:
                 raise RequestError(field, value, f"model {card.name} does not translate")
         return await services.catalog.get_model(body.model, Task.GENERATE)
     target = _target(card, target, body)
-    sources = [each for each in card.source_languages if card.translates(each, target)]
+    sources = [code for code in card.source_languages if card.translates(code, target)]
     source = body.source_language or _only(sources)
     texts = body.source_texts
     [guess] = await identify_sources(services, ["\n".join(texts)], source, target, card.name)
@@ -71,13 +73,13 @@ async def generator(services: Services, body: GenerationBody) -> Generator:
     return TranslatingGenerator(translator, texts, guess.language, target)
 
 
-def billed(body: RequestBody, generator: Generator) -> int:
+def billed_characters(body: RequestBody, generator: Generator) -> int:
     """Return how many characters of a body count against the quota."""
     is_kept = isinstance(generator, TranslatingGenerator) and not generator.runs_model
     return 0 if is_kept else body.num_characters
 
 
-async def named(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
+async def model_and_target(catalog: Catalog, name: str) -> tuple[ModelCard, str | None]:
     """Return the model of a name, and the language at the end of the name, if any.
 
     Raises ModelNotFound.
@@ -97,23 +99,23 @@ async def card_of(catalog: Catalog, name: str) -> ModelCard:
 
     Raises ModelNotFound.
     """
-    card, target = await named(catalog, name)
+    card, target = await model_and_target(catalog, name)
     if target is not None and not match_codes(target, card.target_languages):
         raise ModelNotFound(name)
     return card
 
 
 def _target(card: ModelCard, named: str | None, body: GenerationBody) -> str:
-    given = body.target_language
-    if named and given and named != given:
-        raise RequestError("target_language", given, f"the model's name says {named}")
-    if target := given or named or _only(card.target_languages):
+    field = body.target_language
+    if named and field and named != field:
+        raise RequestError("target_language", field, f"the model's name says {named}")
+    if target := field or named or _only(card.target_languages):
         return target
     source = body.source_language
-    known = card.targets_of(card.source_language(source)) if source else card.target_languages
-    target = _only(known)
+    targets = card.targets_of(card.source_language(source)) if source else card.target_languages
+    target = _only(targets)
     if target is None:
-        message = f"is required: model {card.name} translates into {', '.join(known)}"
+        message = f"is required: model {card.name} translates into {', '.join(targets)}"
         raise RequestError("target_language", None, message)
     return target
 
@@ -122,7 +124,7 @@ def _only(codes: Sequence[str]) -> str | None:
     return codes[0] if len(codes) == 1 else None
 
 
-def _described(card: ModelCard, created: int) -> dict[str, Any]:
+def _describe(card: ModelCard, created: int) -> dict[str, Any]:
     """Describe a model; see `ModelBody`."""
     return {
         "id": card.name,
@@ -196,12 +198,12 @@ async def _model_of(services: Services, name: str) -> Model:
 
 async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
     model = await _model_of(services, body.model)
-    found = await model.run(body.job(services.limits.max_characters))
+    tokens = await model.run(body.job(services.limits.max_characters))
     return {
-        "count": len(found.token_ids),
+        "count": len(tokens.token_ids),
         "max_model_len": model.card.max_tokens,
-        "tokens": found.token_ids,
-        "token_strs": found.written if body.return_token_strs else None,
+        "tokens": tokens.token_ids,
+        "token_strs": tokens.written if body.return_token_strs else None,
     }
 
 

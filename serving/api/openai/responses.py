@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validated
+from serving.api.http.bodies import DecodingFields, NoOpValues, Refusals, RequestBody, validate
 from serving.api.openai.chat import PICTURE, ChatBody, without_notes
 from serving.api.openai.fields_without_effect import NO_OP_VALUES, FieldsWithoutEffect
 from serving.errors import RequestError
@@ -93,7 +93,7 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
 
     def model_post_init(self, context: Any) -> None:
         fields = {name: value for name, value in self._chat_fields() if value is not None}
-        self._chat = validated(ChatBody, fields)
+        self._chat = validate(ChatBody, fields)
 
     @property
     def chat(self) -> ChatBody:

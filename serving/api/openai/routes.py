@@ -3,12 +3,12 @@
 from dataclasses import replace
 from functools import partial
 
-from fastapi import APIRouter
-
 from serving.api.http.bodies import READS_JSON
-from serving.api.http.endpoint import Endpoint, Routes, add_usage
+from serving.api.http.endpoint import Endpoint
 from serving.api.http.openapi import described_events
+from serving.api.http.routing import ProtocolRoute, Routes
 from serving.api.http.services import Services
+from serving.api.http.usage import add_usage
 from serving.api.openai import chat, completion_body, responses
 from serving.api.openai.chat import ChatBody
 from serving.api.openai.classify import CLASSIFY, CLASSIFY_AT_THE_ROOT, FILL_MASK
@@ -20,9 +20,8 @@ from serving.api.openai.encoders import (
     RERANK_V2,
     SCORE,
 )
-from serving.api.openai.models import DETOKENIZE, TOKENIZE, add_models, billed, generator
+from serving.api.openai.models import DETOKENIZE, TOKENIZE, add_models, billed_characters, generator
 from serving.api.openai.protocol import (
-    AT_THE_ROOT,
     PROTOCOL,
     ChatCompletion,
     Completion,
@@ -42,7 +41,7 @@ COMPLETIONS = Endpoint(
     body=CompletionBody,
     reader=READS_JSON,
     find_model=generator,
-    billed=billed,
+    billed=billed_characters,
     answer=partial(answer, CompletionShape),
     answer_type=Completion,
     example={"model": "llama-en", "prompt": "It was"},
@@ -57,7 +56,7 @@ CHATS = Endpoint(
     body=ChatBody,
     reader=READS_JSON,
     find_model=generator,
-    billed=billed,
+    billed=billed_characters,
     answer=partial(answer, ChatShape),
     answer_type=ChatCompletion,
     example={
@@ -81,36 +80,27 @@ RESPONSES = Endpoint(
     body=ResponseBody,
     reader=READS_JSON,
     find_model=_generator,
-    billed=billed,
+    billed=billed_characters,
     answer=answer_response,
     answer_type=ResponseObject,
     example={"model": "smollm2-135m-instruct", "input": "Hello!"},
     id_prefix="resp_",
     other_answers=described_events("With `stream`: events, the last one with the whole answer."),
 )
-_ENCODERS = (EMBEDDINGS, CLASSIFY, FILL_MASK, RERANK, SCORE)
-_TOKENS = (TOKENIZE, DETOKENIZE)
+_GENERATING = (COMPLETIONS, CHATS, RESPONSES)
+_OTHERS = (EMBEDDINGS, CLASSIFY, FILL_MASK, RERANK, SCORE, TOKENIZE, DETOKENIZE)
+ENDPOINTS = (*_GENERATING, *_OTHERS)
 _ALIASES = (CLASSIFY_AT_THE_ROOT, RERANK_AT_THE_ROOT, RERANK_V2)  # where vLLM has them
-ENDPOINTS = (COMPLETIONS, CHATS, RESPONSES, *_ENCODERS, *_TOKENS)
 
 
-def router(services: Services) -> APIRouter:
-    routes = Routes(PROTOCOL, services, "OpenAI")
-    at_the_root, aliases = AT_THE_ROOT.router("OpenAI"), AT_THE_ROOT.router("OpenAI")
-    COMPLETIONS.add_to(routes.router, services)
-    CHATS.add_to(routes.router, services)
-    RESPONSES.add_to(routes.router, services)
+def routes(services: Services) -> list[ProtocolRoute]:
+    routes = Routes(PROTOCOL, "OpenAI", services.authenticator)
+    for generating in _GENERATING:
+        generating.add_to(routes, services)
     add_usage(routes, services, "openai_usage")
     add_models(routes, services)
-    for router, endpoints in (
-        (routes.router, _ENCODERS),
-        (at_the_root, _TOKENS),
-        (aliases, _ALIASES),
-    ):
-        for endpoint in endpoints:
-            endpoint.add_to(router, services)
-    whole = APIRouter()
-    whole.include_router(routes.router)
-    whole.include_router(at_the_root)
-    whole.include_router(aliases, include_in_schema=False)
-    return whole
+    for other in _OTHERS:
+        other.add_to(routes, services)
+    for alias in _ALIASES:
+        alias.add_to(routes, services, is_listed=False)
+    return routes.routes

@@ -8,17 +8,15 @@ from xml.sax.saxutils import quoteattr
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document
-from serving.documents.spans import edited
+from serving.documents.spans import apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError
 from serving.text.languages import match_codes
-
-_ANY_LANGUAGE = "*all*"
-_LANGUAGE_NAMES = ("xml:lang", "lang")  # the second until TMX 1.3
+from serving.translation_memory.tmx import declared_source, variant_in, variant_language
 
 
 @dataclass(frozen=True)
-class _Unit:
+class _OpenUnit:
     """A `tu` without the target language.
 
     variant: its `tuv` in the source language. segment: the `seg` of that.
@@ -31,7 +29,7 @@ class _Unit:
 
 
 class TmxDocument:
-    def __init__(self, file: TextFile, units: Sequence[_Unit]) -> None:
+    def __init__(self, file: TextFile, units: Sequence[_OpenUnit]) -> None:
         self._file, self._units = file, units
 
     @property
@@ -42,9 +40,11 @@ class TmxDocument:
         edits = []
         for unit, translation in zip(self._units, translations, strict=True):
             place = _variants(unit.element)[-1].end
-            new = _new_variant(unit, unit.text.translated(translation), language, self._file.text)
+            new = _new_variant(
+                unit, unit.text.apply_translation(translation), language, self._file.text
+            )
             edits.append((place, place, new))
-        self._file.write(edited(self._file.text, edits), target)
+        self._file.write(apply_edits(self._file.text, edits), target)
 
 
 def read_tmx(path: Path, source: str | None = None, target: str | None = None) -> Document:
@@ -61,47 +61,48 @@ def read_tmx(path: Path, source: str | None = None, target: str | None = None) -
 
 def _units(
     root: XmlElement, source: str | None, target: str | None, document: str
-) -> Iterator[_Unit]:
-    elements = [each for each in root.walk() if each.name == "tu" and _variants(each)]
-    known = {_language(variant) for each in elements for variant in _variants(each)}
-    if source is None or not match_codes(source, tuple(sorted(known))):
+) -> Iterator[_OpenUnit]:
+    elements = [element for element in root.walk() if element.name == "tu" and _variants(element)]
+    codes = {code for element in elements for code in _languages(element)}
+    if source is None or not match_codes(source, tuple(sorted(codes))):
         header = root.child("header")
-        source = header.attributes.get("srclang") if header else None
+        source = declared_source(header.attributes) if header else None
     for element in elements:
-        languages = tuple(map(_language, _variants(element)))
+        languages = _languages(element)
         if len(languages) > 1 if target is None else match_codes(target, languages):
             continue
-        variant = _of_language(element, element.attributes.get("srclang") or source)
+        variant = _source_variant(element, declared_source(element.attributes) or source)
         segment = variant.child("seg") if variant else None
         if variant is None or segment is None:
             continue
         text = CodedText(segment, document)
         if text.fragment.has_words:
-            yield _Unit(element, variant, segment, text)
+            yield _OpenUnit(element, variant, segment, text)
 
 
 def _variants(unit: XmlElement) -> list[XmlElement]:
-    return [each for each in unit.children if each.name == "tuv"]
+    return [child for child in unit.children if child.name == "tuv"]
 
 
-def _language(variant: XmlElement) -> str:
-    said = (variant.attributes.get(name) for name in _LANGUAGE_NAMES)
-    return next(filter(None, said), "")
+def _languages(unit: XmlElement) -> tuple[str, ...]:
+    return tuple(variant_language(variant.attributes) for variant in _variants(unit))
 
 
-def _of_language(unit: XmlElement, language: str | None) -> XmlElement | None:
+def _source_variant(unit: XmlElement, language: str | None) -> XmlElement | None:
     """Return the variant in a language; the first one if the language is not known."""
-    variants = _variants(unit)
-    if language in (None, "", _ANY_LANGUAGE):
-        return variants[0]
-    found = match_codes(language or "", tuple(map(_language, variants)))
-    return next((each for each in variants if _language(each) in found[:1]), None)
+    languages = _languages(unit)
+    code = languages[0] if language is None else variant_in(language, languages)
+    return None if code is None else _variants(unit)[languages.index(code)]
 
 
-def _new_variant(unit: _Unit, text: str, language: str, document: str) -> str:
+def _new_variant(unit: _OpenUnit, text: str, language: str, document: str) -> str:
     """Return a variant that is laid out as the source is."""
     variant, segment = unit.variant, unit.segment
-    name = next((each for each in _LANGUAGE_NAMES if each in variant.attributes), "xml:lang")
+    name = (
+        "lang"
+        if "xml:lang" not in variant.attributes and "lang" in variant.attributes
+        else "xml:lang"
+    )
     tag = f"<{variant.prefix}tuv {name}={quoteattr(language)}>"
     inner = blank_before(segment, document) + segment.tag + text + segment.end_tag
     before, after = blank_before(variant, document), document[segment.end : variant.inner_end]

@@ -140,7 +140,9 @@ class DeviceModelRunner(ModelRunner, RowObserver):
         scores.attention = run.attention
         if run.is_selected:
             is_chosen = self._sampler.is_served[:num_rows].copy()
-            scores.chosen = DeviceTokens(is_chosen, *(results[name][rows] for name in CHOICES))
+            scores.device_tokens = DeviceTokens(
+                is_chosen, *(results[name][rows] for name in CHOICES)
+            )
         return scores
 
     def abandon(self) -> None:

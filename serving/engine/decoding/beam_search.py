@@ -25,8 +25,9 @@ from serving.engine.decoding.beam_hypotheses import (
     tokens_until,
 )
 from serving.engine.decoding.scores import Scores
+from serving.engine.decoding.token_outputs import token_event
 from serving.engine.generation import Ending, Generation
-from serving.engine.rows import Decision, RowCopy, RowObserver
+from serving.engine.rows import Batch, Decision, RowCopy, RowObserver
 from serving.requests.request import FinishReason, TokenEvent
 
 # A continuation: log-probability of all its tokens, index of its beam in the group, token id.
@@ -110,7 +111,7 @@ class BeamGroup:
         grown = self.grown(beam, beam.row, 0.0, event)
         return replace(self, beams=(grown,), num_reported=self.num_reported + 1)
 
-    def moved(self, source: int, target: int) -> "BeamGroup":
+    def rename_row(self, source: int, target: int) -> "BeamGroup":
         """Return the group after row `source` was renamed to `target`."""
         beams = (replace(beam, row=target) if beam.row == source else beam for beam in self.beams)
         return replace(self, beams=tuple(beams))
@@ -206,49 +207,45 @@ class BeamGroups(RowObserver):
     """
 
     def __init__(self) -> None:
-        self._groups: dict[Generation, BeamGroup] = {}
-
-    @property
-    def groups(self) -> Sequence[BeamGroup]:
-        return list(self._groups.values())
+        self.groups: dict[Generation, BeamGroup] = {}
 
     def on_add(self, row: int, generation: Generation) -> None:
         if generation.request.beam is not None:
-            self._groups[generation] = start_group(generation, row)
+            self.groups[generation] = start_group(generation, row)
 
     def on_move(self, source: int, target: int) -> None:
-        if (group := self._of_row(source)) is not None:
-            self._groups[group.generation] = group.moved(source, target)
+        if self.groups and (group := self._group_of_row(source)) is not None:
+            self.groups[group.generation] = group.rename_row(source, target)
 
     def on_remove(self, row: int) -> None:
-        if (group := self._of_row(row)) is not None:
-            del self._groups[group.generation]
+        if self.groups and (group := self._group_of_row(row)) is not None:
+            del self.groups[group.generation]
 
     def on_step(self, decision: Decision) -> None:
         for search in decision.searches:
             assert isinstance(search, BeamGroup)
-            self._groups[search.generation] = search
+            self.groups[search.generation] = search
         for ending in decision.endings:
-            self._groups.pop(ending.generation, None)
+            self.groups.pop(ending.generation, None)
 
-    def _of_row(self, row: int) -> BeamGroup | None:
-        groups = self._groups.values()
-        return next((each for each in groups if any(b.row == row for b in each.beams)), None)
+    def _group_of_row(self, row: int) -> BeamGroup | None:
+        for group in self.groups.values():
+            if any(beam.row == row for beam in group.beams):
+                return group
+        return None
 
 
 NO_TOKEN = float("-inf")
-# (generation, row, token id, log-probability, scores): the event of the row's token.
-MakeEvent = Callable[[Generation, int, int, float, Scores], TokenEvent]
 
 
 class BeamSearch:
-    def __init__(self, groups: BeamGroups, make_event: MakeEvent) -> None:
-        self._groups, self._make_event = groups, make_event
+    def __init__(self, groups: BeamGroups, batch: Batch) -> None:
+        self._groups, self._batch = groups, batch
 
     def decide(self, decision: Decision, scores: Scores) -> None:
         """Add the results of all groups to `decision`, which already contains the other rows."""
         by_width: dict[int, list[BeamGroup]] = {}
-        for group in self._groups.groups:
+        for group in self._groups.groups.values():
             if decision.is_forced[group.beams[0].row]:
                 self._follow_given(group, decision, scores)
             else:
@@ -262,9 +259,9 @@ class BeamSearch:
             decision.is_forced = np.append(decision.is_forced, np.zeros(len(new_ids), bool))
             decision.is_next = np.append(decision.is_next, np.ones(len(new_ids), bool))
 
-    def _event(self, scores: Scores, generation: Generation, row: int, token_id: int) -> TokenEvent:
+    def _event(self, scores: Scores, row: int, token_id: int) -> TokenEvent:
         [logprob] = scores.of_tokens(np.array([row]), np.array([token_id])).tolist()
-        return self._make_event(generation, row, token_id, logprob, scores)
+        return token_event(self._batch, row, token_id, logprob, scores)
 
     def _follow_given(self, group: BeamGroup, decision: Decision, scores: Scores) -> None:
         """Add a given token of the group's row to the beginning of all hypotheses. If there are
@@ -278,14 +275,14 @@ class BeamSearch:
             if ending.generation is group.generation:
                 is_stop = ending.stop_logprob is not None
                 token_id = int(decision.token_ids[row])
-                end = self._event(scores, ending.generation, row, token_id) if is_stop else None
+                end = self._event(scores, row, token_id) if is_stop else None
                 only = group.pool.rated(0.0, 0, group.beams[0].node, ending.reason, end)
                 ending.hypotheses = (only.as_hypothesis(),)
 
     def _advance(
         self, group: BeamGroup, found: list[Continuation], placing: "RowAssigner", scores: Scores
     ) -> None:
-        event_of = partial(self._event, scores, group.generation)
+        event_of = partial(self._event, scores)
         expansion = group.expand(found, event_of)
         group = replace(group, pool=expansion.pool)
         if not expansion.going_on:

@@ -21,6 +21,7 @@ class Exclusions:
     them.
 
     is_excluded: bool [vocabulary]
+    are_any: whether a token is excluded
     """
 
     def __init__(self, manifest: Manifest, token_ids: Iterable[int]) -> None:
@@ -28,15 +29,10 @@ class Exclusions:
         self.is_excluded[list(token_ids)] = True
         self.is_excluded[list(manifest.tokens.stop)] = False
         self._ids = np.flatnonzero(self.is_excluded)
-
-    @property
-    def are_any(self) -> bool:
-        return len(self._ids) > 0
+        self.are_any = len(self._ids) > 0
 
     def apply(self, scores: Scores) -> None:
         """Remove the excluded tokens from the scores."""
-        if not len(self._ids):
-            return
         scores.exclude(self._ids)
         is_hit = self.is_excluded[scores.top_ids].any(axis=1)
         rows = np.flatnonzero(is_hit & ~scores.is_chosen)
@@ -67,11 +63,9 @@ class Processors(RowObserver):
         self._logp = np.zeros((slots, vocab_size), np.float32)
         self._mask = np.zeros(vocab_size, bool)
 
-    @property
-    def is_active(self) -> bool:
-        return bool(self.rows)
-
     def on_add(self, row: int, generation: Generation) -> None:
+        if not generation.has_processors and generation.request.constraint is None:
+            return
         asked_ids = self._exclusions.asked_by(generation) if self._exclusions else NOTHING
         self._put(row, row_processors(generation, self._vocab_size, asked_ids))
 
@@ -92,8 +86,6 @@ class Processors(RowObserver):
 
     def edit(self, scores: Scores, ending_rows: Array = NOTHING) -> None:
         """Set `scores.edited` if a row has scores to edit at this step, or must end with it."""
-        if not self.is_active and not len(ending_rows):
-            return
         is_open = scores.is_next & ~scores.is_chosen
         editing = [(row, each) for row, each in self.rows.items() if is_open[row]]
         changing = [(row, each.changes) for row, each in editing if each.changes]
@@ -181,8 +173,13 @@ def rows_at_their_end(batch: Batch, num_rows: int) -> Array:
     return rows[np.array(has_end, bool)]
 
 
-def force_ends(edited: Edited, batch: Batch, rows: Array) -> None:
-    """Ban all other tokens, independent of constraints; the hypothesis's score does not change."""
+def force_ends(scores: Scores, batch: Batch, rows: Array) -> None:
+    """Ban all tokens of edited rows but the one that must be their last, independent of
+    constraints; the hypothesis's score does not change.
+    """
+    edited = scores.edited
+    if edited is None:
+        return
     for row in rows:
         edited.logp[row] = -np.inf
         edited.logp[row, batch.generations[row].last_id] = 0

@@ -272,7 +272,7 @@ NUM_PARAMS = 1 + len(FILTER_OPTIONS)
 _NAMES = [option.name for option in FILTER_OPTIONS]
 
 
-def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
+def sampling_column(params: SamplingParams, vocab_size: int) -> list[float]:
     """Return the parameters of a row as numbers: 1 / temperature, then the values of the filters;
     top_k is infinite if it is off.
     """
@@ -282,14 +282,14 @@ def column_of(params: SamplingParams, vocab_size: int) -> list[float]:
     return [1 / max(params.temperature, MIN_TEMPERATURE), *values.values()]
 
 
-NO_OP_VALUES = np.array(column_of(GREEDY, 1)[1:])[:, None]
+NO_OP_VALUES = np.array(sampling_column(GREEDY, 1)[1:])[:, None]
 
 
 @dataclass(slots=True)
 class SamplingInputs:
     """The parameters and random numbers of some rows.
 
-    params: f64 [parameters, rows], columns as made by `column_of`.
+    params: f64 [parameters, rows], columns as made by `sampling_column`.
     numbers, second_numbers: f64 [rows], uniform in [0, 1).
     """
 
@@ -327,22 +327,27 @@ class SamplingInputs:
         return float(self.values("top_k").max())
 
 
-class Uniforms:
-    """Random numbers for one key after the other. Setting a generator's state takes a third of the
-    time of making a generator.
+class RandomNumbers:
+    """The random numbers of any request, from any position on. Setting the state of a generator
+    takes a third of the time of making a generator.
     """
 
     def __init__(self) -> None:
         self._philox = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._philox)
-        self._start = self._philox.state
+        self._state = self._philox.state
 
-    def draw(self, seed: int, count: int) -> Array:
-        """Return f64 in [0, 1), two for each position from 0 to count - 1: [count, 2]. `seed` is an
-        unsigned 64-bit number.
+    def draw(self, seed: int, first: int, count: int) -> Array:
+        """Return the numbers of `count` positions of a request's stream, beginning with `first`:
+        f64 in [0, 1), two for each position, [count, 2].
+
+        seed: an unsigned 64-bit number, the key of the stream.
+        first: an even number, because one value of Philox's counter makes four numbers.
         """
-        self._start["state"]["key"][0] = seed
-        self._philox.state = self._start
+        assert first % 2 == 0
+        self._state["state"]["key"][0] = seed
+        self._state["state"]["counter"][0] = first // 2
+        self._philox.state = self._state
         return self._generator.random((count, 2))
 
 

@@ -20,7 +20,8 @@ class Scores:
     likeliest_logp, likeliest_ids: the same of all tokens, including excluded ones
     log_normaliser: f32 [rows]; log-probabilities plus this value are the model's logits
     attention: for each requested kind f32 [rows, heads, positions]
-    chosen: the tokens that a device has already chosen, or None
+    num_rows: number of rows
+    device_tokens: the tokens that a device has already chosen, or None
     edited: None until a processor has changed a row
     is_next: bool [rows], rows whose next token is scored; the values of other rows are undefined
     """
@@ -46,14 +47,11 @@ class Scores:
         self.top_logp, self.top_ids, self.log_normaliser = top_logp, top_ids, log_normaliser
         self.likeliest_logp, self.likeliest_ids = top_logp, top_ids
         self.attention: AttentionOutputs = {}
-        self.chosen: DeviceTokens | None = None
+        self.num_rows = len(top_ids)
+        self.device_tokens: DeviceTokens | None = None
         self.edited = edited
         self.is_next = np.ones(len(top_ids), bool)
         self._excluded = NOTHING
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.top_ids)
 
     @property
     def logp(self) -> Array:
@@ -63,7 +61,9 @@ class Scores:
     @property
     def is_chosen(self) -> Array:
         """Return the rows for which a device has chosen; bool [rows]."""
-        return np.zeros(self.num_rows, bool) if self.chosen is None else self.chosen.is_chosen
+        if self.device_tokens is None:
+            return np.zeros(self.num_rows, bool)
+        return self.device_tokens.is_chosen
 
     def logp_of(self, rows: Array) -> Array:
         """Return f32 [all rows, vocabulary], valid only for these rows (i64): computing more, or
@@ -89,10 +89,10 @@ class Scores:
         """Return the smallest number of allowed tokens in a row."""
         return int(self.scored.shape[1]) - len(self._excluded)
 
-    def leave_to_host(self, rows: Array) -> None:
+    def choose_on_host(self, rows: Array) -> None:
         """Ignore the tokens that a device has chosen for these rows, i64."""
-        if self.chosen is not None:
-            self.chosen.is_chosen[rows] = False
+        if self.device_tokens is not None:
+            self.device_tokens.is_chosen[rows] = False
 
     def exclude(self, token_ids: Array) -> None:
         """Exclude tokens, i64 ascending, from being chosen, before any other value is read. They

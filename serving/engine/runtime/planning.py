@@ -31,7 +31,7 @@ from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.machine import processor_name
 from serving.engine.runtime.sample_requests import SampleRequests
 from serving.engine.runtime.session import open_graphs, with_device
-from serving.engine.worker import Steps
+from serving.engine.worker import SteppedEngine
 from serving.requests.request import FailedEvent, is_final
 
 # The small operators of a step gain little from more threads.
@@ -55,7 +55,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExecutionPlan:
     engines: int
     threads: int
 
@@ -86,26 +86,26 @@ class CpuBudget:
     can_measure: bool = False
 
     @property
-    def given_plan(self) -> Plan | None:
+    def given_plan(self) -> ExecutionPlan | None:
         """Return the plan if the given engines or threads decide it, else None."""
         if self.engines is not None:
-            return Plan(self.engines, self.threads or max(1, self.cpus // self.engines))
+            return ExecutionPlan(self.engines, self.threads or max(1, self.cpus // self.engines))
         if self.threads is not None:
-            return Plan(max(1, self.cpus // self.threads), self.threads)
+            return ExecutionPlan(max(1, self.cpus // self.threads), self.threads)
         return None
 
 
-def divide_cpus(cpus: int, threads: int) -> Plan:
+def divide_cpus(cpus: int, threads: int) -> ExecutionPlan:
     """Return the plan that fills the CPUs with engines of about this number of threads."""
     engines = max(1, int(cpus / threads + 0.5))
-    return Plan(engines, max(1, cpus // engines))
+    return ExecutionPlan(engines, max(1, cpus // engines))
 
 
-def default_plan(cpus: int) -> Plan:
+def default_plan(cpus: int) -> ExecutionPlan:
     return divide_cpus(cpus, min(DEFAULT_THREADS, max(1, cpus // DEFAULT_ENGINES)))
 
 
-def unmeasured_plan(budget: CpuBudget) -> Plan:
+def unmeasured_plan(budget: CpuBudget) -> ExecutionPlan:
     """Return the plan of a model that is not measured. Without HTTP nobody waits for a single
     request, so each of a few CPUs gets an engine; many engines would each read all weights for few
     rows.
@@ -115,7 +115,7 @@ def unmeasured_plan(budget: CpuBudget) -> Plan:
     return divide_cpus(budget.cpus, 1)
 
 
-def candidate_plans(cpus: int) -> list[Plan]:
+def candidate_plans(cpus: int) -> list[ExecutionPlan]:
     """Return the plans to be measured, the default first."""
     sizes = (1, 2, DEFAULT_THREADS, 2 * DEFAULT_THREADS)
     others = (divide_cpus(cpus, threads) for threads in sizes)
@@ -130,7 +130,9 @@ class Round:
     step_seconds: float
 
 
-Measurements = Mapping[Plan, Sequence[Round]]  # the i-th rounds of all plans ran one after another
+Measurements = Mapping[
+    ExecutionPlan, Sequence[Round]
+]  # the i-th rounds of all plans ran one after another
 
 MIN_ROUNDS = 4
 _MIN_GAIN = 1.03
@@ -140,7 +142,9 @@ _MIN_SHARE_OF_ROUNDS = 0.8
 _MAX_LATENCY_LOSS = 2.0
 
 
-def best_plan(default: Plan, measurements: Measurements, serves_http: bool = False) -> Plan:
+def best_plan(
+    default: ExecutionPlan, measurements: Measurements, serves_http: bool = False
+) -> ExecutionPlan:
     """Return the best measured plan, or the default if no other is clearly better."""
     if _num_rounds(measurements) < MIN_ROUNDS:
         return default
@@ -149,7 +153,7 @@ def best_plan(default: Plan, measurements: Measurements, serves_http: bool = Fal
     longest = _MAX_LATENCY_LOSS * min(latency.values())
     quick = [plan for plan in measurements if latency[plan] <= longest]
 
-    def is_better(plan: Plan) -> bool:
+    def is_better(plan: ExecutionPlan) -> bool:
         more_threads = serves_http and plan.threads > default.threads
         min_gain = _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP if more_threads else _MIN_GAIN
         pairs = zip(measurements[plan], measurements[default], strict=False)
@@ -164,7 +168,7 @@ def _num_rounds(measurements: Measurements) -> int:
     return min((len(rounds) for rounds in measurements.values()), default=0)
 
 
-def _medians(measurements: Measurements, name: str) -> dict[Plan, float]:
+def _medians(measurements: Measurements, name: str) -> dict[ExecutionPlan, float]:
     return {
         plan: statistics.median(getattr(each, name) for each in rounds)
         for plan, rounds in measurements.items()
@@ -183,19 +187,19 @@ class Measured(Protocol):
 
 
 def measure_plans(
-    plans: Iterable[Plan],
-    open_trial: Callable[[Plan], Measured],
+    plans: Iterable[ExecutionPlan],
+    open_trial: Callable[[ExecutionPlan], Measured],
     clock: Clock = time.perf_counter,
 ) -> Measurements:
     """Measure the first plans, as many as there is time for."""
     ends = clock() + MAX_SECONDS
-    trials: dict[Plan, Measured] = {}
+    trials: dict[ExecutionPlan, Measured] = {}
     for plan in plans:
         trials[plan] = open_trial(plan)
         trials[plan].measure()  # the first steps allocate memory
         if clock() > ends - MAX_SECONDS / 2:
             break
-    rounds: dict[Plan, list[Round]] = {plan: [] for plan in trials}
+    rounds: dict[ExecutionPlan, list[Round]] = {plan: [] for plan in trials}
     for _ in range(ROUNDS):
         if len(trials) == 1 or clock() > ends:
             break
@@ -229,7 +233,7 @@ class MeasurementFile:
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
             return {
-                Plan(*map(int, plan)): [Round(*map(float, each)) for each in rounds]
+                ExecutionPlan(*map(int, plan)): [Round(*map(float, each)) for each in rounds]
                 for plan, rounds in document
             }
         except (OSError, ValueError, TypeError):
@@ -257,7 +261,7 @@ def cache_folder() -> Path:
 class PlannedModel:
     """A plan, how it was chosen, and the configuration and graphs of its engines."""
 
-    plan: Plan
+    plan: ExecutionPlan
     origin: Origin
     config: EngineConfig
     graphs: Graphs
@@ -270,7 +274,7 @@ def plan_model(
     bundle: Bundle,
     config: EngineConfig,
     budget: CpuBudget,
-    make_engine: Callable[[EngineConfig, Graphs], Steps],
+    make_engine: Callable[[EngineConfig, Graphs], SteppedEngine],
 ) -> PlannedModel:
     """Choose a plan and load its graphs. Raises BundleError or DeviceError."""
     config = with_device(config, bundle.manifest)
@@ -281,7 +285,7 @@ def plan_model(
             loaded[threads] = open_graphs(bundle, replace(config, threads=threads))
         return loaded[threads]
 
-    def open_trial(plan: Plan) -> Trial:
+    def open_trial(plan: ExecutionPlan) -> Trial:
         graphs = graphs_for(plan.threads)
         return Trial(bundle.manifest, config, plan, lambda each: make_engine(each, graphs))
 
@@ -291,10 +295,13 @@ def plan_model(
 
 
 def _choose(
-    bundle: Bundle, config: EngineConfig, budget: CpuBudget, open_trial: Callable[[Plan], Measured]
-) -> tuple[Plan, Origin]:
+    bundle: Bundle,
+    config: EngineConfig,
+    budget: CpuBudget,
+    open_trial: Callable[[ExecutionPlan], Measured],
+) -> tuple[ExecutionPlan, Origin]:
     if config.device != "cpu":
-        return Plan(1, budget.threads or budget.cpus), Origin.ONLY
+        return ExecutionPlan(1, budget.threads or budget.cpus), Origin.ONLY
     if budget.given_plan is not None:
         return budget.given_plan, Origin.GIVEN
     default, plans = default_plan(budget.cpus), candidate_plans(budget.cpus)
@@ -323,8 +330,8 @@ class Trial:
         self,
         manifest: Manifest,
         config: EngineConfig,
-        plan: Plan,
-        make_engine: Callable[[EngineConfig], Steps],
+        plan: ExecutionPlan,
+        make_engine: Callable[[EngineConfig], SteppedEngine],
     ) -> None:
         self._rows = _ROWS_PER_CPU * plan.threads
         config = replace(
@@ -350,7 +357,7 @@ class Trial:
             throughput = sum(self._rows / each for each in threads.map(at_load, self._engines))
         return Round(throughput, step_seconds)
 
-    def _step_seconds(self, engine: Steps, num_rows: int, seconds: float) -> float:
+    def _step_seconds(self, engine: SteppedEngine, num_rows: int, seconds: float) -> float:
         """Return the mean seconds of a step; an encoder's step encodes `num_rows` requests."""
         self._fill(engine, num_rows)
         started, num_steps = time.perf_counter(), 0
@@ -359,7 +366,7 @@ class Trial:
             num_steps += 1
         return (time.perf_counter() - started) / num_steps
 
-    def _fill(self, engine: Steps, num_rows: int) -> None:
+    def _fill(self, engine: SteppedEngine, num_rows: int) -> None:
         """Submit requests until `num_rows` have a row, or wait if the engine only encodes."""
         stats = engine.stats()
         for _ in range(num_rows - stats.num_rows - stats.num_waiting):
@@ -367,7 +374,7 @@ class Trial:
         while not self._only_encodes and engine.stats().num_waiting:
             self._step(engine)
 
-    def _step(self, engine: Steps) -> None:
+    def _step(self, engine: SteppedEngine) -> None:
         """Run a step, and submit a request for each one that has ended."""
         for event in engine.step():
             if isinstance(event, FailedEvent):

@@ -19,18 +19,22 @@ from serving.bundle.manifest import AttentionKind, Manifest
 from serving.engine.arrays import Array
 from serving.engine.attention_map import store_prompt_attention, store_source_attention
 from serving.engine.config import EngineConfig
-from serving.engine.generation import Generation, encode_groups, encode_span
+from serving.engine.generation import Generation
 from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.model_runner import ModelRunner
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
+from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
 from serving.requests.request import Source
 
+# A source that is encoded alone takes twice the time of its share of eight, and all rows wait
+# meanwhile. So beside 16 rows it waits for a second one, beside 24 for two; beside fewer rows it
+# does not wait. 30 ms from a request's arrival are two to four steps of 32 to 64 rows.
 _ROWS_PER_AWAITED_SOURCE = 8
-_LONGEST_WAIT_FOR_SOURCES = 0.03  # seconds from a request's arrival
+_LONGEST_WAIT_FOR_SOURCES = 0.03
 Fail = Callable[[list[Generation], Exception], None]  # ends generations that cannot be admitted
 
 
@@ -159,8 +163,8 @@ class PromptAdmission(Admission):
     def _overtakes(self, first: Generation) -> bool:
         if self._staged and first.request.priority >= self._staged[0].generation.request.priority:
             return False
-        num_claimed = sum(each.request.num_rows for each in self.prefilling)
-        return first.request.num_rows <= self._batch.num_free - num_claimed
+        num_reserved = sum(staged.generation.num_rows for staged in self._staged)
+        return first.num_rows <= self._batch.num_free - num_reserved
 
     def _stage(self, generation: Generation, step_stats: StepStats) -> None:
         if not self._queue.take(generation):
@@ -182,10 +186,10 @@ class PromptAdmission(Admission):
             return  # the cache has no attention weights
         while self._cache.is_on and not staged.is_done:
             positions = staged.next_positions(self._chunk)
-            kept = self._cache.get(staged.token_ids[: positions.stop])
-            if kept is None:
+            states = self._cache.get(staged.token_ids[: positions.stop])
+            if states is None:
                 break
-            self._states.restore(staged.row, RowPart(positions, 0), kept)
+            self._states.restore(staged.row, RowPart(positions, 0), states)
             staged.num_done = positions.stop
             step_stats.num_prefix_hits += positions.stop - positions.start
 
@@ -233,38 +237,31 @@ class SourceAdmission(Admission):
     @property
     def is_due(self) -> bool:
         first = self._queue.first
-        if first is None or first.request.num_rows > self._batch.num_free:
+        if first is None:
             return False
-        return not (self._awaits_rows() or self._awaits_sources(first))
+        num_rows, num_free = self._batch.num_rows, self._batch.num_free
+        num_waiting = self._queue.num_waiting
+        if first.num_rows > num_free:
+            return False
+        # While more requests wait than there are free rows, sources are encoded for a quarter of
+        # the slots at a time, because encoding one alone takes far longer than its share of many.
+        if num_rows > 0 and num_free < min(num_waiting, self._batch.slots // 4):
+            return False
+        if num_waiting < num_rows // _ROWS_PER_AWAITED_SOURCE:
+            return time.perf_counter() - first.submitted_at >= _LONGEST_WAIT_FOR_SOURCES
+        return True
 
     def admit(self, step_stats: StepStats) -> None:
         if not self.is_due:
             return
-        taken = self._queue.take_sources(self._batch.num_free)
-        reporting = [each for each in taken if each.returns_attention(AttentionKind.ENCODER)]
-        others = [each for each in taken if each not in reporting]
-        for group in (
-            *encode_groups(others, self._config.max_encode_tokens),
-            *([each] for each in reporting),
-        ):
+        plain: list[Generation] = []
+        for generation in self._queue.take_sources(self._batch.num_free):
+            if generation.returns_attention(AttentionKind.ENCODER):
+                self._admit([generation], step_stats)  # it is encoded alone
+            else:
+                plain.append(generation)
+        for group in encode_groups(plain, self._config.max_encode_tokens):
             self._admit(group, step_stats)
-
-    def _awaits_rows(self) -> bool:
-        """Return whether to wait for more free rows. While more requests wait than there are free
-        rows, sources are encoded for a quarter of the slots at a time, because encoding one source
-        alone takes far longer than its share of a batch.
-        """
-        enough = min(self._queue.num_waiting, self._batch.slots // 4)
-        return self._batch.num_rows > 0 and self._batch.num_free < enough
-
-    def _awaits_sources(self, first: Generation) -> bool:
-        """Return whether to wait a moment for more sources. One that is encoded alone takes twice
-        the time of its share of eight. With few rows nothing waits.
-        """
-        enough = self._batch.num_rows // _ROWS_PER_AWAITED_SOURCE
-        if self._queue.num_waiting >= enough:
-            return False
-        return time.perf_counter() - first.submitted_at < _LONGEST_WAIT_FOR_SOURCES
 
     def _admit(self, group: list[Generation], step_stats: StepStats) -> None:
         """Set the states of new rows behind the batch. If this fails, the group's requests fail."""
@@ -288,43 +285,39 @@ class SourceAdmission(Admission):
         self, first: int, group: list[Generation], span: int, step_stats: StepStats
     ) -> list[Generation]:
         """Fill new rows; return the group in the order of its rows, the newly encoded first."""
-        found = {source: self._cache.get(source) for source in map(_source, group)}
-        parts = {source: kept for source, kept in found.items() if kept is not None}
+        states: dict[Source, Sequence[Array]] = {}
         new: list[Generation] = []
         others: list[Generation] = []
         for generation in group:
-            is_known = _source(generation) in parts
-            if generation.returns_attention(AttentionKind.ENCODER):
-                is_known = False  # the cache has no attention weights
-            (others if is_known else new).append(generation)
-            parts.setdefault(_source(generation), [])
+            source = generation.request.source
+            if source in states:
+                others.append(generation)
+                continue
+            # The cache has no attention weights.
+            returns_attention = generation.returns_attention(AttentionKind.ENCODER)
+            cached = None if returns_attention else self._cache.get(source)
+            states[source] = [] if cached is None else cached
+            (new if cached is None else others).append(generation)
         if new:
             self._encode(first, new, span)
-        for row, source in enumerate(map(_source, new), first):
-            parts[source] = self._states.views(row, _encoded(source))
-        for row, source in enumerate(map(_source, others), first + len(new)):
-            self._states.restore(row, _encoded(source), parts[source])
-        for source in map(_source, new):
-            self._cache.put(source, parts[source])
+        for row, generation in enumerate(new, first):
+            source = generation.request.source
+            states[source] = self._states.views(row, RowPart(slice(0), len(source)))
+        for row, generation in enumerate(others, first + len(new)):
+            source = generation.request.source
+            self._states.restore(row, RowPart(slice(0), len(source)), states[source])
+        for generation in new:
+            self._cache.put(generation.request.source, states[generation.request.source])
         step_stats.count_encoded(new, others, span)
         return new + others
 
     def _encode(self, first: int, new: list[Generation], span: int) -> None:
         """Encode sources; a source whose attention is reported is encoded alone."""
-        sources = [_source(each) for each in new]
+        sources = [generation.request.source for generation in new]
         if not new[0].returns_attention(AttentionKind.ENCODER):
             self._runner.encode(first, sources, span)
             return
         store_source_attention(new[0], self._runner.encode_with_attention(first, sources[0], span))
-
-
-def _source(generation: Generation) -> Source:
-    return generation.request.source
-
-
-def _encoded(source: Source) -> RowPart:
-    """Select the states that the encoder writes for a row."""
-    return RowPart(slice(0), len(source))
 
 
 @dataclass(frozen=True)

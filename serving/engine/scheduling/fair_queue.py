@@ -1,283 +1,165 @@
-"""Queues that order waiting requests: by priority, then in fair shares by key and by job.
+"""Queues that order waiting requests: by priority, then in fair shares by account and by job.
 
-Fairness is counted in work, not in requests. Between keys: start-time fair queueing (Goyal, Vin and
-Cheng, 1997): the key that has received least work is next, and work is charged when it is taken.
-Between the jobs of a key: self-clocked fair queueing (Golestani, 1994): each request gets the time
-at which it would finish if all jobs progressed at once. So a job of one sentence passes one of
-thousands, and the large job still gets its share.
+Fairness is counted in work, not in requests. Between accounts: start-time fair queueing (Goyal, Vin
+and Cheng, 1997): the account that has received least work is next, and work is charged when it is
+taken. Between the jobs of an account: self-clocked fair queueing (Golestani, 1994): each request
+gets the time at which it would finish if all jobs progressed at once. So a job of one sentence
+passes one of thousands, and the large job still gets its share.
 
 Large and small jobs run in separate batches while there are both: a step of a batch that a large
 job fills takes long, and a small job would wait for it at every token.
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Any
 
 from serving.engine.generation import Generation
+from serving.engine.scheduling.backlog import Backlog
+
+# Empty entries that a heap may have at any size: so it is rebuilt at most once in so many removals.
+_MAX_SPARE_ENTRIES = 64
+# Small jobs get twice the time of large ones, because a long step delays them most.
+_WEIGHT_OF_SMALL_JOBS = 2
+
+SortKey = tuple[float, ...]
 
 
-@dataclass(slots=True)
-class _Class:
-    """The jobs whose work has the same number of binary digits: their count and their
-    total work.
-    """
+class RemovableHeap:
+    """Generations by key, the lowest first; equal keys in the order of arrival.
 
-    num_jobs: int = 0
-    work: int = 0
+    Any generation can be removed: its entry stays in the heap without it (see the notes on priority
+    queues in Python's documentation of `heapq`) until it comes to the top, or until more than half
+    of the entries are empty.
 
-
-class Backlog:
-    """The waiting work of each job, in classes of about equal work, so that `before` takes the same
-    time for ten thousand jobs as for ten.
-    """
-
-    def __init__(self) -> None:
-        self._left: dict[str, int] = {}
-        self._classes: dict[int, _Class] = {}
-        self.work = 0
-
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def add(self, job_id: str, work: int) -> None:
-        self._change(job_id, work)
-
-    def remove(self, job_id: str, work: int) -> bool:
-        """Subtract work of a job; return whether none of its work waits any more."""
-        self._change(job_id, -work)
-        return job_id not in self._left
-
-    def before(self, work: int) -> int:
-        """Return the work that is done before `work` of a new job: of each job this amount, or all
-        of its work.
-        """
-        return sum(
-            min(each.work, each.num_jobs * work) if size >= work.bit_length() else each.work
-            for size, each in self._classes.items()
-        )
-
-    def _change(self, job_id: str, difference: int) -> None:
-        before = self._left.pop(job_id, 0)
-        left = before + difference
-        self._count(before, -1)
-        self._count(left, 1)
-        self.work += difference
-        if left:
-            self._left[job_id] = left
-
-    def _count(self, work: int, sign: int) -> None:
-        if not work:
-            return
-        each = self._classes.setdefault(work.bit_length(), _Class())
-        each.num_jobs += sign
-        each.work += sign * work
-        if not each.num_jobs:
-            del self._classes[work.bit_length()]
-
-
-_MIN_SECONDS = 0.25
-_MAX_SECONDS = 4.0
-
-
-class Throughput:
-    """The recent throughput: an average that halves old measurements, so that it follows the last
-    seconds. Time in which no request waits is not counted, because it does not show the capacity.
+    first: the generation with the lowest key; None if there is none.
     """
 
     def __init__(self) -> None:
-        self._work = 0.0
-        self._seconds = 0.0
-        self._last: float | None = None
-
-    @property
-    def work_per_second(self) -> float | None:
-        """Return the rate, or None while there are too few measurements."""
-        if self._seconds < _MIN_SECONDS or not self._work:
-            return None
-        return self._work / self._seconds
-
-    def done(self, work: int, now: float, others_wait: bool) -> None:
-        """Count a generation that has ended now."""
-        if self._last is not None:
-            self._work += work
-            self._seconds += now - self._last
-        if self._seconds > _MAX_SECONDS:
-            self._work, self._seconds = self._work / 2, self._seconds / 2
-        self._last = now if others_wait else None
-
-
-_SPARE_ENTRIES = 64
-Key = tuple[float, ...]
-
-
-class KeyedQueue:
-    """Orders generations by key, the lowest first; equal keys in the order of arrival.
-
-    A removed generation stays in the heap as a dead entry until it is popped, or until more than
-    half of the entries are dead.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[Key, int, Generation]] = []
+        self.first: Generation | None = None
+        self._heap: list[list[Any]] = []  # [key, number, generation, or None if it was removed]
+        self._entries: dict[Generation, list[Any]] = {}
         self._numbers = count()
-        self._living: dict[Generation, tuple[Key, int]] = {}
 
     def __len__(self) -> int:
-        return len(self._living)
+        return len(self._entries)
 
-    def add(self, key: Key, generation: Generation) -> None:
-        number = next(self._numbers)
-        self._living[generation] = key, number
-        heappush(self._heap, (key, number, generation))
+    def add(self, key: SortKey, generation: Generation) -> None:
+        entry = [key, next(self._numbers), generation]
+        self._entries[generation] = entry
+        heappush(self._heap, entry)
+        self.first = self._heap[0][2]
 
-    def remove(self, generation: Generation) -> bool:
-        """Remove a generation; return whether it was in the queue."""
-        if self._living.pop(generation, None) is None:
-            return False
-        if len(self._heap) > 2 * len(self._living) + _SPARE_ENTRIES:
-            self._heap = [entry for entry in self._heap if self._is_living(entry)]
+    def remove(self, generation: Generation) -> SortKey:
+        """Remove a generation and return its key."""
+        entry = self._entries.pop(generation)
+        entry[2] = None
+        if len(self._heap) > 2 * len(self._entries) + _MAX_SPARE_ENTRIES:
+            self._heap = [*self._entries.values()]
             heapify(self._heap)
-        return True
-
-    def key_of(self, generation: Generation) -> Key:
-        key, _ = self._living[generation]
-        return key
-
-    def first(self) -> Generation | None:
-        while self._heap:
-            if self._is_living(self._heap[0]):
-                return self._heap[0][2]
+        while self._heap and self._heap[0][2] is None:
             heappop(self._heap)
-        return None
-
-    def _is_living(self, entry: tuple[Key, int, Generation]) -> bool:
-        key, number, generation = entry
-        return self._living.get(generation) == (key, number)
-
-
-class Deadlines:
-    """Returns generations whose deadline has passed, at no cost while no generation has a
-    deadline.
-    """
-
-    def __init__(self) -> None:
-        self._queue = KeyedQueue()
-
-    def add(self, generation: Generation) -> None:
-        if generation.deadline is not None:
-            self._queue.add((generation.deadline,), generation)
-
-    def remove(self, generation: Generation) -> None:
-        self._queue.remove(generation)
-
-    def take_expired(self, now: float) -> list[Generation]:
-        expired: list[Generation] = []
-        while (first := self._queue.first()) is not None:
-            assert first.deadline is not None
-            if first.deadline > now:
-                break
-            self._queue.remove(first)
-            expired.append(first)
-        return expired
+        self.first = self._heap[0][2] if self._heap else None
+        key: SortKey = entry[0]
+        return key
 
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """The waiting work of one key.
+    """The waiting requests of one account.
 
-    charged: virtual time of the share after the work that was taken.
+    charged: virtual time of the account, after the work that was taken.
     now: virtual time among its jobs.
-    due: for each job, the virtual time at which its waiting work would be done.
+    finish_times: for each job, the virtual time at which its waiting work would be done.
+    backlogs: the waiting work by priority.
     """
 
     charged: float
     now: float = 0.0
-    queue: KeyedQueue = field(default_factory=KeyedQueue)
-    due: dict[str, float] = field(default_factory=dict)
-    backlogs: dict[int, Backlog] = field(default_factory=dict)
-
-    def add(self, generation: Generation) -> None:
-        request, work = generation.request, generation.work
-        due = max(self.now, self.due.get(request.job, 0.0)) + work
-        self.due[request.job] = due
-        self.queue.add((request.priority, due), generation)
-        self.backlogs.setdefault(request.priority, Backlog()).add(request.job, work)
-
-    def remove(self, generation: Generation) -> None:
-        request = generation.request
-        self.queue.remove(generation)
-        backlog = self.backlogs[request.priority]
-        if backlog.remove(request.job, generation.work):
-            self.due.pop(request.job, None)
-        if not backlog:
-            del self.backlogs[request.priority]
-
-    def before(self, work: int, priority: int) -> int:
-        return sum(each.before(work) for p, each in self.backlogs.items() if p <= priority)
-
-    def work(self, priority: int) -> int:
-        return sum(each.work for p, each in self.backlogs.items() if p <= priority)
+    waiting: RemovableHeap = field(default_factory=RemovableHeap)
+    finish_times: dict[str, float] = field(default_factory=dict)
+    backlogs: defaultdict[int, Backlog] = field(default_factory=lambda: defaultdict(Backlog))
 
 
 class FairQueue:
-    """A queue of generations; any of them can be removed at any time."""
+    """Waiting generations in the order in which they are due. Any of them can be removed."""
 
     def __init__(self) -> None:
         self._shares: dict[str, _Share] = {}
-        self._now = 0.0
+        self._now = 0.0  # virtual time among the accounts
 
     @property
     def num_jobs(self) -> int:
-        return sum(len(each) for share in self._shares.values() for each in share.backlogs.values())
+        shares = self._shares.values()
+        return sum(backlog.num_jobs for share in shares for backlog in share.backlogs.values())
 
     def add(self, generation: Generation) -> None:
-        name = generation.request.share
-        if name not in self._shares:
-            self._forget_the_idle()
-            self._shares[name] = _Share(self._now)
-        self._shares[name].add(generation)
+        request, work = generation.request, generation.work
+        share = self._shares.get(request.share)
+        if share is None:
+            share = self._open_share(request.share)
+        finish_time = max(share.now, share.finish_times.get(generation.job, 0.0)) + work
+        share.finish_times[generation.job] = finish_time
+        share.waiting.add((request.priority, finish_time), generation)
+        share.backlogs[request.priority].change(generation.job, work)
 
     def first(self) -> Generation | None:
-        """Return the next generation."""
-        active = [share for share in self._shares.values() if share.queue]
-        return min(active, key=self._place).queue.first() if active else None
+        """Return the next generation: the most urgent one; among equally urgent ones that of the
+        account that has received least work.
+        """
+        best, lowest = None, (0.0, 0.0)
+        for share in self._shares.values():
+            first = share.waiting.first
+            if first is not None:
+                key = first.request.priority, max(share.charged, self._now)
+                if best is None or key < lowest:
+                    best, lowest = first, key
+        return best
 
-    def take(self, generation: Generation) -> None:
-        """Remove the next generation, and charge its share and its job."""
-        share = self._shares[generation.request.share]
-        self._now = max(self._now, share.charged)
-        share.charged = self._now + generation.work
-        _, due = share.queue.key_of(generation)
-        share.now = max(share.now, due)
-        share.remove(generation)
+    def remove(self, generation: Generation, is_next: bool) -> None:
+        """Remove a generation. is_next: it is the first one and will be run, so its account and its
+        job are charged.
+        """
+        request = generation.request
+        share = self._shares[request.share]
+        _, finish_time = share.waiting.remove(generation)
+        if is_next:
+            self._now = max(self._now, share.charged)
+            share.charged = self._now + generation.work
+            share.now = max(share.now, finish_time)
+        backlog = share.backlogs[request.priority]
+        if not backlog.change(generation.job, -generation.work):
+            share.finish_times.pop(generation.job, None)
+        if not backlog.work:
+            del share.backlogs[request.priority]
 
-    def remove(self, generation: Generation) -> None:
-        """Remove a generation that is not the next one."""
-        self._shares[generation.request.share].remove(generation)
+    def work_before(self, work: int, account: str, priority: int) -> int:
+        """Return the work that is done before `work` of a new job, if no other job arrives: of the
+        account's own jobs each as much, or all that it has; of another account as much as the
+        account itself waits for.
+        """
+        own_share = self._shares.get(account)
+        own_backlogs = own_share.backlogs if own_share is not None else {}
+        before = sum(b.work_before(work) for p, b in own_backlogs.items() if p <= priority)
+        until_done = before + work
+        for name, share in self._shares.items():
+            if name != account:
+                waiting = sum(b.work for p, b in share.backlogs.items() if p <= priority)
+                before += min(waiting, until_done)
+        return before
 
-    def before(self, work: int, share: str, priority: int) -> int:
-        """Return the work that is done before `work` of a new job, if no other job arrives."""
-        own = self._shares.get(share)
-        until_done = work + (own.before(work, priority) if own else 0)
-        others = (each for name, each in self._shares.items() if name != share)
-        return until_done - work + sum(min(each.work(priority), until_done) for each in others)
-
-    def _place(self, share: _Share) -> tuple[float, float]:
-        first = share.queue.first()
-        assert first is not None
-        return first.request.priority, max(share.charged, self._now)
-
-    def _forget_the_idle(self) -> None:
-        """Remove shares that have no requests and owe no work."""
-        kept = self._shares.items()
-        self._shares = {n: each for n, each in kept if each.queue or each.charged > self._now}
-
-
-_PARTS_OF_SMALL_JOBS = 2
+    def _open_share(self, account: str) -> _Share:
+        """Add the share of an account, after removing those that wait for nothing and owe no
+        work.
+        """
+        shares = self._shares.items()
+        self._shares = {n: s for n, s in shares if s.waiting.first or s.charged > self._now}
+        share = self._shares[account] = _Share(self._now)
+        return share
 
 
 class JobSize(Enum):
@@ -296,73 +178,64 @@ class JobQueues:
 
     max_small_rows: a job with more rows is large.
     has_engine_for_small_jobs: without such an engine all jobs wait in one queue.
+    large_jobs: for each large job that has not ended, the rows of its generations in the queue of
+        large jobs, waiting or taken.
     """
 
     def __init__(self, max_small_rows: int) -> None:
         self._max_small_rows = max_small_rows
         self.has_engine_for_small_jobs = False
+        self.large_jobs: Counter[str] = Counter()
         self._small, self._large = FairQueue(), FairQueue()
-        self._rows: Counter[str] = Counter()  # number of rows of each job that has not ended
-        self._large_jobs: Counter[str] = Counter()  # number of their rows that have not ended
-        self._open: dict[Generation, FairQueue] = {}
+        self._rows: Counter[str] = Counter()  # of each job that has not ended
+        self._queues: dict[Generation, FairQueue] = {}  # of each generation that has not ended
 
     @property
     def num_jobs_waiting(self) -> int:
         return self._small.num_jobs + self._large.num_jobs
 
-    @property
-    def has_large(self) -> bool:
-        return bool(self._large_jobs)
-
-    def add(self, generations: Iterable[Generation]) -> None:
-        generations = list(generations)
+    def add(self, generations: Sequence[Generation]) -> None:
         for generation in generations:
-            self._rows[generation.request.job] += generation.request.num_rows
+            self._rows[generation.job] += generation.num_rows
         for generation in generations:
-            request = generation.request
-            is_large = self._rows[request.job] > self._max_small_rows
-            queue = self._large if is_large and self.has_engine_for_small_jobs else self._small
-            if queue is self._large:
-                self._large_jobs[request.job] += request.num_rows
-            self._open[generation] = queue
+            queue = self._small
+            if self.has_engine_for_small_jobs and self._rows[generation.job] > self._max_small_rows:
+                queue = self._large
+                self.large_jobs[generation.job] += generation.num_rows
+            self._queues[generation] = queue
             queue.add(generation)
 
     def first(self, job_size: JobSize) -> Generation | None:
-        return self._of(job_size).first()
+        """Return the next generation for engines that serve jobs of this size."""
+        if job_size is JobSize.SMALL:
+            return self._small.first() if self.large_jobs else None
+        return (self._large if self.large_jobs else self._small).first()
 
-    def take(self, generation: Generation) -> None:
-        self._open[generation].take(generation)
-
-    def remove(self, generation: Generation) -> None:
-        self._open[generation].remove(generation)
+    def remove(self, generation: Generation, is_next: bool) -> None:
+        """Remove a waiting generation; is_next: see `FairQueue.remove`."""
+        self._queues[generation].remove(generation, is_next)
 
     def end(self, generation: Generation) -> None:
-        """Remove a generation that has ended."""
-        request = generation.request
-        is_large = self._open.pop(generation) is self._large
-        for counts in (self._rows, self._large_jobs) if is_large else (self._rows,):
-            counts[request.job] -= request.num_rows
-            if not counts[request.job]:
-                del counts[request.job]
+        """Forget a generation that has ended."""
+        counts = [self._rows]
+        if self._queues.pop(generation) is self._large:
+            counts.append(self.large_jobs)
+        for rows_of_jobs in counts:
+            rows_of_jobs[generation.job] -= generation.num_rows
+            if not rows_of_jobs[generation.job]:
+                del rows_of_jobs[generation.job]
 
-    def before(self, work: int, share: str, priority: int) -> int:
+    def work_before(self, work: int, account: str, priority: int) -> int:
         """Return the work that is done before `work` of a new job, if no other job arrives."""
-        return sum(queue.before(work, share, priority) for queue in (self._small, self._large))
+        queues = (self._small, self._large)
+        return sum(queue.work_before(work, account, priority) for queue in queues)
 
     def weight(self, job_size: JobSize) -> float:
-        """Return the fraction of processor time for jobs of this size: equal shares for all jobs,
-        but double shares for small ones, because a long step delays them most.
+        """Return the fraction of processor time for jobs of this size: the same for each job of a
+        size.
         """
-        num_large, num_small = len(self._large_jobs), len(self._rows) - len(self._large_jobs)
+        num_large, num_small = len(self.large_jobs), len(self._rows) - len(self.large_jobs)
         if not num_large or not num_small:
             return 1.0
-        of_small = _PARTS_OF_SMALL_JOBS * num_small
+        of_small = _WEIGHT_OF_SMALL_JOBS * num_small
         return (num_large if job_size is JobSize.COMMON else of_small) / (num_large + of_small)
-
-    def _of(self, job_size: JobSize) -> FairQueue:
-        if job_size is JobSize.SMALL:
-            return self._small if self.has_large else _EMPTY_QUEUE
-        return self._large if self.has_large else self._small
-
-
-_EMPTY_QUEUE = FairQueue()

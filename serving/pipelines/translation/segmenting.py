@@ -101,7 +101,7 @@ class TextSegmenter:
             language,
             target,
             self._known_words,
-            glossary.spans,
+            glossary.spans if job.glossary else None,
         )
         reader = MarkupSegmenter(job.markup, protection, job.splitting, fits, self._num_tokens)
         layouts: list[TextLayout] = []

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from export.scoring.tuning import Split, tune
 from models.data.corpus import SentencePair
 from serving.bundle.opening import open_bundle
-from serving.translation_memory.tmx import Segment, Unit, written
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.export.readers.hugging_face.translators import FAMILIES, save
 
 CHECKPOINT = "models/checkpoints/transformer-en-fr"
@@ -25,8 +25,11 @@ def pairs(count: int) -> list[SentencePair]:
 
 def memory(folder: Path, count: int, source: str = "en-US", target: str = "fr") -> Path:
     path = folder / "team.tmx"
-    units = [Unit(Segment(pair.source), {target: Segment(pair.target)}) for pair in pairs(count)]
-    path.write_text("".join(written(source, units)))
+    units = [
+        TranslationUnit(MemorySegment(pair.source), {target: MemorySegment(pair.target)})
+        for pair in pairs(count)
+    ]
+    path.write_text("".join(write_tmx(source, units)))
     return path
 
 

@@ -46,7 +46,7 @@ def quota(tmp_path: Path, ring: KeyRing, calendar: Calendar) -> Quota:
 
 
 async def ask(quota: Quota, key: str, characters: int) -> None:
-    async with quota.held(key, characters):
+    async with quota.reserve(key, characters):
         await asyncio.sleep(0)
 
 
@@ -57,12 +57,12 @@ async def used(quota: Quota, key: str) -> int:
 async def test_what_fails_or_is_given_up_is_not_billed(quota: Quota) -> None:
     await ask(quota, "many", 40)
     with pytest.raises(ValueError):
-        async with quota.held("many", 60):
+        async with quota.reserve("many", 60):
             raise ValueError
     is_held = asyncio.Event()
 
     async def wait() -> None:
-        async with quota.held("many", 60):
+        async with quota.reserve("many", 60):
             is_held.set()
             await asyncio.sleep(60)
 
@@ -139,7 +139,7 @@ async def test_what_a_killed_replica_held_is_free_after_an_hour(
     quota: Quota, tmp_path: Path, ring: KeyRing, calendar: Calendar
 ) -> None:
     killed = Quota(tmp_path / "state", ring, calendar)
-    hold = killed.held("many", 100)
+    hold = killed.reserve("many", 100)
     await hold.__aenter__()  # and nobody leaves it
     with pytest.raises(QuotaExceeded):
         await ask(quota, "many", 1)

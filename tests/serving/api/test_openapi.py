@@ -15,9 +15,11 @@ from schemathesis.config import GenerationConfig
 from schemathesis.openapi import from_asgi
 from schemathesis.specs.openapi import checks
 
-from serving.api.application import ENDPOINTS
+from serving.api.http.routing import ProtocolRoute
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import CHAT_TEMPLATE, made_world
+from tests.serving.api.endpoints import ENDPOINTS
+from tests.serving.api.world import World
 
 OPERATIONS = [
     "POST /translate",
@@ -149,12 +151,22 @@ def operation(documented: Any, label: str) -> Any:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_endpoints_that_are_found_without_routes_are_described_too(
-    documented: Any, endpoint: Any
-) -> None:
+def test_endpoints_are_described(documented: Any, endpoint: Any) -> None:
     described = operation(documented, f"POST {endpoint.protocol.prefix}{endpoint.path}")
     assert described.definition.raw["summary"]
     assert set(described.definition.raw["requestBody"]["content"]) == {*endpoint.reader.media_types}
+
+
+async def test_each_method_of_a_path_is_registered_once(world: World) -> None:
+    routes = [route for route in world.app.routes if isinstance(route, ProtocolRoute)]
+    registered = [(method, route.path) for route in routes for method in route.methods or ()]
+    assert len({*registered}) == len(registered)
+    for endpoint in ENDPOINTS:
+        path = endpoint.protocol.prefix + endpoint.path
+        [route] = [
+            route for route in routes if route.path == path and "POST" in (route.methods or ())
+        ]
+        assert (route.protocol, route.name) == (endpoint.protocol, endpoint.name)
 
 
 def within_reach(case: Case) -> Case:

@@ -10,12 +10,15 @@ from fastapi import FastAPI
 
 from serving.access.key_ring import KEY_VARIABLE, KeyRing
 from serving.commands.memory import memory
-from serving.translation_memory.tmx import Segment, Unit, written
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
 from tests.serving.pipelines.fakes import byte_tokenizer
 
-UNITS = [Unit(Segment(f"A dog {word}."), {"fr": Segment(f"Un chien {word}.")}) for word in "abc"]
+UNITS = [
+    TranslationUnit(MemorySegment(f"A dog {word}."), {"fr": MemorySegment(f"Un chien {word}.")})
+    for word in "abc"
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +44,13 @@ def run(url: str, *words: str, key: str = "secret") -> Result:
 
 def test_a_memory_comes_and_goes(url: str, tmp_path: Path) -> None:
     file, output = tmp_path / "team.tmx", tmp_path / "out.tmx"
-    file.write_text("".join(written("en", [*UNITS, UNITS[0]])))
+    file.write_text("".join(write_tmx("en", [*UNITS, UNITS[0]])))
     made = run(url, "import", str(file), "--name", "Team")
     assert (made.exit_code, made.stderr) == (0, "attendant: 1 units were skipped\n")
     identity = made.stdout.strip()
     assert run(url, "list").stdout == f"{identity}\ten > fr\t3\tTeam\n"
     assert run(url, "export", identity, "-o", str(output)).exit_code == 0
-    assert output.read_text() == "".join(written("en", UNITS))
+    assert output.read_text() == "".join(write_tmx("en", UNITS))
     assert run(url, "delete", identity).exit_code == 0
     assert run(url, "list").stdout == ""
 

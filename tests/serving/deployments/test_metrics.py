@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.deployments.metrics import ReplicaMetrics, added, merged, selected_metrics
+from serving.deployments.metrics import (
+    ReplicaMetrics,
+    add_readings,
+    merge_expositions,
+    selected_metrics,
+)
 from serving.engine.measures import EngineStats, StepStats
 from serving.observability.engine_metrics import EngineMetrics
-from serving.observability.metrics import Metrics, Outcome, Reading, charted
+from serving.observability.metrics import Metrics, Outcome, Reading, chart_samples
 from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, OutputTokens
 
 
@@ -22,12 +27,12 @@ def replica(folder: Path, name: str) -> tuple[Metrics, ReplicaMetrics]:
 def test_counters_outlive_their_replica_and_what_ran_is_lost(tmp_path: Path) -> None:
     first, keeping = replica(tmp_path, "a")
     for _ in range(3):
-        first.started("m", "openai")
-    first.ended("m", "openai", Outcome.SUCCESS, 0.1)
+        first.count_start("m", "openai")
+    first.count_end("m", "openai", Outcome.SUCCESS, 0.1)
     seen = values(keeping.exposed().text)
     _, other = replica(tmp_path, "b")
 
-    found = values(merged([other.exposed().text, *other.of_ended_replicas({"b"})]))
+    found = values(merge_expositions([other.exposed().text, *other.of_ended_replicas({"b"})]))
 
     assert {
         name: value for name, value in found.items() if "total" in name and name.endswith(" a")
@@ -40,7 +45,7 @@ def test_counters_outlive_their_replica_and_what_ran_is_lost(tmp_path: Path) -> 
 def test_only_the_latest_of_those_that_ended_are_kept(tmp_path: Path) -> None:
     for number in range(40):
         metrics, keeping = replica(tmp_path, f"r{number}")
-        metrics.started("m", "openai")
+        metrics.count_start("m", "openai")
         keeping.end()
         [path] = [path for path in tmp_path.glob("*.prom") if path.stat().st_mtime > 1e6]
         os.utime(path, (number, number))
@@ -64,13 +69,13 @@ def test_what_charts_need_is_summed_over_models_and_replicas() -> None:
     for name in ("a", "b"):
         metrics = Metrics(name)
         for model in ("m", "n"):
-            metrics.started(model, "openai")
-            metrics.ended(model, "openai", Outcome.SUCCESS, 0.1)
-        metrics.started("m", "libretranslate")
-        texts.append(charted(metrics.exposition().decode()))
+            metrics.count_start(model, "openai")
+            metrics.count_end(model, "openai", Outcome.SUCCESS, 0.1)
+        metrics.count_start("m", "libretranslate")
+        texts.append(chart_samples(metrics.exposition().decode()))
 
     readings = [Reading(10.0, texts[0]), Reading(5.0, texts[0]), Reading(10.0, texts[1])]
-    first, second = added(readings)
+    first, second = add_readings(readings)
 
     assert (first.seconds, second.seconds) == (5.0, 10.0)
     lines = dict(line.rsplit(" ", 1) for line in second.text.splitlines())
@@ -84,7 +89,7 @@ def test_what_charts_need_is_summed_over_models_and_replicas() -> None:
 
 def test_large_counters_keep_all_their_digits() -> None:
     text = 'vllm:generation_tokens_total{engine="a",model_name="m"} 123456789.0\n'
-    assert charted(text) == "vllm:generation_tokens_total{} 123456789.0\n"
+    assert chart_samples(text) == "vllm:generation_tokens_total{} 123456789.0\n"
 
 
 def test_replicas_read_at_the_same_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +133,9 @@ def values(text: bytes) -> dict[str, float]:
 def exposition_of(replica: str) -> bytes:
     metrics = Metrics(replica)
     recorder = EngineMetrics(metrics).recorder_for("m")
-    metrics.ended("m", "openai", Outcome.SUCCESS, 0.1)
+    metrics.count_end("m", "openai", Outcome.SUCCESS, 0.1)
     for outcome in (Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED, Outcome.REFUSED):
-        metrics.ended("m", "openai", outcome, 0.1)
+        metrics.count_end("m", "openai", outcome, 0.1)
     report = StepStats(
         phase_seconds={"decode": 0.004, "encode": 0.001},
         num_rows=3,
@@ -156,7 +161,7 @@ def exposition_of(replica: str) -> bytes:
 
 
 def test_every_metric_is_one_family_with_all_replicas() -> None:
-    text = merged([exposition_of("a"), exposition_of("b")]).decode()
+    text = merge_expositions([exposition_of("a"), exposition_of("b")]).decode()
 
     families = list(text_string_to_metric_families(text))
     names = [family.name for family in families]
@@ -203,7 +208,7 @@ def test_one_metric_in_two_descriptions_is_one_family() -> None:
         f'# HELP a_total {text}\n# TYPE a_total counter\na_total{{replica="{text}"}} 1.0\n'
         for text in ("Old.", "New.")
     )
-    text = merged([old.encode(), new.encode()]).decode()
+    text = merge_expositions([old.encode(), new.encode()]).decode()
 
     assert text.count("# HELP") == text.count("# TYPE") == 1
     assert text.count("\na_total{") == 2 and text.startswith("# HELP a_total Old.")

@@ -9,7 +9,7 @@ import pytest
 
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle, write_manifest
-from serving.deployments.start_checks import choices, problems_at_start, problems_of, settled
+from serving.deployments.start_checks import choices, problems_at_start, problems_of, resolve_groups
 from serving.engine.runtime import session
 from serving.server_config import ServerConfig, WorkerGroup
 from tests.devices.fake_cuda import FakeCuda
@@ -101,9 +101,9 @@ def test_an_open_device_is_that_which_all_bundles_of_a_group_can_run_on(
         folder.mkdir()
         document = json.loads((bundle / "bundle.json").read_text()) | {"precision": precision}
         (folder / "bundle.json").write_text(json.dumps(document))
-    [group] = settled(config_of(*folders)).groups
+    [group] = resolve_groups(config_of(*folders)).groups
     assert group.device == expected
-    [told] = settled(config_of(*folders, device="cpu")).groups
+    [told] = resolve_groups(config_of(*folders, device="cpu")).groups
     assert told.device == "cpu"
 
 
@@ -121,7 +121,7 @@ def copies(bundle: Path, folder: Path, **chrf: float | None) -> list[Path]:
 
 def test_better_models_are_tried_first_and_which_is_said(bundle: Path, tmp_path: Path) -> None:
     folders = copies(bundle, tmp_path, unmeasured=None, weak=50.0, strong=60.0)
-    config = settled(config_of(*folders))
+    config = resolve_groups(config_of(*folders))
 
     assert [path.name for path in config.groups[0].bundles] == ["unmeasured", "strong", "weak"]
     assert list(choices(config)) == [
@@ -131,7 +131,7 @@ def test_better_models_are_tried_first_and_which_is_said(bundle: Path, tmp_path:
 
 def test_a_default_comes_first_and_must_be_there(bundle: Path, tmp_path: Path) -> None:
     folders = copies(bundle, tmp_path, weak=50.0, strong=60.0)
-    config = settled(config_of(*folders, default="weak"))
+    config = resolve_groups(config_of(*folders, default="weak"))
     [problem] = problems_of(config_of(*folders, default="other"))
 
     assert [path.name for path in config.groups[0].bundles] == ["weak", "strong"]

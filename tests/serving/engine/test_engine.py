@@ -48,7 +48,7 @@ def naive(request: GenerationRequest) -> list[int]:
     params, target = request.sampling, (BOS, *request.prompt_ids)
     room = CAPACITY - len(target)
     count = min(request.max_new_tokens or room, room)
-    sampling, seed = Sampler(1, VOCAB_SIZE, CAPACITY), params.seed or 0
+    sampling, seed = Sampler(1, VOCAB_SIZE), params.seed or 0
     sampling.on_add(0, Generation(request, target, count, frozenset(), False, seed, 0.0, None))
     said: list[int] = []
     for position in range(count):

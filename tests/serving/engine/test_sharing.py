@@ -105,14 +105,14 @@ def test_a_turn_lasts_while_nobody_who_waits_is_further_behind() -> None:
     [ahead], [behind] = share.join(), share.join()
     ahead.account.time = 5.0
     with behind:
-        assert behind.goes_on()
+        assert behind.may_continue()
         waiting = threading.Thread(target=ahead.__enter__)
         waiting.start()
         while not share._waiting:
             time.sleep(0.001)
-        assert behind.goes_on()
+        assert behind.may_continue()
         behind.account.time = 6.0
-        assert not behind.goes_on()
+        assert not behind.may_continue()
     waiting.join(10)
     assert not waiting.is_alive()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.errors import RequestError
-from serving.glossaries.entries import EntriesFormat, Pair, parse_entries
+from serving.glossaries.entries import EntriesFormat, GlossaryPair, parse_entries
 
 # Terms may have a letter after them: deprecated, superseded or preferred.
 STATUS = '<termNote type="administrativeStatus">%sTerm-admn-sts</termNote>'
@@ -51,7 +51,9 @@ TBX = """<tbx xmlns="urn:iso:std:iso:30042:ed-2" xmlns:min="http://www.tbxinfo.n
     ],
 )
 def test_terms(text: str, source: str, target: str, entries: dict[str, str]) -> None:
-    assert parse_entries(text, EntriesFormat.TBX, Pair.of(source, target)) == entries
+    assert (
+        parse_entries(text, EntriesFormat.TBX, GlossaryPair.from_codes(source, target)) == entries
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,4 +70,4 @@ def test_terms(text: str, source: str, target: str, entries: dict[str, str]) -> 
 )
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        parse_entries(text, EntriesFormat.TBX, Pair("de", "en"))
+        parse_entries(text, EntriesFormat.TBX, GlossaryPair("de", "en"))

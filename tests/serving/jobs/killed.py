@@ -17,17 +17,17 @@ import serving.storage.sqlite
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.access.quota import Quota
-from serving.glossaries.entries import Pair
+from serving.glossaries.entries import GlossaryPair
 from serving.glossaries.store import GlossaryStore
 from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
-from serving.jobs.table import OPEN, State
+from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
-from serving.translation_memory.tmx import Segment, Unit, written
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.serving.documents.shouting import ShoutingTranslator
 
 NUM_LINES = 40
@@ -86,14 +86,14 @@ def _kill_at_write(number: int) -> None:
 
         return wrapper
 
-    opened = serving.storage.sqlite._opened
+    opened = serving.storage.sqlite._open
 
     def traced(path: Path, schema: str) -> sqlite3.Connection:
         database = opened(path, schema)
         database.set_trace_callback(lambda sql: None if sql.startswith(_READS) else count())
         return database
 
-    serving.storage.sqlite._opened = traced
+    serving.storage.sqlite._open = traced
     os.replace = counted(os.replace)
     os.unlink = counted(os.unlink)
     shutil.rmtree = counted(shutil.rmtree)  # type: ignore[assignment]
@@ -111,10 +111,10 @@ def _imports(folder: Path, documents: Documents) -> tuple[TranslationMemories, M
 
 async def tmx() -> AsyncIterator[bytes]:
     units = (
-        Unit(Segment(f"unit {number}"), {"fr": Segment(f"UNIT {number}")})
+        TranslationUnit(MemorySegment(f"unit {number}"), {"fr": MemorySegment(f"UNIT {number}")})
         for number in range(NUM_UNITS)
     )
-    yield "".join(written("en", units)).encode()
+    yield "".join(write_tmx("en", units)).encode()
 
 
 def _quota(folder: Path) -> Quota:
@@ -140,11 +140,11 @@ async def _work(folder: Path, num_documents: int) -> None:
     journal = Journal(folder)
     documents, batches = _handlers(folder, ShoutingTranslator())
     glossary = await GlossaryStore(folder / "state").create(
-        "ann", "terms", {Pair("en", "fr"): {"dog": "chien"}}
+        "ann", "terms", {GlossaryPair("en", "fr"): {"dog": "chien"}}
     )
     journal.write("glossary", id=glossary.id)
     for _ in range(NUM_BILLED):
-        async with _quota(folder).held("ann", 1):
+        async with _quota(folder).reserve("ann", 1):
             pass
         journal.write("billed")
     memories, imports = _imports(folder, documents)
@@ -210,10 +210,10 @@ async def _end(batches: Batches, identity: str) -> list[dict[str, Any]]:
 
 async def _units(memories: TranslationMemories, imports: MemoryImports, identity: str) -> list[str]:
     """Wait until a memory is filled, and return the sources of its units."""
-    while (job := await imports.find(identity)) is None or job.state is not State.COMPLETED:
+    while (job := await imports.find(identity)) is None or job.state is not JobState.COMPLETED:
         await asyncio.sleep(0.01)
-    [memory] = await memories.all_of("ann")
-    return [each.unit.source.text for each in await memories.page(memory.number)]
+    [memory] = await memories.list_memories("ann")
+    return [each.unit.source.text for each in await memories.list_units(memory.number)]
 
 
 async def _fetch(documents: Documents, journal: Journal, number: int, handle: Handle) -> None:

@@ -98,7 +98,7 @@ async def test_a_job_tells_where_its_trace_goes_on(
 
 
 def test_what_the_engine_did_stands_beneath_the_request(collected: Collected) -> None:
-    with collected.tracing.continued(f"00-{TRACE}-{PARENT}-01"):
+    with collected.tracing.continue_request(f"00-{TRACE}-{PARENT}-01"):
         parts = current_request_stats().generations
         assert parts is not None
         parts.append(PART)
@@ -111,7 +111,7 @@ def test_what_the_engine_did_stands_beneath_the_request(collected: Collected) ->
 
 
 def test_a_request_of_many_parts_has_spans_of_the_first_only(collected: Collected) -> None:
-    with collected.tracing.continued(f"00-{TRACE}-{PARENT}-01"):
+    with collected.tracing.continue_request(f"00-{TRACE}-{PARENT}-01"):
         parts = current_request_stats().generations
         assert parts is not None
         parts += [PART] * 1000

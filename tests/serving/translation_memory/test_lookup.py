@@ -10,21 +10,25 @@ from hypothesis import strategies as st
 from serving.errors import TranslationMemoryNotFound
 from serving.pipelines.translation.job import MemoryUse
 from serving.translation_memory.similarity import percent, with_numbers_of, word_ids
-from serving.translation_memory.store import State, TranslationMemories
-from serving.translation_memory.tmx import Segment, Unit
+from serving.translation_memory.store import MemoryState, TranslationMemories
+from serving.translation_memory.tmx import MemorySegment, TranslationUnit
 
 WORDS = st.lists(st.sampled_from(["the", "a", "of", "dog", "cat", "runs", ".", ","]), max_size=9)
 
 
-def unit(source: str, target: str = "", language: str = "fr") -> Unit:
-    return Unit(Segment(source), {language: Segment(target or source.upper())})
+def unit(source: str, target: str = "", language: str = "fr") -> TranslationUnit:
+    return TranslationUnit(
+        MemorySegment(source), {language: MemorySegment(target or source.upper())}
+    )
 
 
-async def filled(folder: Path, *units: Unit, owner: str = "") -> tuple[TranslationMemories, str]:
+async def filled(
+    folder: Path, *units: TranslationUnit, owner: str = ""
+) -> tuple[TranslationMemories, str]:
     memories = TranslationMemories(folder)
     made = await memories.create(owner, "team")
-    await memories.add(made.import_job, units)
-    await memories.complete(made.import_job, "en")
+    await memories.add_units(made.import_job, units)
+    await memories.complete_import(made.import_job, "en")
     return memories, made.id
 
 
@@ -110,8 +114,8 @@ def test_a_translation_with_other_numbers(
 async def test_memories_of_other_keys_and_unfinished_ones_are_invisible(tmp_path: Path) -> None:
     memories, identity = await filled(tmp_path, unit("A dog."), owner="ann")
     begun = await memories.create("ann", "begun")
-    assert [each.id for each in await memories.all_of("ann")] == [identity]
-    assert await memories.all_of("bob") == []
+    assert [each.id for each in await memories.list_memories("ann")] == [identity]
+    assert await memories.list_memories("bob") == []
     for owner, each in (("bob", identity), ("ann", begun.id), ("ann", "none")):
         with pytest.raises(TranslationMemoryNotFound):
             await memories.get(owner, each)
@@ -127,10 +131,10 @@ async def test_later_targets_replace_those_before(tmp_path: Path) -> None:
     memories = TranslationMemories(tmp_path)
     job = (await memories.create("", "team")).import_job
     units = [unit("A dog.", "Un."), unit("A dog.", "Un."), unit("A dog.", "Deux.")]
-    assert await memories.add(job, units) == 1  # the second changes nothing
-    await memories.add(job, [unit("A dog.", "Ein Hund.", "de")])
-    await memories.complete(job, "en")
-    [memory] = await memories.all_of("")
+    assert await memories.add_units(job, units) == 1  # the second changes nothing
+    await memories.add_units(job, [unit("A dog.", "Ein Hund.", "de")])
+    await memories.complete_import(job, "en")
+    [memory] = await memories.list_memories("")
     assert (memory.num_units, memory.targets) == (1, ("de", "fr"))
     [match] = await memories.matches(MemoryUse("", memory.id, "fr"), "en", ["A dog."])
     assert match is not None and match.target == "Deux."
@@ -139,12 +143,12 @@ async def test_later_targets_replace_those_before(tmp_path: Path) -> None:
 async def test_an_import_that_begins_again_leaves_nothing_of_before(tmp_path: Path) -> None:
     memories = TranslationMemories(tmp_path)
     job = (await memories.create("", "team")).import_job
-    await memories.add(job, [unit(f"Dog {word}.") for word in "abcdefgh"])
-    await memories.begin(job)
-    await memories.add(job, [unit("A cat.")])
-    await memories.complete(job, "en")
-    [memory] = await memories.all_of("")
-    assert [each.unit for each in await memories.page(memory.number)] == [unit("A cat.")]
+    await memories.add_units(job, [unit(f"Dog {word}.") for word in "abcdefgh"])
+    await memories.begin_import(job)
+    await memories.add_units(job, [unit("A cat.")])
+    await memories.complete_import(job, "en")
+    [memory] = await memories.list_memories("")
+    assert [each.unit for each in await memories.list_units(memory.number)] == [unit("A cat.")]
     use = MemoryUse("", memory.id, "fr", 50)
     assert await memories.matches(use, "en", ["Dog a."]) == [None]
 
@@ -152,7 +156,7 @@ async def test_an_import_that_begins_again_leaves_nothing_of_before(tmp_path: Pa
 async def test_a_removed_memory_is_gone_at_once(tmp_path: Path) -> None:
     memories, identity = await filled(tmp_path, *(unit(f"Dog {word}.") for word in "abcdefgh"))
     await memories.remove("", identity)
-    assert await memories.all_of("") == []
+    assert await memories.list_memories("") == []
     assert memories._removal is not None
     await memories._removal
     assert await memories._database.run(_num_rows) == 0
@@ -167,13 +171,15 @@ async def test_pages_and_their_filter(tmp_path: Path) -> None:
     units = [unit("A dog.", "Un chien."), unit("A CAT.", "Été."), unit("A cow.", "Une vache.")]
     memories, identity = await filled(tmp_path, *units)
     memory = await memories.get("", identity)
-    assert memory.state is State.COMPLETE
-    first, second = await memories.page(memory.number, count=2)
+    assert memory.state is MemoryState.COMPLETE
+    first, second = await memories.list_units(memory.number, count=2)
     assert [each.unit for each in (first, second)] == units[:2]
-    assert [each.unit for each in await memories.page(memory.number, second.number)] == units[2:]
+    assert [each.unit for each in await memories.list_units(memory.number, second.number)] == units[
+        2:
+    ]
 
-    async def found(text: str, is_case_sensitive: bool) -> list[Unit]:
-        page = await memories.page(memory.number, 0, 9, text, is_case_sensitive)
+    async def found(text: str, is_case_sensitive: bool) -> list[TranslationUnit]:
+        page = await memories.list_units(memory.number, 0, 9, text, is_case_sensitive)
         return [each.unit for each in page]
 
     assert await found("cat", False) == await found("été", False) == [units[1]]

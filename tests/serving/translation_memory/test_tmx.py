@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from serving.errors import RequestError
 from serving.pipelines.translation.memory import InlineCode
 from serving.text.markup.tokens import Role
-from serving.translation_memory.tmx import Segment, TmxFile, Unit, inline_codes, normalised, written
+from serving.translation_memory.tmx import (
+    MemorySegment,
+    TmxFile,
+    TranslationUnit,
+    normalize_segment,
+    parse_inline_codes,
+    write_tmx,
+)
 
 HEADER = '<tmx version="1.4"><header srclang="{}" datatype="plaintext"/>\n<body>\n'
 END = "</body></tmx>"
@@ -38,9 +45,11 @@ def test_units_with_several_targets_and_codes(tmp_path: Path) -> None:
     )
     first, second, third = file.units()
 
-    assert first == Unit(Segment("A dog"), {"fr-fr": Segment("Un chien"), "de": Segment("Hund")})
-    assert second.source == Segment("Press OK & go", f"Press {code.format('OK')} &amp; go")
-    assert third.targets == {"he": Segment("שלום עולם")}
+    assert first == TranslationUnit(
+        MemorySegment("A dog"), {"fr-fr": MemorySegment("Un chien"), "de": MemorySegment("Hund")}
+    )
+    assert second.source == MemorySegment("Press OK & go", f"Press {code.format('OK')} &amp; go")
+    assert third.targets == {"he": MemorySegment("שלום עולם")}
     assert (file.source_language, file.num_skipped) == ("en-us", 0)
 
 
@@ -100,8 +109,8 @@ def test_what_is_no_tmx_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_inline_codes_have_what_they_share_with_the_other_language() -> None:
-    source = inline_codes('a <bpt i="1" x="7"/>b<ept i="1"/> <ph x="2"/><hi>c</hi>')
-    target = inline_codes('<hi>c</hi> <ph x="2"/><bpt i="4" x="7"/>b<ept i="4"/>')
+    source = parse_inline_codes('a <bpt i="1" x="7"/>b<ept i="1"/> <ph x="2"/><hi>c</hi>')
+    target = parse_inline_codes('<hi>c</hi> <ph x="2"/><bpt i="4" x="7"/>b<ept i="4"/>')
     codes = [part for part in source if isinstance(part, InlineCode)]
     assert [code.kind for code in codes] == [
         *(Role.OPEN, Role.CLOSE, Role.POINT, Role.OPEN, Role.CLOSE)
@@ -111,7 +120,7 @@ def test_inline_codes_have_what_they_share_with_the_other_language() -> None:
 
 TEXT = st.text(
     st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"), min_size=1
-).filter(lambda text: normalised(text) != "")
+).filter(lambda text: normalize_segment(text) != "")
 
 
 @settings(max_examples=50)
@@ -120,9 +129,12 @@ def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
 ) -> None:
     units = [
-        Unit(Segment(normalised(source)), {"fr": Segment(normalised(target))})
+        TranslationUnit(
+            MemorySegment(normalize_segment(source)),
+            {"fr": MemorySegment(normalize_segment(target))},
+        )
         for source, target in pairs
     ]
     path = tmp_path_factory.mktemp("tmx") / "file"
-    path.write_text("".join(written("en", units)), encoding="utf-8")
+    path.write_text("".join(write_tmx("en", units)), encoding="utf-8")
     assert [*TmxFile(path, "team.tmx").units()] == units

@@ -169,7 +169,7 @@ async def test_too_much(own: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "\n".join(f"{number:05d}\t{'x' * 1000}" for number in range(10_500))
     response = await own.client.post("/v2/glossaries", json={**ANIMALS, "entries": lines})
     assert response.status_code == 413
-    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 1)
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES_PER_KEY", 1)
     await made(own)
     assert told(await own.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
 

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message
 
-from serving.api.http.bodies import limited_to
+from serving.api.http.bodies import limit_body
 from serving.errors import TooLarge
 from tests.serving.api.world import World
 
@@ -144,7 +144,7 @@ async def pieces_of(content: bytes, coding: str, max_bytes: int, size: int) -> A
         return {"type": "http.request", "body": messages.pop(0), "more_body": bool(messages)}
 
     headers = Headers({"content-encoding": coding}).raw
-    request = limited_to(max_bytes, Request({"type": "http", "headers": headers}, receive))
+    request = limit_body(Request({"type": "http", "headers": headers}, receive), max_bytes)
     async for piece in request.stream():
         yield piece
 

@@ -12,13 +12,8 @@ from pydantic import ConfigDict
 
 from serving.api.http.bodies import NoOpValues, RequestBody, reads_all
 from serving.api.http.endpoint import ARRIVED_MS, Call, Endpoint
-from serving.api.http.protocol import (
-    REFUSES_ALL,
-    Protocol,
-    install_error_handlers,
-    message_of,
-    protocol_at,
-)
+from serving.api.http.protocol import REFUSES_ALL, Protocol, message_of
+from serving.api.http.routing import Routes
 from serving.api.http.services import Services
 from serving.observability.metrics import Metrics
 from serving.pipelines.catalog import Catalog, Translator
@@ -94,10 +89,9 @@ async def client(tokenizer: Tokenizer, metrics: Metrics) -> AsyncIterator[httpx.
     catalog = Catalog([model])
     services = Services(catalog, limits, metrics, exposition, lambda: True, max_wait_seconds=2.0)
     app = FastAPI()
-    routes = PROTOCOL.router("Deep")
+    routes = Routes(PROTOCOL, "Deep")
     ENDPOINT.add_to(routes, services)
-    app.include_router(routes)
-    install_error_handlers(app, lambda scope, error: protocol_at(scope, [PROTOCOL]).report(error))
+    app.router.routes.extend(routes.routes)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
         yield client

@@ -6,13 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
-from serving.api.application import ENDPOINTS
-from serving.api.http.middleware import AccessLog, Guard, RequestsInProgress
-from serving.api.http.protocol import Protocol, install_error_handlers, protocol_at
+from serving.api.http.middleware import ErrorMiddleware, RequestsInProgress
+from serving.api.http.protocol import Protocol
+from serving.api.http.routing import Routes, protocol_at, report_routing_errors
 from serving.errors import ModelNotFound, RequestError, TooLarge
+from tests.serving.api.endpoints import ENDPOINTS
 
 
 def shape(name: str, status: int, error: BaseException) -> dict[str, Any]:
@@ -43,27 +44,21 @@ def report(scope: Scope, error: BaseException) -> tuple[int, dict[str, Any]]:
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     """Both protocols have routes, and each of them one where the other's paths are."""
     app = FastAPI(openapi_url=None)
-    in_progress = RequestsInProgress()
-    app.add_middleware(
-        Guard, report=report, access=AccessLog(None), endpoints={}, in_progress=in_progress
-    )
-    install_error_handlers(app, report)
-    rooted, deep = ROOT.router("root"), DEEP.router("deep")
+    app.add_middleware(ErrorMiddleware, report=report, in_progress=RequestsInProgress())
+    report_routing_errors(app, report)
 
-    async def fail(kind: str) -> None:
+    async def fail(request: Request, kind: str) -> Response:
         raise RAISED[kind]
 
-    rooted.add_api_route("/fail/{kind}", fail, methods=["POST"])
-    rooted.add_api_route("/v2/guest/{kind}", fail, methods=["POST"])
-    deep.add_api_route("/fail/{kind}", fail, methods=["POST"])
-    deep.add_api_route(
-        "/renamed/{kind}",
-        fail,
-        methods=["POST"],
-        route_class_override=protocol("own", "/v2", text="messages").route_class,
-    )
-    app.include_router(rooted)
-    app.include_router(deep)
+    for owner, path in (
+        (ROOT, "/fail/{kind}"),
+        (ROOT, "/v2/guest/{kind}"),
+        (DEEP, "/fail/{kind}"),
+        (protocol("own", "/v2", text="messages"), "/renamed/{kind}"),
+    ):
+        routes = Routes(owner, "of a test")
+        routes.add("POST", path, fail, None, ())
+        app.router.routes.extend(routes.routes)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://attendant") as client:
         yield client

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from serving.api.http.middleware import AccessLog, Guard, RequestsInProgress
+from serving.api.http.middleware import ErrorMiddleware, RequestsInProgress
 from serving.errors import EngineStopped
 
 BEGIN = {"type": "http.response.start", "status": 200, "headers": []}
@@ -37,11 +37,10 @@ async def endless() -> Any:
     yield b""
 
 
-async def answered(app: Any, **options: Any) -> httpx.Response:
+async def ask_until_the_end(app: Any, **options: Any) -> httpx.Response:
     """Return the answer to a request that is in progress when the server ends."""
     in_progress = RequestsInProgress()
-    guard = Guard(app, report, AccessLog(None), {}, in_progress)
-    transport = httpx.ASGITransport(guard)
+    transport = httpx.ASGITransport(ErrorMiddleware(app, report, in_progress))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         asking = asyncio.create_task(client.post("/x", **options))
         await asyncio.sleep(0.05)
@@ -51,25 +50,25 @@ async def answered(app: Any, **options: Any) -> httpx.Response:
 
 @pytest.mark.parametrize(("app", "options"), [(waits, {}), (reads, {"content": endless()})])
 async def test_what_waits_is_told(app: Any, options: dict[str, Any]) -> None:
-    answer = await answered(app, **options)
+    answer = await ask_until_the_end(app, **options)
     assert answer.status_code == 503
     assert answer.json() == {"error": "the server is stopping; try again"}
 
 
 async def test_an_answer_that_has_begun_is_left_alone() -> None:
-    assert (await answered(has_begun)).text == "whole"
+    assert (await ask_until_the_end(has_begun)).text == "whole"
 
 
 async def test_who_leaves_is_not_answered() -> None:
-    in_progress = RequestsInProgress()
-    guard = Guard(waits, report, AccessLog(None), {}, in_progress)
+    middleware = ErrorMiddleware(waits, report, RequestsInProgress())
     scope = {"type": "http", "method": "GET", "path": "/x", "headers": []}
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    task = asyncio.create_task(guard(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+    receive: Any = asyncio.Event().wait
+    task = asyncio.create_task(middleware(scope, receive, send))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -9,7 +9,7 @@ from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
 from serving.engine.decoding.repetition import loop_start
-from serving.engine.decoding.search import LOOP_CHECK_TOKENS
+from serving.engine.decoding.stop_checker import LOOP_CHECK_TOKENS
 from serving.engine.engine import Engine
 from serving.requests.parameters import BeamParams, ProcessorParams, SamplingParams
 from serving.requests.request import FinishedEvent, FinishReason, GenerationRequest

@@ -35,7 +35,7 @@ def test_a_batch_without_processors_pays_nothing() -> None:
     advance(processors, 3, 4)
     scores = random_scores(SLOTS)
     processors.edit(scores)
-    assert not processors.is_active and scores.edited is None
+    assert not processors.rows and scores.edited is None
 
 
 def test_a_step_at_which_nothing_is_edited_leaves_the_scores_alone() -> None:
@@ -47,7 +47,7 @@ def test_a_step_at_which_nothing_is_edited_leaves_the_scores_alone() -> None:
     advance(processors, 5)
     scores = random_scores(1)
     processors.edit(scores)
-    assert processors.is_active and scores.edited is None
+    assert processors.rows and scores.edited is None
 
 
 def test_only_rows_with_processors_are_edited_and_raw_scores_stay() -> None:
@@ -284,4 +284,4 @@ def test_a_row_gets_what_it_would_get_alone_whatever_happens_around_it(
         rows.check(random_scores(len(rows.twins), seed))
     for row in range(len(rows.twins)):
         rows.processors.on_remove(row)
-    assert not rows.processors.is_active
+    assert not rows.processors.rows

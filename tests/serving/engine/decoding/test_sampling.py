@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.arrays import Array
+from serving.engine.decoding import sampler as sampler_module
 from serving.engine.decoding import sampling_filters as sampling_filters
-from serving.engine.decoding.sampler import Sampler, WholeRows, draw_from_window
-from serving.engine.decoding.sampling_filters import SamplingInputs, Uniforms, column_of
+from serving.engine.decoding.sampler import RANDOM_BLOCK, Sampler, WholeRows, draw_from_window
+from serving.engine.decoding.sampling_filters import RandomNumbers, SamplingInputs, sampling_column
 from serving.engine.decoding.scores import Edited, Scores
 from serving.engine.generation import Generation
 from serving.errors import RequestError
@@ -62,7 +63,7 @@ def scores_of(logp: Array, edited: Edited | None = None) -> Scores:
 
 
 def sampling_of(params: list[SamplingParams], vocab_size: int, count: int) -> Sampler:
-    sampling = Sampler(len(params), vocab_size, count)
+    sampling = Sampler(len(params), vocab_size)
     for row, each in enumerate(params):
         request = GenerationRequest("r", (3,), sampling=each)
         sampling.on_add(
@@ -162,7 +163,7 @@ filter_values = st.fixed_dictionaries(
 
 
 def draws_of(filters: dict[str, float], numbers: Array, second_numbers: Array) -> SamplingInputs:
-    column = column_of(sampling_params(filters), vocab_size=10**6)
+    column = sampling_column(sampling_params(filters), vocab_size=10**6)
     return SamplingInputs(np.tile(np.array(column)[:, None], len(numbers)), numbers, second_numbers)
 
 
@@ -278,7 +279,8 @@ def test_candidates_draw_as_the_whole_vocabulary_does() -> None:
     }
     chosen = [{name: rng.choice(some).item() for name, some in values.items()} for _ in range(200)]
     columns = [
-        column_of(sampling_params(each | {"top_k": int(each["top_k"])}), 2000) for each in chosen
+        sampling_column(sampling_params(each | {"top_k": int(each["top_k"])}), 2000)
+        for each in chosen
     ]
     draws = SamplingInputs(np.array(columns).T, rng.random(200), rng.random(200))
     proposals = rng.random(200) * 30
@@ -297,13 +299,59 @@ def test_greedy_and_sampled_rows_share_a_batch() -> None:
 
 
 def test_random_numbers_depend_on_seed_and_position_only() -> None:
-    uniforms = Uniforms()
-    assert (uniforms.draw(7, 100)[:10] == uniforms.draw(7, 10)).all()
-    assert not (uniforms.draw(7, 10) == uniforms.draw(8, 10)).any()
+    numbers = RandomNumbers()
+    assert (numbers.draw(7, 0, 100)[:10] == numbers.draw(7, 0, 10)).all()
+    assert (numbers.draw(7, 0, 100)[64:] == numbers.draw(7, 64, 36)).all()
+    assert not (numbers.draw(7, 0, 10) == numbers.draw(8, 0, 10)).any()
     # Philox 4x64-10 as published: the numbers must never change, or a seed means something else.
     published = np.random.Generator(np.random.Philox(key=np.array([2**64 - 1, 0], np.uint64)))
-    assert uniforms.draw(2**64 - 1, 2).tolist() == published.random((2, 2)).tolist()
-    assert uniforms.draw(2**64 - 1, 1).tolist() == [[0.23494158814525556, 0.7173107484541781]]
+    assert numbers.draw(2**64 - 1, 0, 2).tolist() == published.random((2, 2)).tolist()
+    assert numbers.draw(2**64 - 1, 0, 1).tolist() == [[0.23494158814525556, 0.7173107484541781]]
+
+
+def test_the_numbers_of_rows_are_one_whole_draw_whatever_they_are_asked_for() -> None:
+    """Positions come in turn, twice, ahead of the row's own, and after rows have moved."""
+    count, seeds = 5 * RANDOM_BLOCK + 7, [0, 7, 2**64 - 1]
+    params = [SamplingParams(temperature=1.0, seed=seed) for seed in seeds]
+    sampler = sampling_of(params, 100, count)
+    whole = [
+        np.random.Generator(np.random.Philox(key=np.array([seed, 0], np.uint64))).random((count, 2))
+        for seed in seeds
+    ]
+    rows = np.arange(3)
+
+    def check(positions: Array) -> None:
+        draws = sampler.draws(rows, positions)
+        expected = [whole[row][position] for row, position in enumerate(positions)]
+        assert (
+            np.stack([draws.numbers, draws.second_numbers], axis=1).tolist()
+            == np.array(expected).tolist()
+        )
+
+    for position in range(count - 3):
+        check(position + rows)
+        check(position + rows)
+    check(np.array([count - 1, 0, RANDOM_BLOCK]))
+    sampler.on_remove(0)
+    sampler.on_move(2, 0)
+    for position in (0, RANDOM_BLOCK - 1, RANDOM_BLOCK, count - 1):
+        draws = sampler.draws(np.array([0]), np.array([position]))
+        assert [draws.numbers[0], draws.second_numbers[0]] == whole[2][position].tolist()
+
+
+def test_admission_draws_one_block_whatever_the_request_may_generate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: list[int] = []
+
+    class CountingNumbers(RandomNumbers):
+        def draw(self, seed: int, first: int, count: int) -> Array:
+            counts.append(count)
+            return super().draw(seed, first, count)
+
+    monkeypatch.setattr(sampler_module, "RandomNumbers", CountingNumbers)
+    sampling_of([SamplingParams(temperature=1.0, seed=7)], 100, 131_072)
+    assert counts == [RANDOM_BLOCK]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.engine.generation import Generation
-from serving.engine.scheduling.fair_queue import Backlog, FairQueue, JobQueues, JobSize, Throughput
+from serving.engine.scheduling.backlog import Backlog, Throughput
+from serving.engine.scheduling.fair_queue import FairQueue, JobQueues, JobSize
 from serving.engine.scheduling.validation import RequestValidator
 from serving.requests.request import GenerationRequest
 from tests.serving.engine.toy import toy_bundle
@@ -31,7 +32,7 @@ def taken(queue: FairQueue, count: int) -> list[str]:
     for _ in range(count):
         first = queue.first()
         assert first is not None
-        queue.take(first)
+        queue.remove(first, is_next=True)
         jobs.append(first.request.job)
     return jobs
 
@@ -100,46 +101,46 @@ def test_what_comes_before_is_bounded_by_what_each_job_has(
 ) -> None:
     backlog, left = Backlog(), dict(enumerate(works))
     for number, work in left.items():
-        backlog.add(str(number), work)
+        backlog.change(str(number), work)
     for number in leavers:
         if number in left:
-            assert backlog.remove(str(number), left.pop(number))
+            assert not backlog.change(str(number), -left.pop(number))
     exact = sum(min(work, asked) for work in left.values())
-    assert exact <= backlog.before(asked) <= 2 * exact
+    assert exact <= backlog.work_before(asked) <= 2 * exact
     assert backlog.work == sum(left.values())
-    assert len(backlog) == len(left)
+    assert backlog.num_jobs == len(left)
 
 
 def test_before_a_small_job_comes_little_of_a_large_one() -> None:
     queue = filled(job_of(300, "long"))
     small = sentence("small").work
-    assert queue.before(small, "", 0) == small
-    assert queue.before(10**6, "", 0) == 300 * small
-    assert queue.before(small, "", -1) == 0
+    assert queue.work_before(small, "", 0) == small
+    assert queue.work_before(10**6, "", 0) == 300 * small
+    assert queue.work_before(small, "", -1) == 0
 
 
 def test_before_a_share_comes_as_much_of_another_as_it_waits_for_itself() -> None:
     queue = filled([sentence(f"m{i}", share="many") for i in range(100)])
     small = sentence("small").work
-    assert queue.before(small, "few", 0) == small
-    assert queue.before(small, "many", 0) == 100 * small
+    assert queue.work_before(small, "few", 0) == small
+    assert queue.work_before(small, "many", 0) == 100 * small
 
 
 def test_the_rate_counts_only_time_in_which_somebody_waits() -> None:
     throughput = Throughput()
     for tenth in range(11):
-        throughput.done(50, tenth / 10, others_wait=True)
+        throughput.record(50, tenth / 10, others_wait=True)
     assert throughput.work_per_second is not None
     assert round(throughput.work_per_second) == 500
-    throughput.done(50, 1.1, others_wait=False)
-    throughput.done(50, 100.0, others_wait=True)
+    throughput.record(50, 1.1, others_wait=False)
+    throughput.record(50, 100.0, others_wait=True)
     assert round(throughput.work_per_second) == 500
 
 
 def test_the_rate_follows_the_last_seconds() -> None:
     throughput = Throughput()
     for tenth in range(200):
-        throughput.done(100 if tenth < 100 else 20, tenth / 10, others_wait=True)
+        throughput.record(100 if tenth < 100 else 20, tenth / 10, others_wait=True)
     assert throughput.work_per_second is not None
     assert 200 <= throughput.work_per_second < 300
 
@@ -157,7 +158,7 @@ def test_small_jobs_have_a_lane_of_their_own_while_a_large_one_is_there() -> Non
     assert first is not None and first.request.job == "large"
     assert queues.weight(JobSize.SMALL) == 2 * queues.weight(JobSize.COMMON) == 2 / 3
     for generation in large:
-        queues.remove(generation)
+        queues.remove(generation, is_next=False)
         queues.end(generation)
     assert queues.first(JobSize.COMMON) is small
     assert queues.weight(JobSize.COMMON) == 1
@@ -166,4 +167,4 @@ def test_small_jobs_have_a_lane_of_their_own_while_a_large_one_is_there() -> Non
 def test_without_an_engine_for_it_there_is_no_second_lane() -> None:
     queues = JobQueues(max_small_rows=8)
     queues.add([sentence("alone"), *job_of(9, "large")])
-    assert not queues.has_large
+    assert not queues.large_jobs

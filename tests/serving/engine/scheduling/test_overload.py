@@ -8,7 +8,7 @@ import pytest
 from serving.engine.config import EngineConfig
 from serving.engine.scheduling.scheduler import Scheduler
 from serving.errors import DeadlineExceeded, Overloaded
-from serving.requests.request import FailedEvent, GenerationRequest
+from serving.requests.request import FailedEvent, FinishedEvent, GenerationRequest
 from tests.serving.engine.test_engine import toy_engine
 from tests.serving.engine.toy import toy_bundle
 
@@ -47,7 +47,7 @@ class Counter:
                 break
             self.queue.take(first)
             self.clock.now += 0.1
-            self.queue.end(first, is_done=True)
+            self.queue.end(first, FinishedEvent(first.request_id, (), 0, 0, 0))
             served.append(first.request.job)
         return served
 

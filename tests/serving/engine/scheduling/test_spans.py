@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.engine.generation import MOST_PADDING, Generation, encode_groups, encode_span
+from serving.engine.generation import Generation
+from serving.engine.scheduling.source_batches import MOST_PADDING, encode_groups, encode_span
 from serving.requests.request import GenerationRequest
 
 

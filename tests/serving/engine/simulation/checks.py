@@ -14,13 +14,13 @@ _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would 
 
 def check_counts(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     """No row, request or entry of a queue is lost, or belongs to two."""
-    waiting = scheduler._waiting
+    waiting = scheduler.waiting
     held = [engine._queue._taken for engine in engines]
     open_ids = [*waiting, *(name for each in held for name in each)]
     assert len(open_ids) == len({*open_ids}), "a request belongs to two"
     assert {*open_ids} == scheduler._open_ids
     rows = sum(each.request.num_rows for each in waiting.values())
-    assert scheduler._num_waiting_rows == rows
+    assert scheduler.num_waiting_rows == rows
     assert scheduler.waiting_work == sum(each.work for each in waiting.values())
     for engine, taken in zip(engines, held, strict=True):
         assert engine._queue.num_rows == sum(each.request.num_rows for each in taken.values())
@@ -32,19 +32,19 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     """Everything has ended: nothing is kept for it."""
     check_counts(scheduler, engines)
     assert not scheduler._open_ids
-    assert scheduler._deadlines.take_expired(float("inf")) == []
-    queues = scheduler._job_queues
-    assert not queues._open and not queues._rows and not queues._large_jobs
+    assert not scheduler.deadlines
+    queues = scheduler.job_queues
+    assert not queues._queues and not queues._rows and not queues.large_jobs
     assert queues.num_jobs_waiting == 0
     for engine in engines:
         assert engine._batch.num_rows == 0 and not engine._admission.prefilling
-        assert engine._queue._deadlines.take_expired(float("inf")) == []
-        assert not engine._queue.has_work
+        assert not engine._queue._deadlines
+        assert not engine._queue._taken
 
 
 def check_deadlines(engine: Engine, began: float) -> None:
     """After a step, the deadline of no request had passed when the step began."""
-    open_ones = [*engine.scheduler.all_waiting(), *engine._queue._taken.values()]
+    open_ones = [*engine.scheduler.waiting.values(), *engine._queue._taken.values()]
     late = [each.request_id for each in open_ones if (each.deadline or began) < began]
     assert not late, f"their deadlines have passed: {late}"
 
@@ -72,18 +72,23 @@ class FairnessCheck:
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler, self._queues = scheduler, scheduler._job_queues
-        self._take = self._queues.take
-        self._queues.take = self._checked  # type: ignore[method-assign, assignment]
+        self._scheduler, self._queues = scheduler, scheduler.job_queues
+        self._remove = self._queues.remove
+        self._queues.remove = self._checked  # type: ignore[method-assign, assignment]
         self._lead: defaultdict[tuple[object, str, str], int] = defaultdict(int)
         self._most_work = 0
 
-    def _checked(self, taken: Generation) -> None:
-        queue = self._queues._open[taken]
+    def _checked(self, taken: Generation, is_next: bool) -> None:
+        if is_next:
+            self._check(taken)
+        self._remove(taken, is_next)
+
+    def _check(self, taken: Generation) -> None:
+        queue = self._queues._queues[taken]
         others = [
             each
-            for each in self._scheduler._waiting.values()
-            if each is not taken and self._queues._open[each] is queue
+            for each in self._scheduler.waiting.values()
+            if each is not taken and self._queues._queues[each] is queue
         ]
         priority = taken.request.priority
         assert all(each.request.priority >= priority for each in others), "overtaken"
@@ -94,7 +99,6 @@ class FairnessCheck:
         for other in waiting - {share}:
             self._lead[queue, share, other] += taken.work
             assert self._lead[queue, share, other] <= 2 * self._most_work, "unfair"
-        self._take(taken)
 
     def _forget(self, queue: object, served: str, waiting: set[str]) -> None:
         for key in [*self._lead]:
@@ -115,10 +119,10 @@ class ShareCheck:
         self._sizes: Counter[Account] = Counter()
         self._lead: defaultdict[tuple[Account, Account], float] = defaultdict(float)
         self._longest = 0.0
-        self._join, self._begin, self._end = share.join, share.begin, share.end
+        self._join, self._acquire, self._release = share.join, share.acquire, share.release
         self._charge = share._charge
         share.join = self.join  # type: ignore[method-assign, assignment]
-        share.begin, share.end = self.begin, self.end  # type: ignore[method-assign]
+        share.acquire, share.release = self.acquire, self.release  # type: ignore[method-assign]
         share._charge = self.charge  # type: ignore[method-assign]
 
     def join(self, *arguments: Any) -> list[ProcessorTurns]:
@@ -126,8 +130,8 @@ class ShareCheck:
         self._sizes.update(turns.account for turns in joined)
         return joined
 
-    def begin(self, turns: ProcessorTurns) -> None:
-        self._begin(turns)
+    def acquire(self, turns: ProcessorTurns) -> None:
+        self._acquire(turns)
         self._running.add(turns)
         used = sum(each.threads for each in self._running)
         assert used + self._share._num_free == self._share._num_cpus and self._share._num_free >= 0
@@ -135,8 +139,8 @@ class ShareCheck:
             if pair[1] is turns.account:
                 del self._lead[pair]
 
-    def end(self, turns: ProcessorTurns, seconds: float) -> None:
-        self._end(turns, seconds)
+    def release(self, turns: ProcessorTurns, seconds: float) -> None:
+        self._release(turns, seconds)
         self._running.discard(turns)
 
     def charge(self, turns: ProcessorTurns, seconds: float) -> None:

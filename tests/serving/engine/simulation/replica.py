@@ -114,7 +114,7 @@ class Replica:
         for model in self.models:
             for worker in model._workers:
                 actor: Any = worker._thread
-                if worker._is_resting and not actor.can_run and not actor.has_ended:
+                if worker._is_idle and not actor.can_run and not actor.has_ended:
                     yield worker.engine  # type: ignore[misc]  # always an Engine here
 
     def _turns(self, engines: list[PausingEngine]) -> list[ProcessorTurns]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from serving.engine.bridge import AsyncEngine, Tickets
+from serving.engine.bridge import AsyncEngine
 from serving.engine.generation import Generation
 from serving.engine.scheduling.fair_queue import FairQueue, JobQueues
 from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.worker import FairShare, ProcessorTurns, Worker
-from serving.requests.request import Event, is_final
+from serving.requests.request import Event, FinalEvent, is_final
 from tests.serving.engine.simulation.episode import run_episode
 
 STEPS = 10_000
@@ -39,7 +39,7 @@ def nobody_looks_after_others(patch: pytest.MonkeyPatch) -> None:
     """What 1dba1cd3 mended: an engine rests although the end of a large job has let it work."""
 
     def on_step(self: AsyncEngine, worker: Worker, events: Iterable[Event], _: float) -> None:
-        self._tickets.deliver(events)
+        self._deliver(events)
 
     patch.setattr(AsyncEngine, "on_step", on_step)
 
@@ -47,14 +47,15 @@ def nobody_looks_after_others(patch: pytest.MonkeyPatch) -> None:
 def deadlines_only_while_waiting(patch: pytest.MonkeyPatch) -> None:
     """What 738abc73 mended: who is being answered already has no deadline any more."""
 
-    def withdraw_expired(self: EngineQueue, now: float) -> list[Generation]:
-        with self._scheduler.lock:
-            expired = self._scheduler.take_expired(now)
-            for generation in expired:
-                self._hold(generation)
-            return expired
+    def expire(self: EngineQueue, now: float) -> int:
+        waiting = [*self._scheduler.waiting.values()]
+        expired = [each for each in waiting if each.deadline is not None and each.deadline <= now]
+        for generation in expired:
+            self._take(generation, is_next=False)
+            self.end(generation, generation.expired_event())
+        return len(expired)
 
-    patch.setattr(EngineQueue, "withdraw_expired", withdraw_expired)
+    patch.setattr(EngineQueue, "expire", expire)
 
 
 def asking_for_nothing_waits(patch: pytest.MonkeyPatch) -> None:
@@ -71,14 +72,15 @@ def asking_for_nothing_waits(patch: pytest.MonkeyPatch) -> None:
 
 def turns_never_end(patch: pytest.MonkeyPatch) -> None:
     """A model keeps the processors for as long as it has work."""
-    patch.setattr(FairShare, "goes_on", lambda self, turns, seconds: True)
+    patch.setattr(FairShare, "may_continue", lambda self, turns, seconds: True)
 
 
 def processors_without_threads(patch: pytest.MonkeyPatch) -> None:
     """Engines take one processor each, whatever their threads."""
 
     def is_next(self: FairShare, turns: ProcessorTurns) -> bool:
-        return turns is min(self._waiting, key=lambda each: each.place) and self._num_free > 0
+        first = min(self._waiting, key=lambda waiting: waiting.next_start_tag)
+        return turns is first and self._num_free > 0
 
     patch.setattr(FairShare, "_is_next", is_next)
 
@@ -86,51 +88,54 @@ def processors_without_threads(patch: pytest.MonkeyPatch) -> None:
 def rests_without_a_second_look(patch: pytest.MonkeyPatch) -> None:
     """Work that came between the last look and the rest wakes nobody."""
 
-    def rest(self: Worker) -> None:
-        self._is_resting = True
+    def wait_for_command(self: Worker) -> None:
+        self._is_idle = True
         self._inbox.get()()
-        self._is_resting = False
+        self._is_idle = False
 
-    patch.setattr(Worker, "_rest", rest)
+    patch.setattr(Worker, "_wait_for_command", wait_for_command)
 
 
 def deadlines_of_the_dead(patch: pytest.MonkeyPatch) -> None:
     """A request that has ended keeps its deadline."""
 
-    def end(self: EngineQueue, generation: object, is_done: bool) -> None:
-        del self._taken[generation.request_id]  # type: ignore[attr-defined]
-        self.num_rows -= generation.request.num_rows  # type: ignore[attr-defined]
-        self._scheduler.close(generation)  # type: ignore[arg-type]
+    def end(self: EngineQueue, generation: Generation, final_event: FinalEvent) -> None:
+        del self._taken[generation.request_id]
+        self.num_rows -= generation.num_rows
+        self._scheduler.end(generation, is_finished=True)
+        self.events.append(final_event)
 
     patch.setattr(EngineQueue, "end", end)
 
 
 def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
     """The last event of a request stays open: it is told again when the engine stops."""
-    deliver = Tickets.deliver
+    deliver = AsyncEngine._deliver
 
-    def again(self: Tickets, events: Iterable[Event]) -> None:
-        told = [*events]
-        known = dict(self._by_id)
-        deliver(self, told)
-        self._by_id |= {e.request_id: known[e.request_id] for e in told if is_final(e)}
+    def deliver_again(self: AsyncEngine, events: Iterable[Event]) -> None:
+        delivered, collectors = [*events], dict(self._collectors)
+        deliver(self, delivered)
+        self._collectors |= {
+            event.request_id: collectors[event.request_id] for event in delivered if is_final(event)
+        }
 
-    patch.setattr(Tickets, "deliver", again)
+    patch.setattr(AsyncEngine, "_deliver", deliver_again)
 
 
 def jobs_are_forgotten_late(patch: pytest.MonkeyPatch) -> None:
     """A job that has ended still counts as one."""
-    patch.setattr(JobQueues, "end", lambda self, generation: self._open.pop(generation))
+    patch.setattr(JobQueues, "end", lambda self, generation: self._queues.pop(generation))
 
 
 def no_share_is_charged(patch: pytest.MonkeyPatch) -> None:
     """One key takes all turns."""
 
-    def take(self: FairQueue, generation: object) -> None:
-        share = self._shares[generation.request.share]  # type: ignore[attr-defined]
-        share.remove(generation)  # type: ignore[arg-type]
+    remove = FairQueue.remove
 
-    patch.setattr(FairQueue, "take", take)
+    def uncharged(self: FairQueue, generation: Generation, is_next: bool) -> None:
+        remove(self, generation, is_next=False)
+
+    patch.setattr(FairQueue, "remove", uncharged)
 
 
 FAULTS: list[Any] = [

@@ -68,7 +68,7 @@ class Notes:
         return engine
 
 
-class ProcessorTurns(AbstractContextManager[None]):
+class CountedTurns(AbstractContextManager[None]):
     """Counts how often it is entered."""
 
     number = 0
@@ -78,14 +78,14 @@ class ProcessorTurns(AbstractContextManager[None]):
 
     def __exit__(self, *error: object) -> None: ...
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         return False
 
 
-async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_step(
+async def test_a_recorder_hears_of_the_engine_before_its_first_step_and_of_every_step(
     bundle: Path,
 ) -> None:
-    notes, turns = Notes(), ProcessorTurns()
+    notes, turns = Notes(), CountedTurns()
     async with loaded(
         bundle, recorder_for=notes.recorder_for, turns_of=lambda *_: [turns]
     ) as model:
@@ -96,7 +96,7 @@ async def test_a_meter_hears_of_the_engine_before_its_first_step_and_of_every_st
     assert 0 < notes.num_steps <= turns.number
 
 
-async def test_it_answers_the_same_without_meter_turns_and_limit(bundle: Path) -> None:
+async def test_it_answers_the_same_without_recorder_turns_and_limit(bundle: Path) -> None:
     async with loaded(bundle) as plain, loaded(bundle, max_segments=2) as limited:
         assert await translate(plain) == await translate(limited)
 

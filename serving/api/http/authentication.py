@@ -1,0 +1,55 @@
+"""The check of the API keys of requests."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import Request
+from starlette.datastructures import Headers
+
+from serving.access.key_ring import Key, KeyRing
+from serving.api.http.protocol import Protocol
+from serving.errors import KeyRefused
+from serving.observability.request_stats import current_request_stats
+
+
+class Authenticator:
+    """Checks that requests show a key of a key ring, each where its protocol has it."""
+
+    def __init__(self, keys: KeyRing) -> None:
+        self._keys = keys
+
+    def check(self, protocol: Protocol, request: Request) -> None:
+        """Check a request without a body. Raises KeyRefused."""
+        current_request_stats().key = self._key(
+            protocol, request.headers, request.query_params
+        ).name
+
+    def check_headers(self, protocol: Protocol, headers: Headers) -> None:
+        """Raise KeyRefused before a body is read, if only the headers can have the key."""
+        if protocol.key_field is None:
+            self._key(protocol, headers, {})
+
+    @contextmanager
+    def admitted(
+        self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]
+    ) -> Iterator[None]:
+        """Admit a request, and count its tokens at the end. Raises KeyRefused and RateExceeded."""
+        stats = current_request_stats()
+        key = self._key(protocol, headers, fields)
+        stats.key = key.name
+        key.admit()
+        try:
+            yield
+        finally:
+            key.charge(stats.num_tokens)
+
+    def _key(self, protocol: Protocol, headers: Headers, fields: Mapping[str, Any]) -> Key:
+        secret: Any
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != protocol.key_scheme.lower() or not secret.strip():
+            secret = fields.get(protocol.key_field) if protocol.key_field else None
+        key = self._keys.find(secret.strip()) if isinstance(secret, str) and secret else None
+        if key is None:
+            raise KeyRefused(protocol.key_place)
+        return key
