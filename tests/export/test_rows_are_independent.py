@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import LOGITS, SOURCE, TOP_IDS, TOP_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
@@ -159,7 +159,7 @@ class Runs:
         """
         bundle, examples = self._bundle, self._examples
         sources = [examples.sources[row] for row in chosen]
-        rows = Rows(
+        rows = GraphRows(
             bundle, sources, span=span, wants_attention=self._has_attention, graphs=self._graphs
         )
         found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
@@ -178,7 +178,7 @@ class Runs:
         return found
 
 
-def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[str, np.ndarray]:
+def real_positions(bundle: Bundle, rows: GraphRows, row: int, length: int) -> dict[str, np.ndarray]:
     """Copies of the row's states; what lies beyond its source becomes loud garbage."""
     found = {}
     for state in bundle.manifest.states:
