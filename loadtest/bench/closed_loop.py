@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from serving.engine.engine import Engine
-from serving.engine.runtime.machine import let_threads_take_turns_quickly
+from serving.engine.runtime.machine import shorten_switch_interval
 from serving.requests.request import Event, FailedEvent, FinishedEvent, GenerationRequest, is_final
 
 
@@ -82,7 +82,7 @@ def drive_side_by_side(
     an engine takes the next request when one of its own ends. A single engine runs on the caller's
     thread, because CUDA graphs belong to the thread that recorded them.
     """
-    let_threads_take_turns_quickly()
+    shorten_switch_interval()
     waiting, lock = iter(requests), threading.Lock()
 
     def submit(driver: Driver, count: int) -> None:

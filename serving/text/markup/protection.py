@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from itertools import chain, groupby
+from itertools import groupby
 
 from serving.text.abbreviations import sentence_continues
 from serving.text.formatting import LANGUAGES_WITH_CAPITALIZED_NOUNS
@@ -97,7 +97,7 @@ class Protection:
     known_words: names that are none of them are kept too; None where it is not known what a model
         knows.
     terms: finds the terms of a glossary in a text; they are translated, whatever they look like,
-        unless they are in something that is kept.
+        unless they are in something that is kept. None without a glossary.
     """
 
     placeholders: re.Pattern[str] | None
@@ -105,16 +105,15 @@ class Protection:
     source: str
     target: str
     known_words: KnownWords | None = None
-    terms: Callable[[str], Iterable[Span]] = lambda text: ()
+    terms: Callable[[str], Iterable[Span]] | None = None
 
     def has_names(self, text: str) -> bool:
         """Return whether a text has terms of the glossary, references or unknown names."""
-        found: Iterable[Span] = self.terms(text)
-        if self.known_words:
-            found = chain(found, self.known_words.references(text))
-            if self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
-                found = chain(found, self.known_words.unknown_words(text))
-        return any(True for _ in found)
+        if self.terms is not None and any(True for _ in self.terms(text)):
+            return True
+        if self.known_words is None:
+            return False
+        return self.known_words.has_names(text, self.source in LANGUAGES_WITH_CAPITALIZED_NOUNS)
 
     def with_tagged_spans(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with code, addresses and the like that have tags in them as one."""
@@ -182,7 +181,7 @@ class Protection:
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
         may_be_kept = self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text)
-        terms = [*self.terms(text)]
+        terms = [*self.terms(text)] if self.terms is not None else []
         if self.placeholders is not None:
             yield from _kept(text, self.placeholders)
         if may_be_kept:

@@ -72,8 +72,9 @@ class MarkupSegmenter:
             return None
         finds_sentences = self.splitting is not Splitting.NONE
         layout = split_text(text, protection.source, self.fits, finds_sentences)
-        if any(segment.isupper() or not _LETTER.search(segment) for segment in layout.segments):
-            return None
+        for segment in layout.segments:
+            if segment.isupper() or not _LETTER.search(segment):
+                return None
         return layout
 
     def _in_small_letters(self, segment: MarkedSegment) -> MarkedSegment:
