@@ -262,13 +262,13 @@ async def _translate_files(
     job: "TranslationJob",
     bar: Any,
 ) -> None:
-    from serving.documents.translating import batches, translated
+    from serving.documents.translating import split_into_batches, translate_batches
     from serving.requests.request import FinishReason
 
-    work = batches(dict(enumerate(document.fragments)))
+    work = split_into_batches(dict(enumerate(document.fragments)))
     texts: list[str] = []
     cut: list[int] = []
-    async with aclosing(translated(translator, job, work, target.name)) as results:
+    async with aclosing(translate_batches(translator, job, work, target.name)) as results:
         async for batch in results:
             texts += (best.text for best in batch.values())
             cut += (n + 1 for n, best in batch.items() if best.reason is FinishReason.LENGTH)

@@ -70,9 +70,9 @@ class TextFile:
         return replace(self, text=self.text.replace("\r\n", "\n"), line_end="\r\n")
 
     def write(self, text: str, target: Path) -> None:
-        target.write_bytes(self.encoded(text))
+        target.write_bytes(self.encode(text))
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """Return a text in the same encoding. If that has not all characters, use and declare
         UTF-8.
         """

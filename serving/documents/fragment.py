@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
-from serving.text.markup.markdown_reader import LINE_MARK
+from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.wrapped_lines import wrapped_breaks
 
@@ -50,7 +50,7 @@ class Fragment:
     def xml(self) -> str:
         return "".join(map(_written, self.core))
 
-    def restored(self, translation: str) -> list[Item]:
+    def restore_codes(self, translation: str) -> list[Item]:
         """Return the items of a translation of `xml`.
 
         Each code is in them once; pairs of codes are where the translation has them.
@@ -376,7 +376,7 @@ class Review:
         return score is not None and score < self.threshold
 
 
-def lowest(scores: Iterable[float | None]) -> float | None:
+def lowest_score(scores: Iterable[float | None]) -> float | None:
     return min((score for score in scores if score is not None), default=None)
 
 

@@ -19,7 +19,7 @@ from serving.documents.fragment import Fragment, fragment_of
 _DEEPEST_PAIR = 100  # marks nested deeper are single
 
 
-class Role(Enum):
+class MarkRole(Enum):
     OPENS = auto()
     CLOSES = auto()
     STANDS = auto()
@@ -28,27 +28,27 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class InlineMark:
     """A part of a text that is not words.
 
     name: an opening mark is closed by the next mark of the same name.
     shift: of an opening mark of text above or below the line.
-    shown: what a single mark means as a word of the sentence.
+    visible_text: what a single mark means as a word of the sentence.
     character: the character that it means within a word.
     """
 
     raw: str
-    role: Role = Role.STANDS
+    role: MarkRole = MarkRole.STANDS
     name: str = ""
     shift: Shift | None = None
-    shown: str = ""
+    visible_text: str = ""
     character: str = ""
 
 
 SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 
 
-class Span:
+class TextSpan:
     """A text of a file, and what its codes stand for.
 
     pieces: unescaped text, and marks as they are in the file. written: escapes a text for the file.
@@ -58,19 +58,19 @@ class Span:
         self,
         start: int,
         end: int,
-        pieces: Sequence[str | Mark],
+        pieces: Sequence[str | InlineMark],
         written: Callable[[str], str] = str,
     ) -> None:
         self.start, self.end = start, end
         self._written = written
         self._raws: dict[tuple[type, int], str] = {}
-        self._characters = {p.character: p.raw for p in pieces if isinstance(p, Mark)}
+        self._characters = {p.character: p.raw for p in pieces if isinstance(p, InlineMark)}
         self.fragment: Fragment = fragment_of(self._items(pieces))
 
-    def translated(self, translation: str) -> str:
+    def apply_translation(self, translation: str) -> str:
         return "".join(
             self._text(item) if isinstance(item, str) else self._raws[type(item), item.number]
-            for item in self.fragment.restored(translation)
+            for item in self.fragment.restore_codes(translation)
         )
 
     def _text(self, text: str) -> str:
@@ -79,7 +79,7 @@ class Span:
         parts = re.split(f"({pattern})", text)
         return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
 
-    def _items(self, pieces: Sequence[str | Mark]) -> list[Item]:
+    def _items(self, pieces: Sequence[str | InlineMark]) -> list[Item]:
         pairs = _pairs(pieces)
         items: list[Item] = []
         for place, piece in enumerate(pieces):
@@ -90,29 +90,29 @@ class Span:
             self._raws[type(item), item.number] = piece.raw
             if piece.character:
                 items.append(piece.character)
-            elif piece.shown.strip() and isinstance(item, Single):
-                items.append(Protected(item.number, (item,), piece.shown))
+            elif piece.visible_text.strip() and isinstance(item, Single):
+                items.append(Protected(item.number, (item,), piece.visible_text))
             else:
                 items.append(item)
         return items
 
 
-def _single(number: int, mark: Mark) -> Single:
-    return Single(number, mark.role is Role.SENTENCE_END, mark.role is Role.LINE_BREAK)
+def _single(number: int, mark: InlineMark) -> Single:
+    return Single(number, mark.role is MarkRole.SENTENCE_END, mark.role is MarkRole.LINE_BREAK)
 
 
-def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Open | Close]:
+def _pairs(pieces: Sequence[str | InlineMark]) -> dict[int, Open | Close]:
     """Return opening and closing marks by their places. Marks without a partner are in no pair."""
     opened: list[tuple[str, int]] = []
     num_open: Counter[str] = Counter()
     pairs: dict[int, Open | Close] = {}
     for place, piece in enumerate(pieces):
-        if not isinstance(piece, Mark):
+        if not isinstance(piece, InlineMark):
             continue
-        if piece.role is Role.OPENS and len(opened) < _DEEPEST_PAIR:
+        if piece.role is MarkRole.OPENS and len(opened) < _DEEPEST_PAIR:
             opened.append((piece.name, place))
             num_open[piece.name] += 1
-        elif piece.role is Role.CLOSES and num_open[piece.name]:
+        elif piece.role is MarkRole.CLOSES and num_open[piece.name]:
             while opened:
                 name, begun = opened.pop()
                 num_open[name] -= 1
@@ -123,16 +123,16 @@ def _pairs(pieces: Sequence[str | Mark]) -> dict[int, Open | Close]:
     return pairs
 
 
-def _shift_of(piece: str | Mark) -> Shift | None:
-    return piece.shift if isinstance(piece, Mark) else None
+def _shift_of(piece: str | InlineMark) -> Shift | None:
+    return piece.shift if isinstance(piece, InlineMark) else None
 
 
-def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> str:
+def replace_spans(text: str, spans: Iterable[TextSpan], translations: Iterable[str]) -> str:
     """Return the text with translations in the places of the spans, which are in order."""
     parts: list[str] = []
     end = 0
     for span, translation in zip(spans, translations, strict=True):
-        parts += [text[end : span.start], span.translated(translation)]
+        parts += [text[end : span.start], span.apply_translation(translation)]
         end = span.end
     return "".join([*parts, text[end:]])
 
@@ -140,7 +140,7 @@ def replaced(text: str, spans: Iterable[Span], translations: Iterable[str]) -> s
 Edit = tuple[int, int, str]  # start, end, replacement
 
 
-def edited(text: str, edits: Iterable[Edit]) -> str:
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
     """Return a text with edits made; those of one place are made in their order."""
     parts: list[str] = []
     end = 0
@@ -153,7 +153,7 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
 class PlainDocument:
     """A text file and its spans with words."""
 
-    def __init__(self, file: TextFile, spans: Iterable[Span]) -> None:
+    def __init__(self, file: TextFile, spans: Iterable[TextSpan]) -> None:
         self._file = file
         self._spans = _with_words(spans)
 
@@ -162,7 +162,7 @@ class PlainDocument:
         return [span.fragment.xml for span in self._spans]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        self._file.write(replaced(self._file.text, self._spans, translations), target)
+        self._file.write(replace_spans(self._file.text, self._spans, translations), target)
 
 
 class LayeredDocument:
@@ -176,7 +176,7 @@ class LayeredDocument:
     def __init__(
         self,
         file: TextFile,
-        layers: Sequence[Callable[[str], Iterable[Span]]],
+        layers: Sequence[Callable[[str], Iterable[TextSpan]]],
         in_language: Callable[[str, str], str] = lambda text, language: text,
     ) -> None:
         self._file, self._layers, self._in_language = file, layers, in_language
@@ -186,17 +186,17 @@ class LayeredDocument:
         ]
 
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        target.write_bytes(self.written(translations, language))
+        target.write_bytes(self.encode_translation(translations, language))
 
-    def written(self, translations: Sequence[str], language: str) -> bytes:
+    def encode_translation(self, translations: Sequence[str], language: str) -> bytes:
         """Return the content of the file with translations."""
         text, waiting = self._file.text, iter(translations)
         for layer, spans in zip(self._layers, self._spans, strict=True):
             if text != self._file.text:
                 spans = _with_words(layer(text))
-            text = replaced(text, spans, [*islice(waiting, len(spans))])
-        return self._file.encoded(self._in_language(text, language))
+            text = replace_spans(text, spans, [*islice(waiting, len(spans))])
+        return self._file.encode(self._in_language(text, language))
 
 
-def _with_words(spans: Iterable[Span]) -> list[Span]:
+def _with_words(spans: Iterable[TextSpan]) -> list[TextSpan]:
     return [span for span in spans if span.fragment.has_words]

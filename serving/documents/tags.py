@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 
-from serving.documents.spans import Mark, Role
+from serving.documents.spans import InlineMark, MarkRole
 from serving.text.icu_messages import find_arguments
 from serving.text.markup.placeholders import (
     TEMPLATE_BORDER,
@@ -18,7 +18,7 @@ _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
 _ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
 
 
-class Messages:
+class MessageSyntax:
     """Finds tags, entities and placeholders in messages that have these flags of gettext."""
 
     def __init__(self, flags: Iterable[str] = ()) -> None:
@@ -35,24 +35,24 @@ class Messages:
             rf"|(?P<escape>{escape})"
         )
 
-    def mark(self, match: re.Match[str]) -> Mark | str:
+    def mark(self, match: re.Match[str]) -> InlineMark | str:
         raw = match.group()
         if match["code"]:
-            return Mark(raw)
+            return InlineMark(raw)
         if match["border"]:
-            return Mark(raw, Role.SENTENCE_END)
+            return InlineMark(raw, MarkRole.SENTENCE_END)
         if match["line_break"]:
-            return Mark(raw, Role.LINE_BREAK)
+            return InlineMark(raw, MarkRole.LINE_BREAK)
         if match["tag"]:
             return tag_mark(raw)
         if match["entity"]:
             return _entity(raw)
         if match["escape"]:
-            return Mark(raw, character=self.literals.get(raw, ""))
+            return InlineMark(raw, character=self.literals.get(raw, ""))
         return word_mark(raw)
 
 
-IN_TEXT = Messages()
+IN_TEXT = MessageSyntax()
 CODE = "\ufdd0"  # a noncharacter, so in no text
 _KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
 # Layout by programs: lines, columns, options before their descriptions, and control characters, of
@@ -65,7 +65,7 @@ _LAYOUT = re.compile(
 )
 
 
-def pieces_of(text: str, messages: Messages = IN_TEXT) -> Iterator[str | Mark]:
+def split_at_marks(text: str, messages: MessageSyntax = IN_TEXT) -> Iterator[str | InlineMark]:
     """Yield the words and the marks of a text."""
     end = 0
     for match in messages.pattern.finditer(text):
@@ -75,9 +75,9 @@ def pieces_of(text: str, messages: Messages = IN_TEXT) -> Iterator[str | Mark]:
     yield text[end:]
 
 
-def word_mark(raw: str, shown: str = "") -> Mark:
+def word_mark(raw: str, visible_text: str = "") -> InlineMark:
     """Return a mark that is a word of the sentence, as a placeholder is."""
-    return Mark(raw, shown=shown or raw)
+    return InlineMark(raw, visible_text=visible_text or raw)
 
 
 def is_placeholder(text: str) -> bool:
@@ -85,7 +85,7 @@ def is_placeholder(text: str) -> bool:
     return match is not None and match["word"] is not None
 
 
-def _entity(raw: str) -> Mark | str:
+def _entity(raw: str) -> InlineMark | str:
     """Return the mark of an entity; its character is part of the text unless it is a control
     character.
     """
@@ -93,87 +93,92 @@ def _entity(raw: str) -> Mark | str:
     if character == raw:
         return raw
     is_of_text = character in "&<>\"'" or character >= "\xa0"
-    return Mark(raw, character=character if is_of_text else "")
+    return InlineMark(raw, character=character if is_of_text else "")
 
 
-def message_pieces(
-    text: str, messages: Messages = IN_TEXT, codes: Iterable[Mark] = ()
-) -> Iterator[str | Mark]:
+def split_message(
+    text: str, messages: MessageSyntax = IN_TEXT, codes: Iterable[InlineMark] = ()
+) -> Iterator[str | InlineMark]:
     """Yield the words and the marks of a program's message, also of its lines and ICU branches.
 
     codes: known marks; the text has a `CODE` in the place of each.
     """
-    part: list[str | Mark] = []
+    part: list[str | InlineMark] = []
     for piece in _message_pieces(text, messages, iter(codes)):
         part.append(piece)
-        if isinstance(piece, Mark) and piece.role in (Role.SENTENCE_END, Role.LINE_BREAK):
+        if isinstance(piece, InlineMark) and piece.role in (
+            MarkRole.SENTENCE_END,
+            MarkRole.LINE_BREAK,
+        ):
             yield from _with_words_or_apart(part)
             part = []
     yield from _with_words_or_apart(part)
 
 
-def _with_words_or_apart(part: Sequence[str | Mark]) -> Iterator[str | Mark]:
+def _with_words_or_apart(part: Sequence[str | InlineMark]) -> Iterator[str | InlineMark]:
     """Yield the pieces of a sentence. Without a letter in it its text becomes marks."""
     if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in part):
         yield from part
         return
     for piece in part:
-        yield Mark(piece, Role.SENTENCE_END) if isinstance(piece, str) and piece else piece
+        yield (
+            InlineMark(piece, MarkRole.SENTENCE_END) if isinstance(piece, str) and piece else piece
+        )
 
 
 def _message_pieces(
-    text: str, messages: Messages, waiting: Iterator[Mark], has_number: bool = False
-) -> Iterator[str | Mark]:
-    """Yield pieces as `message_pieces`. has_number: "#" stands for a number."""
+    text: str, messages: MessageSyntax, waiting: Iterator[InlineMark], has_number: bool = False
+) -> Iterator[str | InlineMark]:
+    """Yield pieces as `split_message`. has_number: "#" stands for a number."""
     start = 0
     for argument in find_arguments(text):
         yield from _text_pieces(text[start : argument.span.start], messages, waiting, has_number)
         start = argument.span.start
         for branch in argument.branches:
-            yield Mark(text[start : branch.start], Role.SENTENCE_END)
+            yield InlineMark(text[start : branch.start], MarkRole.SENTENCE_END)
             inner, counts = text[branch.start : branch.end], has_number or argument.has_number
             yield from _message_pieces(inner, messages, waiting, counts)
             start = branch.end
-        yield Mark(text[start : argument.span.end], Role.SENTENCE_END)
+        yield InlineMark(text[start : argument.span.end], MarkRole.SENTENCE_END)
         start = argument.span.end
     yield from _text_pieces(text[start:], messages, waiting, has_number)
 
 
 def _text_pieces(
-    text: str, messages: Messages, waiting: Iterator[Mark], has_number: bool
-) -> Iterator[str | Mark]:
+    text: str, messages: MessageSyntax, waiting: Iterator[InlineMark], has_number: bool
+) -> Iterator[str | InlineMark]:
     for part in (_COUNT_OR_CODE if has_number else _KNOWN_CODE).split(text):
         if part == CODE:
-            yield next(waiting, Mark(part))
+            yield next(waiting, InlineMark(part))
         elif part == "#" and has_number:
             yield word_mark(part)
         else:
             yield from _laid_out(part, messages)
 
 
-def _laid_out(text: str, messages: Messages) -> Iterator[str | Mark]:
-    for piece in pieces_of(text, messages):
-        if isinstance(piece, Mark):
+def _laid_out(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
+    for piece in split_at_marks(text, messages):
+        if isinstance(piece, InlineMark):
             yield piece
             continue
         end = 0
         for found in _LAYOUT.finditer(piece):
             yield piece[end : found.start()]
-            yield Mark(found.group(), _role_of_layout(found))
+            yield InlineMark(found.group(), _role_of_layout(found))
             end = found.end()
         yield piece[end:]
 
 
-def _role_of_layout(found: re.Match[str]) -> Role:
+def _role_of_layout(found: re.Match[str]) -> MarkRole:
     if found["control"] or (found["option"] and not found["gap"]):
-        return Role.STANDS
-    return Role.LINE_BREAK if found.group().count("\n") == 1 else Role.SENTENCE_END
+        return MarkRole.STANDS
+    return MarkRole.LINE_BREAK if found.group().count("\n") == 1 else MarkRole.SENTENCE_END
 
 
-def tag_mark(raw: str) -> Mark:
+def tag_mark(raw: str) -> InlineMark:
     """Return the mark of a tag; comments and the like are single marks."""
     if not raw.lstrip("</")[:1].isalpha() or raw.endswith("/>"):
-        return Mark(raw)
-    role = Role.CLOSES if raw.startswith("</") else Role.OPENS
+        return InlineMark(raw)
+    role = MarkRole.CLOSES if raw.startswith("</") else MarkRole.OPENS
     name = re.split(r"[\s>.]", raw.lstrip("</"), maxsplit=1)[0]  # <c.red>, of WebVTT, ends in </c>
-    return Mark(raw, role, name.lower())
+    return InlineMark(raw, role, name.lower())

@@ -21,7 +21,7 @@ _OUT_OF_MEMORY_SECONDS = 5.0
 Batch = Mapping[int, str]  # fragments by their numbers
 
 
-def batches(fragments: Batch) -> Iterator[Batch]:
+def split_into_batches(fragments: Batch) -> Iterator[Batch]:
     """Cut fragments into batches of about the same length."""
     batch: dict[int, str] = {}
     length = 0
@@ -35,7 +35,7 @@ def batches(fragments: Batch) -> Iterator[Batch]:
         yield batch
 
 
-async def translated(
+async def translate_batches(
     translator: Translator, job: TranslationJob, work: Iterable[Batch], name: str
 ) -> AsyncGenerator[dict[int, Rendering], None]:
     """Yield the translations of batches in their order, each as soon as those before it are done.

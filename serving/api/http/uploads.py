@@ -22,7 +22,7 @@ from serving.api.http.bodies import AnyBody, Fields, limit_body, parse
 from serving.api.http.openapi import MULTIPART
 from serving.api.http.protocol import Protocol
 from serving.api.http.services import Services
-from serving.documents.formats.registry import FORMATS, extension_of, result_name
+from serving.documents.formats.registry import FORMATS, file_extension, result_name
 from serving.errors import RequestError, StorageError
 from serving.jobs.documents import DocumentJob, Handle, TakenResult
 from serving.observability.request_stats import current_key
@@ -134,7 +134,7 @@ def file_response(
 ) -> StreamingResponse:
     """Send a translated document. taken: it is sent once, and deleted before its last byte."""
     name = result_name(job.data.name)
-    media_type = FORMATS[extension_of(name)].media_type
+    media_type = FORMATS[file_extension(name)].media_type
     headers = {
         "Content-Length": str(path.stat().st_size),
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}",

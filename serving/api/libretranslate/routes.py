@@ -35,7 +35,7 @@ from serving.api.libretranslate.protocol import (
     describe_detection,
 )
 from serving.api.libretranslate.translate import TRANSLATE
-from serving.documents.formats.registry import FORMATS, extension_of, result_name
+from serving.documents.formats.registry import FORMATS, file_extension, result_name
 from serving.errors import DocumentNotFound
 from serving.jobs.documents import Handle
 from serving.observability.request_stats import current_key
@@ -140,7 +140,7 @@ def _add_files(routes: Routes, services: Services) -> None:
                 services, body.file, *languages, body.model, quality_threshold=threshold
             )
             await _wait_for_document(services, handle)
-            name = f"{handle.id}.{handle.key}.{extension_of(result_name(body.file.filename))}"
+            name = f"{handle.id}.{handle.key}.{file_extension(result_name(body.file.filename))}"
             return JSONResponse({"translatedFileUrl": f"{base_url(request)}{_FILES[1:]}/{name}"})
 
     async def download_file(request: Request, name: str) -> Response:
@@ -148,7 +148,7 @@ def _add_files(routes: Routes, services: Services) -> None:
         document, _, rest = name.partition(".")
         key, _, extension = rest.partition(".")
         job, path = await services.documents.result(Handle(document, key), None)
-        if extension != extension_of(result_name(job.data.name)):
+        if extension != file_extension(result_name(job.data.name)):
             raise DocumentNotFound(document)
         return file_response(job, path)
 

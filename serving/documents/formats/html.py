@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serving.documents.encoding import HTML_DECLARATION, TextFile, read_text
 from serving.documents.fragment import ZERO_WIDTH_SPACE, Document
-from serving.documents.spans import SHIFT_TAGS, LayeredDocument, Mark, Role, Span
+from serving.documents.spans import SHIFT_TAGS, InlineMark, LayeredDocument, MarkRole, TextSpan
 from serving.text.markup.html_elements import BLOCK, LINE_BREAK, VOID, WORD_BREAK, WORDLESS
 from serving.text.markup.html_tokens import (
     HtmlToken,
@@ -66,7 +66,7 @@ def html_document(file: TextFile) -> LayeredDocument:
     return LayeredDocument(file, layers, _declare_language)
 
 
-def attribute_spans(encoding: str, text: str) -> Iterator[Span]:
+def attribute_spans(encoding: str, text: str) -> Iterator[TextSpan]:
     """Yield the attributes of a page that readers see or hear."""
     escape_value = partial(_escape_text, encoding)
     tokens = tokenize_html(text)
@@ -79,7 +79,7 @@ def attribute_spans(encoding: str, text: str) -> Iterator[Span]:
             if attribute.value and _is_translated(token.name, attribute.name, values):
                 escape_in_quotes = partial(_escape_in_quotes, escape_value, attribute.quote)
                 value = _LINE_ENDS.sub(" ", attribute.value)
-                yield Span(attribute.start, attribute.end, [value], escape_in_quotes)
+                yield TextSpan(attribute.start, attribute.end, [value], escape_in_quotes)
 
 
 def _is_translated(tag: str, name: str, values: Mapping[str, str]) -> bool:
@@ -105,18 +105,18 @@ def _escape_in_quotes(escape_value: Escape, quote: str, text: str) -> str:
 class _OpenText:
     """The text that is being read: its pieces, and their places in the page."""
 
-    pieces: list[str | Mark] = field(default_factory=list)
+    pieces: list[str | InlineMark] = field(default_factory=list)
     start: int = 0
     end: int = 0
 
-    def add(self, piece: str | Mark, start: int, end: int) -> None:
+    def add(self, piece: str | InlineMark, start: int, end: int) -> None:
         if not self.pieces:
             self.start = start
         self.pieces.append(piece)
         self.end = end
 
 
-def text_spans(encoding: str, text: str) -> Iterator[Span]:
+def text_spans(encoding: str, text: str) -> Iterator[TextSpan]:
     """Yield the texts between the blocks of a page."""
     escape_text = partial(_escape_text, encoding)
     tokens = tokenize_html(text)
@@ -128,7 +128,7 @@ def text_spans(encoding: str, text: str) -> Iterator[Span]:
         element_end = state.element_end or number + 1
         element = tokens[number:element_end]
         number = element_end
-        pieces: Sequence[str | Mark]
+        pieces: Sequence[str | InlineMark]
         if state.element_end is not None:
             pieces = _untranslated_element(text, element)
         elif not state.is_translated:
@@ -149,52 +149,52 @@ def text_spans(encoding: str, text: str) -> Iterator[Span]:
         yield _span(open_text, text, escape_text)
 
 
-def _untranslated_element(text: str, element: Sequence[HtmlToken]) -> list[Mark]:
+def _untranslated_element(text: str, element: Sequence[HtmlToken]) -> list[InlineMark]:
     """Return an element that stays as it is as a mark; nothing if it ends the text."""
     name = element[0].name
     if name in BLOCK:
         return []
     raw = text[element[0].start : element[-1].end]
-    return [Mark(raw, shown="" if name in WORDLESS else visible_text(text, element))]
+    return [InlineMark(raw, visible_text="" if name in WORDLESS else visible_text(text, element))]
 
 
-def _pieces(token: HtmlToken, raw: str) -> list[str | Mark]:
+def _pieces(token: HtmlToken, raw: str) -> list[str | InlineMark]:
     """Return a token as a piece of text; nothing if it ends the text."""
     match token.kind:
         case HtmlTokenKind.TEXT:
             return [raw]
         case HtmlTokenKind.COMMENT:
-            return [Mark(raw)]
+            return [InlineMark(raw)]
         case HtmlTokenKind.TEMPLATE:
-            return [Mark(raw, shown=raw if is_printed(raw) else "")]
+            return [InlineMark(raw, visible_text=raw if is_printed(raw) else "")]
         case HtmlTokenKind.DOCTYPE | HtmlTokenKind.UNFINISHED_TAG:  # browsers do not show these
             return []
     if token.name == LINE_BREAK:
-        return [Mark(raw, Role.LINE_BREAK)]
+        return [InlineMark(raw, MarkRole.LINE_BREAK)]
     if token.name in BLOCK:
         return []
     if token.name == WORD_BREAK:
-        return [Mark(raw, character=ZERO_WIDTH_SPACE)]
+        return [InlineMark(raw, character=ZERO_WIDTH_SPACE)]
     if token.kind is HtmlTokenKind.EMPTY_TAG or token.name in VOID:
-        return [Mark(raw)]
-    role = Role.OPENS if token.kind is HtmlTokenKind.START_TAG else Role.CLOSES
-    return [Mark(raw, role, token.name, SHIFT_TAGS.get(token.name))]
+        return [InlineMark(raw)]
+    role = MarkRole.OPENS if token.kind is HtmlTokenKind.START_TAG else MarkRole.CLOSES
+    return [InlineMark(raw, role, token.name, SHIFT_TAGS.get(token.name))]
 
 
-def _lines(raw: str) -> list[str | Mark]:
+def _lines(raw: str) -> list[str | InlineMark]:
     """Return preformatted text, with its line ends as marks."""
-    pieces: list[str | Mark] = []
+    pieces: list[str | InlineMark] = []
     end = 0
     for match in _LINE_ENDS.finditer(raw):
         pieces.append(raw[end : match.start()])
         is_blank_line = match.group().count("\n") > 1
-        role = Role.SENTENCE_END if is_blank_line else Role.LINE_BREAK
-        pieces.append(Mark(match.group(), role))
+        role = MarkRole.SENTENCE_END if is_blank_line else MarkRole.LINE_BREAK
+        pieces.append(InlineMark(match.group(), role))
         end = match.end()
     return [*pieces, raw[end:]]
 
 
-def _span(open_text: _OpenText, text: str, escape_text: Escape) -> Span:
+def _span(open_text: _OpenText, text: str, escape_text: Escape) -> TextSpan:
     """Return a span without the white space at its ends, which is only layout."""
     pieces, start, end = open_text.pieces, open_text.start, open_text.end
     if isinstance(first := pieces[0], str):
@@ -205,10 +205,12 @@ def _span(open_text: _OpenText, text: str, escape_text: Escape) -> Span:
         pieces[-1] = last.rstrip(_SPACES)
     references = _references(pieces)
     meant = [unescape(_LINE_ENDS.sub(" ", p)) if isinstance(p, str) else p for p in pieces]
-    return Span(start, max(start, end), meant, partial(_with_references, references, escape_text))
+    return TextSpan(
+        start, max(start, end), meant, partial(_with_references, references, escape_text)
+    )
 
 
-def _references(pieces: Sequence[str | Mark]) -> dict[str, str]:
+def _references(pieces: Sequence[str | InlineMark]) -> dict[str, str]:
     """Return the character references of a text by their characters."""
     raws = (raw for p in pieces if isinstance(p, str) for raw in _REFERENCE.findall(p))
     return {

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from serving.documents.fragment import Fragment
-from serving.documents.spans import Mark, Role, Span
-from serving.documents.tags import CODE, is_placeholder, message_pieces, word_mark
+from serving.documents.spans import InlineMark, MarkRole, TextSpan
+from serving.documents.tags import CODE, is_placeholder, split_message, word_mark
 from serving.documents.xml_elements import (
     XmlElement,
     cdata_section,
@@ -21,8 +21,8 @@ from serving.documents.xml_elements import (
 )
 
 _PAIRS = frozenset({"g", "hi", "mrk", "pc"})
-_ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), Role.OPENS) | dict.fromkeys(
-    ("ept", "ex", "ec", "em"), Role.CLOSES
+_ROLES = dict.fromkeys(("bpt", "bx", "sc", "sm"), MarkRole.OPENS) | dict.fromkeys(
+    ("ept", "ex", "ec", "em"), MarkRole.CLOSES
 )
 # Angular has only `x` codes: <x id="START_LINK"/>here<x id="CLOSE_LINK"/>.
 _NAMED_ROLE = re.compile(r"(START|CLOSE)_([A-Z_]+?)(?:_\d+)?\Z")
@@ -38,37 +38,39 @@ class CodedText:
         inner = document[element.inner_start : element.inner_end]
         self._is_cdata = is_cdata(inner)
         if self._is_cdata:
-            pieces: Iterable[str | Mark] = message_pieces(unescape_text(inner))
-            self._span = Span(0, 0, [*pieces])
+            pieces: Iterable[str | InlineMark] = split_message(unescape_text(inner))
+            self._span = TextSpan(0, 0, [*pieces])
         else:
             pieces = _pieces([*_parts(element, document)], element, escape_text)
-            self._span = Span(0, 0, [*pieces], escape_text)
+            self._span = TextSpan(0, 0, [*pieces], escape_text)
         self.fragment: Fragment = self._span.fragment
 
-    def translated(self, translation: str) -> str:
+    def apply_translation(self, translation: str) -> str:
         """Return a translation as XML."""
-        text = self._span.translated(translation)
+        text = self._span.apply_translation(translation)
         return cdata_section(text) if self._is_cdata else text
 
 
 def _pieces(
-    parts: list[str | Mark], element: XmlElement, written: Callable[[str], str]
-) -> Iterator[str | Mark]:
+    parts: list[str | InlineMark], element: XmlElement, written: Callable[[str], str]
+) -> Iterator[str | InlineMark]:
     """Yield text and marks; opening marks are closed within the same element."""
-    codes = [part for part in parts if isinstance(part, Mark)]
+    codes = [part for part in parts if isinstance(part, InlineMark)]
     known = {*map(id, codes)}
-    text = "".join(CODE if isinstance(part, Mark) else part.replace(CODE, " ") for part in parts)
+    text = "".join(
+        CODE if isinstance(part, InlineMark) else part.replace(CODE, " ") for part in parts
+    )
     if element.inherited_attribute("xml:space") != "preserve":
         text = _WRAPPED.sub(" ", _BLANK_LINES.sub("", text))
     within: list[str] = [""]
-    for piece in message_pieces(text, codes=codes):
+    for piece in split_message(text, codes=codes):
         if isinstance(piece, str):
             yield piece
             continue
         raw = piece.raw if id(piece) in known else written(piece.raw)
         if piece.name.startswith(_ELEMENT):
             yield piece
-            if piece.role is Role.OPENS:
+            if piece.role is MarkRole.OPENS:
                 within.append(piece.name)
             else:
                 within.pop()
@@ -76,7 +78,7 @@ def _pieces(
             yield replace(piece, raw=raw, name=f"{piece.name} in {within[-1]}")
 
 
-def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
+def _parts(element: XmlElement, document: str) -> Iterator[str | InlineMark]:
     """Yield the content of an element: unescaped text, and codes as they are."""
     place = element.inner_start
     for child in element.children:
@@ -90,12 +92,12 @@ def _parts(element: XmlElement, document: str) -> Iterator[str | Mark]:
             yield word_mark(raw, unescape_text(raw).strip())
         elif child.name in _PAIRS and not child.is_empty:
             name = f"{_ELEMENT}{child.start}"
-            yield Mark(child.tag, Role.OPENS, name)
+            yield InlineMark(child.tag, MarkRole.OPENS, name)
             yield from _parts(child, document)
-            yield Mark(child.end_tag, Role.CLOSES, name)
+            yield InlineMark(child.end_tag, MarkRole.CLOSES, name)
         else:
             raw = document[child.start : place]
-            yield Mark(raw, *_role_of(child), shown=_placeholder(child, raw))
+            yield InlineMark(raw, *_role_of(child), visible_text=_placeholder(child, raw))
     yield unescape_text(document[place : element.inner_end])
 
 
@@ -111,20 +113,20 @@ def _protected_end(child: XmlElement, parent: XmlElement) -> int | None:
     return None
 
 
-def _role_of(code: XmlElement) -> tuple[Role, str]:
+def _role_of(code: XmlElement) -> tuple[MarkRole, str]:
     if code.name in _ROLES:
         kind = "annotation" if code.name in ("sm", "em") else "code"
         return _ROLES[code.name], f"{kind} {_key(code)}"
     if code.name == "x" and (found := _NAMED_ROLE.match(code.attributes.get("id", ""))):
-        return Role.OPENS if found[1] == "START" else Role.CLOSES, found[2]
-    return Role.STANDS, ""
+        return MarkRole.OPENS if found[1] == "START" else MarkRole.CLOSES, found[2]
+    return MarkRole.STANDS, ""
 
 
 def _placeholder(code: XmlElement, raw: str) -> str:
     """Return the placeholder that a code declares; else an empty text."""
     said = (code.attributes.get(name, "") for name in ("equiv-text", "equiv", "disp"))
-    shown = next((each.strip() for each in (unescape_text(raw), *said) if each.strip()), "")
-    return shown if is_placeholder(shown) else ""
+    visible_text = next((each.strip() for each in (unescape_text(raw), *said) if each.strip()), "")
+    return visible_text if is_placeholder(visible_text) else ""
 
 
 def _key(code: XmlElement) -> str | None:

@@ -24,7 +24,7 @@ from serving.documents.formats.markdown_blocks import (
     front_matter_spans,
 )
 from serving.documents.fragment import Document
-from serving.documents.spans import LayeredDocument, Span
+from serving.documents.spans import LayeredDocument, TextSpan
 from serving.text.markup.html_elements import INLINE
 from serving.text.markup.html_tokens import tokenize_html
 
@@ -45,7 +45,7 @@ def read_markdown(path: Path, language: str | None = None) -> Document:
     return LayeredDocument(read_text(path, language).with_line_feeds(), layers)
 
 
-def _text_spans(page: Page) -> Iterator[Span]:
+def _text_spans(page: Page) -> Iterator[TextSpan]:
     for block in page.blocks():
         if isinstance(block, HtmlBlock):
             if not _begins_with_inline_tag(page.text, block):
@@ -55,7 +55,7 @@ def _text_spans(page: Page) -> Iterator[Span]:
             yield _TextSpan(block, page)
 
 
-class _TextSpan(Span):
+class _TextSpan(TextSpan):
     """The text of a block. Characters that would change the structure are escaped; if that does not
     help, the text is not translated.
     """
@@ -66,11 +66,11 @@ class _TextSpan(Span):
         self._escapes = False
         super().__init__(block.start, block.end, block.read().pieces, self._as_markdown)
 
-    def translated(self, translation: str) -> str:
+    def apply_translation(self, translation: str) -> str:
         if self._may_be_code():
             return self._block.raw
         for self._escapes in (False, True):
-            text = super().translated(translation)
+            text = super().apply_translation(translation)
             if self._has_outline_of_source(self._block.content_of(text)):
                 return text
         return self._block.raw
@@ -104,7 +104,7 @@ class _TextSpan(Span):
         return text.replace("|", "\\|") if self._block.is_cell else text
 
 
-def _label_spans(page: Page) -> Iterator[Span]:
+def _label_spans(page: Page) -> Iterator[TextSpan]:
     """Yield front matter, and the texts of pictures and links within the marks of other texts."""
     text = page.text
     yield from front_matter_spans(text)
@@ -122,7 +122,7 @@ def _label_spans(page: Page) -> Iterator[Span]:
     yield from sorted((span for span in spans if span), key=lambda span: span.start)
 
 
-def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[Span]:
+def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[TextSpan]:
     place = block.start
     for label in reader.labels:
         start = text.find(label.raw, place, block.end)
@@ -138,7 +138,7 @@ def _spans_of_labels(text: str, block: TextBlock, reader: Reader) -> Iterator[Sp
             yield span
 
 
-def _picture_span(start: int, label: Label) -> Span | None:
+def _picture_span(start: int, label: Label) -> TextSpan | None:
     """Return the alternative text of a picture."""
     if not label.children:
         return None
@@ -147,11 +147,11 @@ def _picture_span(start: int, label: Label) -> Span | None:
     with suppress(NotAsParsed):
         reader.read_all(label.children)
         if label.raw[len("![") + reader.place :] not in ("]", "][]"):  # a reference by its own text
-            return Span(begin, begin + reader.place, reader.pieces)
+            return TextSpan(begin, begin + reader.place, reader.pieces)
     return None
 
 
-def _title_span(end: int, raw: str) -> Span | None:
+def _title_span(end: int, raw: str) -> TextSpan | None:
     """Return the title of a link. end: the end of its mark."""
     found = _TITLE_AT_END.search(raw)
     if found is None:
@@ -163,7 +163,7 @@ def _title_span(end: int, raw: str) -> Span | None:
     def written(text: str) -> str:
         return re.sub(rf"([\\{closing}{'(' if closing == ')' else ''}])", r"\\\1", text)
 
-    return Span(start, start + len(found["title"]) - 2, [value], written)
+    return TextSpan(start, start + len(found["title"]) - 2, [value], written)
 
 
 def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
@@ -176,8 +176,8 @@ def _begins_with_inline_tag(text: str, block: HtmlBlock) -> bool:
 
 
 def _html_spans(
-    text: str, block: HtmlBlock, spans_of: Callable[[str, str], Iterator[Span]]
-) -> Iterator[Span]:
+    text: str, block: HtmlBlock, spans_of: Callable[[str, str], Iterator[TextSpan]]
+) -> Iterator[TextSpan]:
     for span in spans_of("utf-8", text[block.start : block.end]):
         span.start += block.start
         span.end += block.start

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 
 from serving.documents.codes import Shift
 from serving.documents.formats.markdown_rules import extended
-from serving.documents.spans import Mark, Role, Span
+from serving.documents.spans import InlineMark, MarkRole, TextSpan
 from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
@@ -184,7 +184,7 @@ class Reader:
     def __init__(self, text: str, continued: str) -> None:
         self._text, self._continued = text, continued
         self.place = 0
-        self.pieces: list[str | Mark] = []
+        self.pieces: list[str | InlineMark] = []
         self.labels: list[Label] = []
         self._link_starts: list[int] = []
         self._is_marked = self._is_in_alert_line = False
@@ -205,10 +205,10 @@ class Reader:
                 self._read_soft_break()
             case "hardbreak":
                 raw = self._match(_HARD_BREAK).partition("\n")[0]
-                self.pieces.append(Mark(raw + self._continued, Role.LINE_BREAK))
+                self.pieces.append(InlineMark(raw + self._continued, MarkRole.LINE_BREAK))
             case "code_inline":
                 raw = self._match(re.compile(rf"({token.markup})(?!`).*?(?<!`)\1(?!`)", re.DOTALL))
-                self.pieces.append(Mark(self._broken(raw), shown=token.content))
+                self.pieces.append(InlineMark(self._broken(raw), visible_text=token.content))
             case "kept":
                 self._read_kept(token)
             case "shifted":
@@ -225,28 +225,28 @@ class Reader:
                 while next(following).type != "link_close":
                     pass
             case "link_open":
-                self._take(r"\[", Role.OPENS, "link")
+                self._take(r"\[", MarkRole.OPENS, "link")
                 self._link_starts.append(self.place)
             case "link_close":
                 self._read_link_end(self._text[self._link_starts.pop() : self.place])
             case "em_open" | "strong_open" | "s_open":
-                self._take(re.escape(token.markup), Role.OPENS, token.tag)
+                self._take(re.escape(token.markup), MarkRole.OPENS, token.tag)
             case "em_close" | "strong_close" | "s_close":
-                self._take(re.escape(token.markup), Role.CLOSES, token.tag)
+                self._take(re.escape(token.markup), MarkRole.CLOSES, token.tag)
             case _:
                 raise NotAsParsed
 
     def _read_link_end(self, text: str) -> None:
         """Read the end of a link. A link that is found by its text gets the text as a label."""
-        self._take(_LINK_END.pattern, Role.CLOSES, "link")
+        self._take(_LINK_END.pattern, MarkRole.CLOSES, "link")
         self.labels.append(Label(raw := _raw(self.pieces[-1])))
         if raw in ("]", "][]"):
-            self.pieces[-1] = Mark(f"][{self._broken(text)}]", Role.CLOSES, "link")
+            self.pieces[-1] = InlineMark(f"][{self._broken(text)}]", MarkRole.CLOSES, "link")
 
     def _read_soft_break(self) -> None:
         self._match(_SOFT_BREAK)
         if self._is_in_alert_line:  # which may have a title
-            self.pieces.append(Mark(self._continued, Role.SENTENCE_END))
+            self.pieces.append(InlineMark(self._continued, MarkRole.SENTENCE_END))
             self._is_in_alert_line = False
         else:
             self.pieces.append(" ")
@@ -254,24 +254,30 @@ class Reader:
     def _read_kept(self, token: Token) -> None:
         self._match_literally(token.content)
         raw = self._broken(token.content)
-        role = Role.STANDS
+        role = MarkRole.STANDS
         if _ALERT.match(raw):
-            role = Role.SENTENCE_END
+            role = MarkRole.SENTENCE_END
             self._is_in_alert_line = "\n" not in raw
         if raw == "==":  # highlights text
             self._is_marked = not self._is_marked
-            role = Role.OPENS if self._is_marked else Role.CLOSES
-        self.pieces.append(Mark(raw, role, raw, shown=raw if token.meta["shown"] else ""))
+            role = MarkRole.OPENS if self._is_marked else MarkRole.CLOSES
+        self.pieces.append(
+            InlineMark(raw, role, raw, visible_text=raw if token.meta["shown"] else "")
+        )
 
     def _read_shifted(self, token: Token) -> None:
         self._match_literally(token.content)
         mark, text = token.content[0], token.content[1:-1]
         shift = Shift.SUPERSCRIPT if mark == "^" else Shift.SUBSCRIPT
-        self.pieces += [Mark(mark, Role.OPENS, mark, shift), text, Mark(mark, Role.CLOSES, mark)]
+        self.pieces += [
+            InlineMark(mark, MarkRole.OPENS, mark, shift),
+            text,
+            InlineMark(mark, MarkRole.CLOSES, mark),
+        ]
 
-    def _take(self, pattern: str, role: Role = Role.STANDS, name: str = "") -> None:
+    def _take(self, pattern: str, role: MarkRole = MarkRole.STANDS, name: str = "") -> None:
         raw = self._match(re.compile(pattern, re.DOTALL))
-        self.pieces.append(Mark(self._broken(raw), role, name))
+        self.pieces.append(InlineMark(self._broken(raw), role, name))
 
     def _broken(self, raw: str) -> str:
         """Return a mark with the line beginnings of the file."""
@@ -291,8 +297,8 @@ class Reader:
         return found.group()
 
 
-def _raw(piece: str | Mark) -> str:
-    return piece.raw if isinstance(piece, Mark) else piece
+def _raw(piece: str | InlineMark) -> str:
+    return piece.raw if isinstance(piece, InlineMark) else piece
 
 
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
@@ -304,14 +310,14 @@ _VALUE = re.compile(
 )
 
 
-def front_matter_spans(text: str) -> Iterator[Span]:
+def front_matter_spans(text: str) -> Iterator[TextSpan]:
     front = FRONT_MATTER.match(text)
     for found in _VALUE.finditer(text, 0, front.end() if front else 0):
         kind = next(each for each in ("double", "single", "bare") if found[each] is not None)
         start, end = found.span(kind)
         value = _read(found[kind], kind, found["is"] == ":")
         if value is not None and _goes_on_alone(text, found.end()):
-            yield Span(start, end, [value], partial(_quoted, kind))
+            yield TextSpan(start, end, [value], partial(_quoted, kind))
 
 
 def _goes_on_alone(text: str, end: int) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from serving.documents.encoding import TextFile, read_text
 from serving.documents.fragment import Document
-from serving.documents.spans import Mark, PlainDocument, Role, Span
+from serving.documents.spans import InlineMark, MarkRole, PlainDocument, TextSpan
 from serving.text.wrapped_lines import wrapped_breaks
 
 _TXT_LINE = re.compile(r"[^\r\n]+")
@@ -32,7 +32,7 @@ def _with_line_feeds(file: TextFile) -> TextFile:
     return file if is_mixed else file.with_line_feeds()
 
 
-def _spans(text: str, language: str) -> Iterator[Span]:
+def _spans(text: str, language: str) -> Iterator[TextSpan]:
     lines = text.split("\n")
     start = end = 0
     for line, goes_on in zip(lines, [*wrapped_breaks(lines, language), False], strict=True):
@@ -43,8 +43,10 @@ def _spans(text: str, language: str) -> Iterator[Span]:
         end += 1
 
 
-def _span(text: str, start: int, end: int) -> Span:
+def _span(text: str, start: int, end: int) -> TextSpan:
     pieces = enumerate(_COLUMN.split(text[start:end]))
-    return Span(
-        start, end, [Mark(piece, Role.SENTENCE_END) if n % 2 else piece for n, piece in pieces]
+    return TextSpan(
+        start,
+        end,
+        [InlineMark(piece, MarkRole.SENTENCE_END) if n % 2 else piece for n, piece in pieces],
     )

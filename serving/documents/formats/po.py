@@ -18,8 +18,8 @@ from babel.messages.plurals import DEFAULT_PLURAL, get_plural
 from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.formats.po_file import Entry, read_entries, statement, width_of
 from serving.documents.formats.po_messages import Message
-from serving.documents.fragment import Document, Review, lowest
-from serving.documents.spans import Edit, edited
+from serving.documents.fragment import Document, Review, lowest_score
+from serving.documents.spans import Edit, apply_edits
 from serving.errors import RequestError
 
 _TYPE = "text/plain; charset=UTF-8"
@@ -84,14 +84,14 @@ class PoDocument:
             edits += _edits(wanted, texts, forms, self._width)
             edits += _fuzzy_edits(wanted, self._is_fuzzy(wanted, scores))
         file = self._file if self._header else replace(self._file, encoding="utf-8")
-        file.write(edited(file.text, edits), target)
+        file.write(apply_edits(file.text, edits), target)
 
     def _translated(self) -> Iterator[Message]:
         for wanted in self._wanted:
             yield from (each for each in wanted.messages if each.fragment.has_words)
 
     def _is_fuzzy(self, wanted: _UntranslatedEntry, scores: Mapping[int, float | None]) -> bool:
-        score = lowest(scores.get(id(message)) for message in wanted.messages)
+        score = lowest_score(scores.get(id(message)) for message in wanted.messages)
         return self.review is None or self.review.needs_review(score)
 
     def _fields(self) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _untranslated_entry(entry: Entry) -> _UntranslatedEntry:
 
 def _text(message: Message, translation: str | None) -> str:
     """Return the translation of a message; one without words stays as it is."""
-    return message.source if translation is None else message.translated(translation)
+    return message.source if translation is None else message.apply_translation(translation)
 
 
 def _edits(

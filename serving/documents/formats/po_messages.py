@@ -1,4 +1,4 @@
-"""Messages of programs: translations keep their placeholders and accelerators."""
+"""MessageSyntax of programs: translations keep their placeholders and accelerators."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from serving.documents.fragment import Fragment, Single
-from serving.documents.spans import Mark, Span
-from serving.documents.tags import Messages, message_pieces, word_mark
+from serving.documents.spans import InlineMark, TextSpan
+from serving.documents.tags import MessageSyntax, split_message, word_mark
 from serving.text.markup.accelerators import accelerators_in_label
 from serving.text.markup.placeholders import ArgumentOrder, GettextFormat, gettext_formats
 
@@ -28,67 +28,67 @@ class Message:
         self._messages = _messages(frozenset(flags))
         self._accelerator = accelerator_of(self._words(source))
         text = self._accelerator.removed(source) if self._accelerator else source
-        self._pieces = [*message_pieces(text, self._messages)]
+        self._pieces = [*split_message(text, self._messages)]
         self._order = _order(gettext_formats(flags), self._pieces)
         self._span = self._span_of(self._pieces)
         self.fragment: Fragment = self._span.fragment
 
     @property
     def placeholders(self) -> list[str]:
-        pieces = message_pieces(self.source, self._messages)
-        return sorted(each.raw for each in pieces if isinstance(each, Mark))
+        pieces = split_message(self.source, self._messages)
+        return sorted(each.raw for each in pieces if isinstance(each, InlineMark))
 
-    def translated(self, translation: str) -> str:
-        text = self._with_arguments_of(translation).translated(translation)
+    def apply_translation(self, translation: str) -> str:
+        text = self._with_arguments_of(translation).apply_translation(translation)
         return self._accelerator.put(text, self._words(text)) if self._accelerator else text
 
-    def _with_arguments_of(self, translation: str) -> Span:
+    def _with_arguments_of(self, translation: str) -> TextSpan:
         """Return a span in which each argument keeps its value if a translation reorders them."""
-        items = self.fragment.restored(translation)
+        items = self.fragment.restore_codes(translation)
         places = [item.number - 1 for item in items if isinstance(item, Single)]
         arguments = [place for place in places if _takes_an_argument(self._pieces[place])]
         in_order = sorted(arguments)
         if arguments == in_order or self._order is ArgumentOrder.FREE:
             return self._span
         pieces = [*self._pieces]
-        raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], Mark)]
+        raws = [piece.raw for place in in_order if isinstance(piece := pieces[place], InlineMark)]
         if self._order is ArgumentOrder.NUMBERED:
             raws, arguments = _numbered(raws), in_order
         for place, raw in zip(arguments, raws, strict=True):
             pieces[place] = word_mark(raw)
         return self._span_of(pieces)
 
-    def _span_of(self, pieces: Sequence[str | Mark]) -> Span:
+    def _span_of(self, pieces: Sequence[str | InlineMark]) -> TextSpan:
         """Return a span that writes characters as its format does, if the source does too."""
         literals = {ord(each): raw for raw, each in self._messages.literals.items()}
         words = "".join(piece for piece in pieces if isinstance(piece, str))
         if any(character in words for character in self._messages.literals.values()):
             literals = {}
-        return Span(0, 0, pieces, lambda text: text.translate(literals))
+        return TextSpan(0, 0, pieces, lambda text: text.translate(literals))
 
     def _words(self, text: str) -> list[tuple[int, str]]:
         words: list[tuple[int, str]] = []
         place = 0
-        for piece in message_pieces(text, self._messages):
+        for piece in split_message(text, self._messages):
             if isinstance(piece, str):
                 words.append((place, piece))
-            place += len(piece.raw if isinstance(piece, Mark) else piece)
+            place += len(piece.raw if isinstance(piece, InlineMark) else piece)
         return words
 
 
 @cache
-def _messages(flags: frozenset[str]) -> Messages:
-    return Messages(flags)
+def _messages(flags: frozenset[str]) -> MessageSyntax:
+    return MessageSyntax(flags)
 
 
-def _takes_an_argument(piece: str | Mark) -> bool:
-    return isinstance(piece, Mark) and bool(_ARGUMENT.match(piece.raw))
+def _takes_an_argument(piece: str | InlineMark) -> bool:
+    return isinstance(piece, InlineMark) and bool(_ARGUMENT.match(piece.raw))
 
 
-def _order(formats: Sequence[GettextFormat], pieces: Iterable[str | Mark]) -> ArgumentOrder:
+def _order(formats: Sequence[GettextFormat], pieces: Iterable[str | InlineMark]) -> ArgumentOrder:
     if formats:
         return min((format.order for format in formats), key=[*ArgumentOrder].index)
-    marks = (piece.raw for piece in pieces if isinstance(piece, Mark))
+    marks = (piece.raw for piece in pieces if isinstance(piece, InlineMark))
     return ArgumentOrder.FREE if any(map(_OF_DATES.match, marks)) else ArgumentOrder.OF_THE_SOURCE
 
 

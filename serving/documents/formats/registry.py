@@ -71,7 +71,7 @@ FORMATS = {
 _PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
-def extension_of(name: str) -> str:
+def file_extension(name: str) -> str:
     """Return the extension of a file name, one of FORMATS. Raises RequestError."""
     extension = PurePath(name).suffix.lower().removeprefix(".")
     if extension not in FORMATS:
@@ -82,7 +82,7 @@ def extension_of(name: str) -> str:
 
 def check_review(name: str, threshold: float) -> None:
     """Raise RequestError if a document of this name cannot say how good its translations are."""
-    if not FORMATS[extension_of(name)].has_review:
+    if not FORMATS[file_extension(name)].has_review:
         able = ", ".join(f".{each}" for each, found in FORMATS.items() if found.has_review)
         message = f"{name} cannot say what needs a review; these formats can: {able}"
         raise RequestError("quality_threshold", threshold, message)
@@ -95,7 +95,7 @@ def is_packed(name: str) -> bool:
 
 def result_name(name: str) -> str:
     """Return the file name of the translation. Raises RequestError."""
-    extension = extension_of(name)
+    extension = file_extension(name)
     if (result := FORMATS[extension].result) is None:
         return name
     return name[: -len(extension)] + result
@@ -108,4 +108,4 @@ def read_document(
 
     source, target: the languages of the text and of its translation, if they are known.
     """
-    return FORMATS[extension_of(name)].read(path, source, target)
+    return FORMATS[file_extension(name)].read(path, source, target)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from serving.documents.encoding import read_text
 from serving.documents.fragment import Document
-from serving.documents.spans import Mark, PlainDocument, Span
-from serving.documents.tags import pieces_of
+from serving.documents.spans import InlineMark, PlainDocument, TextSpan
+from serving.documents.tags import split_at_marks
 from serving.documents.xml_elements import escape_text
 from serving.errors import RequestError
 from serving.text.wrapped_lines import ends_sentence
@@ -37,7 +37,7 @@ _BETWEEN_TAGS = re.compile(r"> <")
 _TAG_OR_SPACE = re.compile(r"<[^<>]*>| (?![?!:;»%])")
 
 
-class CueLines(Span):
+class CueLines(TextSpan):
     """Lines of a cue with one sentence, which is broken again after translation.
 
     written: escapes a text for the file.
@@ -51,12 +51,12 @@ class CueLines(Span):
         pieces = [piece for line in lines for piece in (" ", *_pieces_of_line(line))]
         super().__init__(start, start + len(text), pieces[1:], written)
 
-    def translated(self, translation: str) -> str:
+    def apply_translation(self, translation: str) -> str:
         """Break the translation at spaces so that lines have the same shares of it as before.
 
         If all lines were tagged, break it between an end tag and a start tag.
         """
-        text = super().translated(translation)
+        text = super().apply_translation(translation)
         *shares, whole = accumulate(self._lengths)
         found = _TAG_OR_SPACE.finditer(text) if shares else ()
         places = [each.start() for each in found if each.group() == " "]
@@ -145,12 +145,12 @@ def _is_apart(line: str, following: str) -> bool:
     return ends_sentence(_TAGS.sub("", line), "")
 
 
-def _pieces_of_line(line: str) -> Iterator[str | Mark]:
+def _pieces_of_line(line: str) -> Iterator[str | InlineMark]:
     """Yield the pieces of a line, with the dash of a speaker as a mark."""
     end = 0
     if found := _SPEAKER.match(line):
-        yield from pieces_of(found["codes"])
-        yield Mark(found["dash"])
+        yield from split_at_marks(found["codes"])
+        yield InlineMark(found["dash"])
         end = found.end()
     for number, part in enumerate(_TIME_TAG.split(line[end:])):
-        yield from (Mark(part),) if number % 2 else pieces_of(part)
+        yield from (InlineMark(part),) if number % 2 else split_at_marks(part)

@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
 from serving.documents.fragment import Document
-from serving.documents.spans import edited
+from serving.documents.spans import apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml
 from serving.errors import RequestError
 from serving.text.languages import match_codes
@@ -40,9 +40,11 @@ class TmxDocument:
         edits = []
         for unit, translation in zip(self._units, translations, strict=True):
             place = _variants(unit.element)[-1].end
-            new = _new_variant(unit, unit.text.translated(translation), language, self._file.text)
+            new = _new_variant(
+                unit, unit.text.apply_translation(translation), language, self._file.text
+            )
             edits.append((place, place, new))
-        self._file.write(edited(self._file.text, edits), target)
+        self._file.write(apply_edits(self._file.text, edits), target)
 
 
 def read_tmx(path: Path, source: str | None = None, target: str | None = None) -> Document:

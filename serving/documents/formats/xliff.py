@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
-from serving.documents.fragment import Document, Review, lowest
-from serving.documents.spans import Edit, edited
+from serving.documents.fragment import Document, Review, lowest_score
+from serving.documents.spans import Edit, apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml, unescape_text
 from serving.errors import RequestError
 
@@ -56,12 +56,14 @@ class XliffDocument:
         scores = iter(self.review.scores if self.review else ())
         edits = [*_root_edits(self._root, language, self.review)]
         for unit in self._units:
-            made = {each: text.translated(next(waiting)) for each, text in unit.texts.items()}
+            made = {
+                each: text.apply_translation(next(waiting)) for each, text in unit.texts.items()
+            }
             inner = _inner_of_target(unit, made, self._file.text)
-            score = lowest(islice(scores, len(made)))
+            score = lowest_score(islice(scores, len(made)))
             edits += _target_edits(unit, inner, language, self._file.text, self.review, score)
             edits += _trados_edits(unit.element, made)
-        self._file.write(edited(self._file.text, edits), target)
+        self._file.write(apply_edits(self._file.text, edits), target)
 
 
 def read_xliff(path: Path) -> Document:
@@ -169,7 +171,7 @@ def _inner_of_target(unit: _Unit, made: Mapping[XmlElement, str], document: str)
         if new is not None:
             start = source.inner_start
             edits.append((mark.inner_start - start, mark.inner_end - start, new))
-    return edited(document[source.inner_start : source.inner_end], edits)
+    return apply_edits(document[source.inner_start : source.inner_end], edits)
 
 
 def _target_edits(

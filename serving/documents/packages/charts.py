@@ -17,11 +17,11 @@ from serving.documents.packages import xlsx
 from serving.documents.packages.drawing import drawing_paragraphs
 from serving.documents.packages.office import (
     MAX_UNPACKED_BYTES,
-    Follower,
-    Package,
+    LinkedPart,
+    PackagePart,
     Paragraph,
-    Part,
-    relations_of,
+    ZipPackage,
+    read_relations,
     with_words,
 )
 from serving.documents.xml_trees import parse_xml, xml_bytes
@@ -30,14 +30,14 @@ from serving.errors import RequestError, TooLarge
 Element = etree._Element
 
 
-def charts_of(
-    package: Package, types: Mapping[str, str], names: Iterable[str]
-) -> tuple[list[Part], list[Follower]]:
+def read_charts(
+    package: ZipPackage, types: Mapping[str, str], names: Iterable[str]
+) -> tuple[list[PackagePart], list[LinkedPart]]:
     """Return the parts of DrawingML of a document, and the workbooks that are embedded for them.
 
     Raises TooLarge if the workbooks together unpack to too much.
     """
-    parts: list[Part] = []
+    parts: list[PackagePart] = []
     workbooks: dict[str, EmbeddedWorkbook | None] = {}
     num_bytes = 0
     for name in names:
@@ -56,7 +56,7 @@ def charts_of(
                     raise TooLarge("file", f"{num_bytes} bytes", message)
             if (workbook := workbooks[embedded]) is not None:
                 workbook.charts.append((name, tree))
-        parts.append(Part(name, tree, with_words(paragraphs)))
+        parts.append(PackagePart(name, tree, with_words(paragraphs)))
     return parts, [each for each in workbooks.values() if each is not None]
 
 
@@ -70,15 +70,15 @@ def _texts_of_chart(root: Element) -> Iterator[Paragraph]:
             yield xlsx.PlainText(value, value)
 
 
-def _embedded(package: Package, chart: str) -> str | None:
+def _embedded(package: ZipPackage, chart: str) -> str | None:
     """Return the name of the workbook that is embedded for a chart."""
     targets = (
-        target for kind, target in relations_of(package, chart).values() if kind == "package"
+        target for kind, target in read_relations(package, chart).values() if kind == "package"
     )
     return next((target for target in targets if target in package.names), None)
 
 
-def _workbook(package: Package, name: str) -> "EmbeddedWorkbook | None":
+def _workbook(package: ZipPackage, name: str) -> "EmbeddedWorkbook | None":
     """Return an embedded workbook; None if it cannot be read."""
     try:
         return EmbeddedWorkbook(name, BytesIO(package.read(name)))
@@ -113,7 +113,7 @@ class EmbeddedWorkbook:
         """Return the translated workbook, and the charts with the texts of its cells."""
         target = BytesIO()
         self._document.write(translations, target, language)
-        before, after = xlsx.Cells(self._package), xlsx.Cells(Package(target))
+        before, after = xlsx.Cells(self._package), xlsx.Cells(ZipPackage(target))
         written = {self.name: target.getvalue()}
         for name, tree in self.charts:
             xlsx.update_copies(tree.getroot(), before, after)

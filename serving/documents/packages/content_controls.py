@@ -15,10 +15,10 @@ from lxml import etree
 from serving.documents.fragment import Fragment
 from serving.documents.packages.office import (
     ElementText,
-    Package,
-    Part,
-    parts_of,
-    relations_of,
+    PackagePart,
+    ZipPackage,
+    parts_of_type,
+    read_relations,
     with_words,
 )
 from serving.documents.packages.ranges import local_name
@@ -72,7 +72,7 @@ class BoundControls:
     elements: these controls.
     """
 
-    def __init__(self, package: Package, types: Mapping[str, str]) -> None:
+    def __init__(self, package: ZipPackage, types: Mapping[str, str]) -> None:
         self._package = package
         self._names = _names_of_stores(package, types)
         self._stores: dict[str, _Store | None] = {}
@@ -100,11 +100,11 @@ class BoundControls:
             each in self.elements for each in paragraph.iterancestors()
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[PackagePart]:
         """Yield the parts with the texts that the controls found so far show."""
         for store in self._stores.values():
             if store is not None:
-                yield Part(store.name, store.tree, with_words(store.texts.values()))
+                yield PackagePart(store.name, store.tree, with_words(store.texts.values()))
 
     def _stored(self, properties: Element) -> tuple[_Store, Element] | None:
         """Return where the text of a control is stored; None if it is not, or is empty."""
@@ -133,13 +133,13 @@ class BoundControls:
         return self._stores[name]
 
 
-def _names_of_stores(package: Package, types: Mapping[str, str]) -> dict[str, list[str]]:
+def _names_of_stores(package: ZipPackage, types: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names of parts by the ids that bindings have."""
-    names = {identity: parts_of(types, kind) for identity, kind in _BUILT_IN.items()}
+    names = {identity: parts_of_type(types, kind) for identity, kind in _BUILT_IN.items()}
     for name in package.names:
         if not name.startswith("customXml/") or name.endswith(".rels"):
             continue
-        for kind, properties in relations_of(package, name).values():
+        for kind, properties in read_relations(package, name).values():
             if kind == "customXmlProps" and properties in package.names:
                 root = parse_xml(package.read(properties), properties).getroot()
                 ids = [str(each) for key, each in root.items() if str(key).endswith("}itemID")]

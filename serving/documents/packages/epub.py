@@ -14,8 +14,8 @@ from urllib.parse import unquote
 from serving.documents.encoding import HTML_DECLARATION, decode_text
 from serving.documents.formats.html import html_document
 from serving.documents.fragment import Document
-from serving.documents.packages.office import Package
-from serving.documents.spans import LayeredDocument, Span, edited
+from serving.documents.packages.office import ZipPackage
+from serving.documents.spans import LayeredDocument, TextSpan, apply_edits
 from serving.documents.xml_elements import (
     XmlElement,
     escape_text,
@@ -37,7 +37,7 @@ _EMPTY = re.compile(rf"<({'|'.join(sorted(RAW_TEXT | ESCAPABLE_RAW_TEXT))})\b([^
 
 
 class EpubDocument:
-    def __init__(self, package: Package, parts: Iterable[tuple[str, LayeredDocument]]) -> None:
+    def __init__(self, package: ZipPackage, parts: Iterable[tuple[str, LayeredDocument]]) -> None:
         self._package, self._parts = package, dict(parts)
 
     @property
@@ -47,7 +47,7 @@ class EpubDocument:
     def write(self, translations: Sequence[str], target: Path, language: str) -> None:
         waiting = iter(translations)
         changed = {
-            name: part.written([*islice(waiting, len(part.fragments))], language)
+            name: part.encode_translation([*islice(waiting, len(part.fragments))], language)
             for name, part in self._parts.items()
         }
         self._package.write(target, changed)
@@ -55,7 +55,7 @@ class EpubDocument:
 
 def read_epub(path: Path) -> Document:
     """Read a book. Raises RequestError, also for one that is protected against copying."""
-    package = Package(path)
+    package = ZipPackage(path)
     package.check_mimetype(MEDIA_TYPE, "EPUB")
     _refuse_encrypted(package, path.name)
     _, container = read_xml(package.read(_CONTAINER), _CONTAINER)
@@ -65,7 +65,7 @@ def read_epub(path: Path) -> Document:
     return EpubDocument(package, [each for name in names for each in _parts(package, name)])
 
 
-def _refuse_encrypted(package: Package, file_name: str) -> None:
+def _refuse_encrypted(package: ZipPackage, file_name: str) -> None:
     if _ENCRYPTION not in package.names:
         return
     _, root = read_xml(package.read(_ENCRYPTION), _ENCRYPTION)
@@ -74,7 +74,7 @@ def _refuse_encrypted(package: Package, file_name: str) -> None:
             raise RequestError("file", file_name, "is encrypted: its copies are protected (DRM)")
 
 
-def _parts(package: Package, name: str) -> Iterator[tuple[str, LayeredDocument]]:
+def _parts(package: ZipPackage, name: str) -> Iterator[tuple[str, LayeredDocument]]:
     """Yield the parts of a book with text, in the order of reading. name: of its package file."""
     file, root = read_xml(package.read(name), name)
     yield name, LayeredDocument(file, [_titles], _in_language)
@@ -92,18 +92,18 @@ def _parts(package: Package, name: str) -> Iterator[tuple[str, LayeredDocument]]
             yield own, LayeredDocument(file, [_labels], _in_language)
 
 
-def _titles(text: str) -> Iterator[Span]:
+def _titles(text: str) -> Iterator[TextSpan]:
     return (_span(each, text) for each in _named(root_element(text), "title"))
 
 
-def _labels(text: str) -> Iterator[Span]:
+def _labels(text: str) -> Iterator[TextSpan]:
     holders = (each for each in root_element(text).walk() if each.name in _LABELS)
     return (_span(each, text) for holder in holders for each in _named(holder, "text"))
 
 
-def _span(element: XmlElement, document: str) -> Span:
+def _span(element: XmlElement, document: str) -> TextSpan:
     start, end = element.inner_start, element.inner_end
-    return Span(start, end, [unescape_text(document[start:end])], escape_text)
+    return TextSpan(start, end, [unescape_text(document[start:end])], escape_text)
 
 
 def _in_language(text: str, language: str) -> str:
@@ -113,7 +113,7 @@ def _in_language(text: str, language: str) -> str:
     edits = [(each.inner_start, each.inner_end, language) for each in own[:1]]
     if "xml:lang" in root.attributes:
         edits.append((root.start, root.inner_start, root.with_attributes({"xml:lang": language})))
-    return edited(text, edits)
+    return apply_edits(text, edits)
 
 
 def _named(root: XmlElement, name: str) -> Iterator[XmlElement]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.fragment import Document
-from serving.documents.packages.office import OfficeDocument, Package, Paragraph, read_parts
-from serving.documents.packages.run_pieces import Grammar, shell_of
+from serving.documents.packages.office import OfficeDocument, Paragraph, ZipPackage, read_parts
+from serving.documents.packages.run_pieces import Grammar, copy_shell
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml_trees import parse_xml
 from serving.errors import RequestError
@@ -43,7 +43,7 @@ _GRAMMAR = Grammar(
 
 def read_idml(path: Path) -> Document:
     """Read an InDesign document. Raises RequestError."""
-    package = Package(path)
+    package = ZipPackage(path)
     package.check_mimetype(MEDIA_TYPE, "IDML")
     stories = parse_xml(package.read(_MAP), _MAP).getroot().iterfind("{*}Story")
     names = [str(each.get("src", "")) for each in stories]
@@ -77,7 +77,7 @@ class _RangeReader:
         for child in children:
             ranges[-1].append(child)
             if child.tag == _RUN and child[-1].tag == _END and child is not children[-1]:
-                following = shell_of(element, element.find(_PROPERTIES))
+                following = copy_shell(element, element.find(_PROPERTIES))
                 ranges[-1].addnext(following)
                 ranges.append(following)
         return ranges
@@ -103,11 +103,11 @@ class _RangeReader:
             if child is properties:
                 continue
             if self._contains_text(child):
-                yield self._around_runs(child, shell_of(run, properties))
+                yield self._around_runs(child, copy_shell(run, properties))
                 part = None
                 continue
             if part is None:
-                part = shell_of(run, properties)
+                part = copy_shell(run, properties)
                 yield part
             part.extend(self._parts_of_text(child) if child.tag == _TEXT else [child])
             part = None if child.tag == _END else part

@@ -17,8 +17,8 @@ from serving.documents.fragment import Document, Fragment, fragment_of
 from serving.documents.packages.office import (
     ElementText,
     OfficeDocument,
-    Package,
     Paragraph,
+    ZipPackage,
     is_remote,
     read_parts,
     refuse_macros,
@@ -49,14 +49,14 @@ class OdtGrammar:
 
     pairs: elements that enclose words. inner: the child of a pair that has the words.
     line_breaks: end lines. breaks: always end sentences.
-    shown: have text that programs generate, which is a word of the sentence.
+    generated: have text that programs generate, which is a word of the sentence.
     """
 
     pairs: frozenset[str]
     inner: Mapping[str, str] = field(default_factory=dict)
     line_breaks: frozenset[str] = frozenset()
     breaks: frozenset[str] = frozenset()
-    shown: frozenset[str] = frozenset()
+    generated: frozenset[str] = frozenset()
 
     def inside(self, pair: Element) -> Element | None:
         name = self.inner.get(pair.tag)
@@ -69,7 +69,7 @@ _GRAMMAR = OdtGrammar(
     inner={f"{_TEXT}ruby": f"{_TEXT}ruby-base"},
     line_breaks=_names("line-break"),
     breaks=_names("tab"),
-    shown=_names(
+    generated=_names(
         "author-initials author-name bookmark-ref chapter conditional-text creation-date"
         " creation-time creator database-display date description expression file-name"
         " initial-creator note-ref page-count page-number print-date reference-ref sequence"
@@ -83,7 +83,7 @@ _LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plu
 
 def read_odt(path: Path) -> Document:
     """Read a text document. Raises RequestError."""
-    package = Package(path)
+    package = ZipPackage(path)
     refuse_macros(package)
     package.check_mimetype(MEDIA_TYPE, "OpenDocument text")
     parts = [name for name in _PARTS if name in package.names]
@@ -93,7 +93,7 @@ def read_odt(path: Path) -> Document:
     return OfficeDocument(package, read_parts(package, parts, _paragraphs))
 
 
-def _is_chart(package: Package, name: str) -> bool:
+def _is_chart(package: ZipPackage, name: str) -> bool:
     """Return whether a part is the content of a chart, whose names and categories are the cells of
     a table in it.
     """
@@ -138,7 +138,7 @@ class OdtParagraph:
 
     def write(self, translation: str) -> None:
         """Replace the text by a translation of the fragment."""
-        items = self.fragment.restored(translation)
+        items = self.fragment.restore_codes(translation)
         self._element.text = None
         for child in [*self._element]:
             self._element.remove(child)
@@ -172,8 +172,8 @@ class OdtParagraph:
             yield Close(number)
             return
         own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
-        shown = "".join(map(str, child.itertext())) if child.tag in grammar.shown else ""
-        yield Protected(number, (own,), shown) if shown.strip() else own
+        visible_text = "".join(map(str, child.itertext())) if child.tag in grammar.generated else ""
+        yield Protected(number, (own,), visible_text) if visible_text.strip() else own
 
     def _fill(self, items: Sequence[Item]) -> None:
         places = [self._element]

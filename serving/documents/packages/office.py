@@ -16,7 +16,7 @@ from zlib import error as ZlibError
 from lxml import etree
 
 from serving.documents.fragment import Fragment
-from serving.documents.spans import Span
+from serving.documents.spans import TextSpan
 from serving.documents.xml_trees import parse_xml, set_text, xml_bytes
 from serving.errors import RequestError, TooLarge
 
@@ -52,11 +52,11 @@ class ElementText:
 
     def __init__(self, element: etree._Element) -> None:
         self._element = element
-        self._span = Span(0, 0, [element.text or ""])
+        self._span = TextSpan(0, 0, [element.text or ""])
         self.fragment: Fragment = self._span.fragment
 
     def write(self, translation: str) -> None:
-        set_text(self._element, self._span.translated(translation), marks_space=False)
+        set_text(self._element, self._span.apply_translation(translation), marks_space=False)
 
 
 class AttributeText:
@@ -64,15 +64,15 @@ class AttributeText:
 
     def __init__(self, element: etree._Element, name: str) -> None:
         self._element, self._name = element, name
-        self._span = Span(0, 0, [element.get(name, "")])
+        self._span = TextSpan(0, 0, [element.get(name, "")])
         self.fragment: Fragment = self._span.fragment
 
     def write(self, translation: str) -> None:
-        self._element.set(self._name, self._span.translated(translation))
+        self._element.set(self._name, self._span.apply_translation(translation))
 
 
 @dataclass(frozen=True)
-class Part:
+class PackagePart:
     """An XML part of an archive and its paragraphs with words.
 
     is_changed: the part is written even if none of its paragraphs is translated.
@@ -84,7 +84,7 @@ class Part:
     is_changed: bool = False
 
 
-class Follower(Protocol):
+class LinkedPart(Protocol):
     """A part of a document that shows texts of another document in it, which has fragments of its
     own.
     """
@@ -101,17 +101,23 @@ class Follower(Protocol):
 
 
 class OfficeDocument:
-    """An archive with paragraphs in some of its parts. followers: are written after the parts."""
+    """An archive with paragraphs in some of its parts.
+
+    linked_parts: are written after the parts.
+    """
 
     def __init__(
-        self, package: "Package", parts: Iterable[Part], followers: Iterable[Follower] = ()
+        self,
+        package: "ZipPackage",
+        parts: Iterable[PackagePart],
+        linked_parts: Iterable[LinkedPart] = (),
     ) -> None:
-        self._package, self._parts, self._followers = package, [*parts], [*followers]
+        self._package, self._parts, self._linked_parts = package, [*parts], [*linked_parts]
 
     @property
     def fragments(self) -> Sequence[str]:
         own = [each.fragment.xml for part in self._parts for each in part.paragraphs]
-        return [*own, *(text for each in self._followers for text in each.fragments)]
+        return [*own, *(text for each in self._linked_parts for text in each.fragments)]
 
     def write(self, translations: Sequence[str], target: Path | BinaryIO, language: str) -> None:
         waiting = iter(translations)
@@ -123,33 +129,33 @@ class OfficeDocument:
             for part in self._parts
             if part.paragraphs or part.is_changed
         }
-        for follower in self._followers:
-            own = [*islice(waiting, len(follower.fragments))]
-            changed |= follower.write(own, changed, language)
+        for linked_part in self._linked_parts:
+            own = [*islice(waiting, len(linked_part.fragments))]
+            changed |= linked_part.write(own, changed, language)
         self._package.write(target, changed)
 
 
 def read_parts(
-    package: "Package",
+    package: "ZipPackage",
     names: Iterable[str],
     paragraphs: Callable[[etree._Element], Iterable[Paragraph]],
-) -> Iterator[Part]:
+) -> Iterator[PackagePart]:
     for name in names:
         tree = parse_xml(package.read(name), name)
-        yield Part(name, tree, with_words(paragraphs(tree.getroot())))
+        yield PackagePart(name, tree, with_words(paragraphs(tree.getroot())))
 
 
 def with_words(paragraphs: Iterable[Paragraph]) -> list[Paragraph]:
     return [each for each in paragraphs if each.fragment.has_words]
 
 
-def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[Package, Mapping[str, str]]":
+def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[ZipPackage, Mapping[str, str]]":
     """Open a document of Office Open XML; return it with the content type of each part.
 
     Raises RequestError if the type of the main part is another than `main_type`, for macros, and
     for references that a reader would load from other machines.
     """
-    package = Package(path)
+    package = ZipPackage(path)
     refuse_macros(package)
     types = content_types(package)
     if any("macroEnabled" in each for each in types.values()):
@@ -165,18 +171,18 @@ def open_package(path: Path | BinaryIO, main_type: str) -> "tuple[Package, Mappi
     return package, types
 
 
-def refuse_macros(package: "Package") -> None:
+def refuse_macros(package: "ZipPackage") -> None:
     for name in package.names:
         if _MACROS.search(name):
             raise RequestError("file", name, "is a macro; documents with macros are refused")
 
 
-def parts_of(types: Mapping[str, str], *ends: str) -> list[str]:
+def parts_of_type(types: Mapping[str, str], *ends: str) -> list[str]:
     """Return the sorted names of the parts whose content types end with one of `ends`."""
     return sorted(name for name, each in types.items() if each.endswith(ends))
 
 
-def relations_of(package: "Package", part: str) -> dict[str, tuple[str, str]]:
+def read_relations(package: "ZipPackage", part: str) -> dict[str, tuple[str, str]]:
     """Return the kinds and names of the parts that a part refers to, by their ids."""
     folder = dirname(part)
     name = join(folder, "_rels", part.rpartition("/")[2] + ".rels")
@@ -191,7 +197,7 @@ def relations_of(package: "Package", part: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def content_types(package: "Package") -> dict[str, str]:
+def content_types(package: "ZipPackage") -> dict[str, str]:
     root = parse_xml(package.read(_CONTENT_TYPES), _CONTENT_TYPES).getroot()
     by_extension = {
         each.get("Extension", "").lower(): each.get("ContentType", "")
@@ -221,7 +227,7 @@ def is_remote(target: str) -> bool:
     return target.lower().startswith(("http:", "https:", "ftp:", "smb:", "\\\\", "//", "file://"))
 
 
-class Package:
+class ZipPackage:
     """A checked ZIP archive, written with some of its parts replaced and all others as they are.
 
     An archive is refused before any part is read if it would unpack to more than the limits above,

@@ -8,14 +8,14 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.fragment import Document
-from serving.documents.packages.charts import charts_of
+from serving.documents.packages.charts import read_charts
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     ElementText,
     OfficeDocument,
     Paragraph,
     open_package,
-    parts_of,
+    parts_of_type,
     read_parts,
 )
 
@@ -32,14 +32,14 @@ _COMMENTS = "presentationml.comments+xml"
 def read_pptx(path: Path) -> Document:
     """Read a PowerPoint presentation. Raises RequestError."""
     package, types = open_package(path, MAIN_TYPE)
-    drawings, followers = charts_of(package, types, parts_of(types, *DRAWING_PARTS))
+    drawings, linked_parts = read_charts(package, types, parts_of_type(types, *DRAWING_PARTS))
     parts = [
-        *read_parts(package, parts_of(types, *_SLIDES), drawing_paragraphs),
-        *read_parts(package, parts_of(types, *_LAYOUTS), _shown_by_layout),
-        *read_parts(package, parts_of(types, _COMMENTS), _comments),
+        *read_parts(package, parts_of_type(types, *_SLIDES), drawing_paragraphs),
+        *read_parts(package, parts_of_type(types, *_LAYOUTS), _shown_by_layout),
+        *read_parts(package, parts_of_type(types, _COMMENTS), _comments),
         *drawings,
     ]
-    return OfficeDocument(package, parts, followers)
+    return OfficeDocument(package, parts, linked_parts)
 
 
 def _shown_by_layout(root: etree._Element) -> Iterator[Paragraph]:

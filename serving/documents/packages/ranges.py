@@ -53,7 +53,7 @@ class _Field:
         return self.separate, self.end
 
     @property
-    def last_machine_made(self) -> Element:
+    def last_generated(self) -> Element:
         last = self.language_marks[0] if self.language_marks else self.end
         assert last is not None
         return last
@@ -63,39 +63,39 @@ class _Field:
 class Fields:
     """The fields of one part of a document.
 
-    machine_made: elements that stay: generated text, and instructions of fields.
+    generated: elements that stay: generated text, and instructions of fields.
     language_marks: by `begin` the marks `separate` and `end` of fields that show language.
     """
 
-    machine_made: frozenset[Element] = frozenset()
+    generated: frozenset[Element] = frozenset()
     language_marks: Mapping[Element, tuple[Element, Element]] = field(default_factory=dict)
 
-    def with_machine_made(self, elements: frozenset[Element]) -> "Fields":
-        return replace(self, machine_made=self.machine_made | elements)
+    def with_generated(self, elements: frozenset[Element]) -> "Fields":
+        return replace(self, generated=self.generated | elements)
 
 
 NO_FIELDS = Fields()
 
 
-def fields_of(root: Element) -> Fields:
+def find_fields(root: Element) -> Fields:
     """Return the fields that have an end."""
     found = [each for each in [*_fields_in(root)] if each.end is not None]
     if not found:
         return NO_FIELDS
     begins = {each.begin: each for each in found}
-    machine_made: set[Element] = set()
+    generated: set[Element] = set()
     language: dict[Element, tuple[Element, Element]] = {}
     ends: list[Element] = []  # the last generated element of each open field
     for element in root.iter():
         if (begun := begins.get(element)) is not None:
             if not ends and begun.language_marks is not None:
                 language[element] = begun.language_marks
-            ends.append(begun.last_machine_made)
+            ends.append(begun.last_generated)
         if ends:
-            machine_made.add(element)
+            generated.add(element)
         if element in ends:
             ends.remove(element)
-    return Fields(frozenset(machine_made), language)
+    return Fields(frozenset(generated), language)
 
 
 def _fields_in(root: Element) -> Iterator[_Field]:
@@ -149,7 +149,7 @@ def find_ranges(elements: Sequence[Element], fields: Fields = NO_FIELDS) -> dict
             barriers.pop()
             while opened and opened[next(reversed(opened))] > begins[place]:
                 opened.popitem()
-        elif element not in fields.machine_made and (mark := _mark(element)) is not None:
+        elif element not in fields.generated and (mark := _mark(element)) is not None:
             kind, key = mark
             if kind == "start":
                 opened[key] = place

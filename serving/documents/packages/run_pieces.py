@@ -69,10 +69,10 @@ class Grammar:
 
     def properties_of(self, run: Element) -> Element | None:
         own = next((each for each in run if local_name(each) == self.properties), None)
-        return shell_of(run, own) if self.has_attributes else own
+        return copy_shell(run, own) if self.has_attributes else own
 
 
-def shell_of(element: Element, child: Element | None) -> Element:
+def copy_shell(element: Element, child: Element | None) -> Element:
     """Return a copy of an element with a copy of one of its children alone."""
     shell = etree.Element(element.tag)
     for name, value in element.items():
@@ -108,13 +108,13 @@ class Text:
 
 @dataclass(frozen=True)
 class Other:
-    """Elements that move as they are. shown: generated text of a field."""
+    """Elements that move as they are. visible_text: generated text of a field."""
 
     leaves: tuple[Leaf, ...]
     parts: bool = False
     is_line_break: bool = False
-    is_machine_made: bool = False
-    shown: str = ""
+    is_generated: bool = False
+    visible_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class PieceReader:
 
     def pieces(self, element: Element, depth: int = 0) -> tuple[Piece, ...]:
         """Return the pieces in an element. depth: number of containers and ranges that it is in."""
-        return self._of_leaves([*self._leaves(element)], depth)
+        return self._group_leaves([*self._leaves(element)], depth)
 
     def _leaves(self, element: Element) -> Iterator[Leaf]:
         grammar = self._grammar
@@ -170,7 +170,7 @@ class PieceReader:
             elif name not in left_out:
                 yield Leaf(child)
 
-    def _of_leaves(self, leaves: Sequence[Leaf], depth: int) -> tuple[Piece, ...]:
+    def _group_leaves(self, leaves: Sequence[Leaf], depth: int) -> tuple[Piece, ...]:
         elements = [leaf.element for leaf in leaves]
         spans = find_ranges(elements, self._fields) if depth < _DEEPEST_RANGE else {}
         pieces: list[Piece] = []
@@ -182,8 +182,10 @@ class PieceReader:
                 pieces.append(self._range(leaves[place:stop], place, span, depth))
                 place = stop
                 continue
-            if leaf.element in self._fields.machine_made or leaf.name in self._grammar.field_marks:
-                pieces.append(Other((leaf,), is_machine_made=True, shown=self._shown(leaf)))
+            if leaf.element in self._fields.generated or leaf.name in self._grammar.field_marks:
+                pieces.append(
+                    Other((leaf,), is_generated=True, visible_text=self._visible_text(leaf))
+                )
             else:
                 pieces += self._piece(leaf, depth)
             place += 1
@@ -191,7 +193,7 @@ class PieceReader:
 
     def _range(self, leaves: Sequence[Leaf], first: int, span: RangeSpan, depth: int) -> Piece:
         start, end = span.start - first, span.end - first
-        content = self._of_leaves(leaves[start:end], depth + 1)
+        content = self._group_leaves(leaves[start:end], depth + 1)
         if not any(texts_in(content)):
             return Other(
                 (*leaves,), any(isinstance(each, Other) and each.parts for each in content)
@@ -208,7 +210,7 @@ class PieceReader:
             yield Container(leaf, self.pieces(inside, depth + 1))
         else:
             parts, is_line_break = name in grammar.breaks, name in grammar.line_breaks
-            yield Other((leaf,), parts, is_line_break, shown=self._shown(leaf))
+            yield Other((leaf,), parts, is_line_break, visible_text=self._visible_text(leaf))
 
     def _with_tabs(self, text: str, properties: Element | None) -> Iterator[Piece]:
         """Yield text, with its tabs and the like as pieces that end sentences."""
@@ -218,7 +220,7 @@ class PieceReader:
             else:
                 yield Text(part, _look(properties), properties)
 
-    def _shown(self, leaf: Leaf) -> str:
+    def _visible_text(self, leaf: Leaf) -> str:
         """Return the text that a field, or a container that stays, shows."""
         grammar = self._grammar
         if leaf.name not in {grammar.text, *grammar.fields, *grammar.containers}:
@@ -280,14 +282,17 @@ def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
         last = merged[-1] if merged else None
         if isinstance(piece, Text) and isinstance(last, Text) and last.look == piece.look:
             merged[-1] = Text(last.text + piece.text, last.look, last.properties)
-        elif _is_machine_made(piece) and _is_machine_made(last):
+        elif _is_generated(piece) and _is_generated(last):
             assert isinstance(piece, Other) and isinstance(last, Other)
-            leaves, shown = (*last.leaves, *piece.leaves), last.shown + piece.shown
-            merged[-1] = replace(last, leaves=leaves, shown=shown)
+            leaves, visible_text = (
+                (*last.leaves, *piece.leaves),
+                last.visible_text + piece.visible_text,
+            )
+            merged[-1] = replace(last, leaves=leaves, visible_text=visible_text)
         elif not (isinstance(piece, Text) and not piece.text):
             merged.append(piece)
     return tuple(merged)
 
 
-def _is_machine_made(piece: Piece | None) -> bool:
-    return isinstance(piece, Other) and piece.is_machine_made
+def _is_generated(piece: Piece | None) -> bool:
+    return isinstance(piece, Other) and piece.is_generated

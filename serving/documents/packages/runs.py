@@ -47,7 +47,7 @@ class RunParagraph:
 
     def write(self, translation: str) -> None:
         """Replace the runs by a translation of the fragment."""
-        items = self.fragment.restored(translation)
+        items = self.fragment.restore_codes(translation)
         kept = [child for child in self._element if local_name(child) in self._grammar.leading]
         last = [child for child in self._element if local_name(child) in self._grammar.trailing]
         for child in [*self._element]:
@@ -65,7 +65,11 @@ class RunParagraph:
             self._codes[number] = piece
             if isinstance(piece, Other):
                 own = Single(number, piece.parts, piece.is_line_break)
-                yield Protected(number, (own,), piece.shown) if piece.shown.strip() else own
+                yield (
+                    Protected(number, (own,), piece.visible_text)
+                    if piece.visible_text.strip()
+                    else own
+                )
             elif isinstance(piece, Tab):
                 yield Single(number, parts=True)
             elif isinstance(piece, Text):

@@ -11,18 +11,18 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.fragment import Document
-from serving.documents.packages.charts import charts_of
+from serving.documents.packages.charts import read_charts
 from serving.documents.packages.content_controls import BoundControls
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     OfficeDocument,
+    PackagePart,
     Paragraph,
-    Part,
     open_package,
-    parts_of,
+    parts_of_type,
     with_words,
 )
-from serving.documents.packages.ranges import fields_of
+from serving.documents.packages.ranges import find_fields
 from serving.documents.packages.run_pieces import WORD_CHARACTERS, Grammar
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.xml_trees import parse_xml
@@ -52,17 +52,19 @@ def read_docx(path: Path) -> Document:
     package, types = open_package(path, MAIN_TYPE)
     controls = BoundControls(package, types)
     parts = []
-    for name in parts_of(types, *_PARTS):
+    for name in parts_of_type(types, *_PARTS):
         tree = parse_xml(package.read(name), name)
         is_bound = controls.bind(tree.getroot())
-        parts.append(Part(name, tree, with_words(_paragraphs(tree.getroot(), controls)), is_bound))
-    drawings, followers = charts_of(package, types, parts_of(types, *DRAWING_PARTS))
-    return OfficeDocument(package, [*controls.parts(), *parts, *drawings], followers)
+        parts.append(
+            PackagePart(name, tree, with_words(_paragraphs(tree.getroot(), controls)), is_bound)
+        )
+    drawings, linked_parts = read_charts(package, types, parts_of_type(types, *DRAWING_PARTS))
+    return OfficeDocument(package, [*controls.parts(), *parts, *drawings], linked_parts)
 
 
 def _paragraphs(root: etree._Element, controls: BoundControls) -> Iterator[Paragraph]:
     yield from drawing_paragraphs(root)
-    fields = fields_of(root).with_machine_made(controls.elements)
+    fields = find_fields(root).with_generated(controls.elements)
     for element in [*root.iter("{*}p")]:
         is_text = etree.QName(element).namespace == etree.QName(root).namespace
         if is_text and not controls.contain(element):

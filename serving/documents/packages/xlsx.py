@@ -19,22 +19,22 @@ from serving.documents.fragment import Document, Fragment
 from serving.documents.packages.drawing import DRAWING_PARTS, drawing_paragraphs
 from serving.documents.packages.office import (
     OfficeDocument,
-    Package,
+    PackagePart,
     Paragraph,
-    Part,
+    ZipPackage,
     content_types,
     open_package,
-    parts_of,
+    parts_of_type,
     read_parts,
-    relations_of,
+    read_relations,
     with_words,
 )
 from serving.documents.packages.ranges import local_name
 from serving.documents.packages.run_pieces import Grammar
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
-from serving.documents.spans import Mark, Role, Span
-from serving.documents.tags import message_pieces
+from serving.documents.spans import InlineMark, MarkRole, TextSpan
+from serving.documents.tags import split_message
 from serving.documents.xml_trees import parse_xml, set_text, xml_bytes
 
 Element = etree._Element
@@ -57,11 +57,11 @@ class PlainText:
 
     def __init__(self, item: Element, text: Element) -> None:
         self._item, self._text = item, text
-        self._span = Span(0, 0, [*_pieces(decode_xstring(text.text or ""))])
+        self._span = TextSpan(0, 0, [*_pieces(decode_xstring(text.text or ""))])
         self.fragment: Fragment = self._span.fragment
 
     def write(self, translation: str) -> None:
-        set_text(self._text, encode_xstring(self._span.translated(translation)))
+        set_text(self._text, encode_xstring(self._span.apply_translation(translation)))
         for child in [*self._item]:
             if etree.QName(child).localname in _PRONUNCIATION:
                 self._item.remove(child)
@@ -96,30 +96,34 @@ def read_xlsx(path: Path) -> Document:
     return document
 
 
-def read_workbook(source: Path | BinaryIO) -> tuple[Package, OfficeDocument]:
+def read_workbook(source: Path | BinaryIO) -> tuple[ZipPackage, OfficeDocument]:
     """Return the archive of a workbook, and its texts. Raises RequestError."""
     package, types = open_package(source, MAIN_TYPE)
     named, quoted = named_cells(package, types), quoted_texts(package, types)
     needs_all = any(named.values())
     sheets = {
         name: parse_xml(package.read(name), name)
-        for name in parts_of(types, SHEETS)
+        for name in parts_of_type(types, SHEETS)
         if needs_all or b"inlineStr" in package.read(name)
     }
-    shared = [(name, parse_xml(package.read(name), name)) for name in parts_of(types, _SHARED)[:1]]
+    shared = [
+        (name, parse_xml(package.read(name), name)) for name in parts_of_type(types, _SHARED)[:1]
+    ]
     items = [item for _, tree in shared for item in tree.getroot().iter("{*}si")]
     only_named, also_named = _indices_of_named(sheets, named)
     translated = [item for n, item in enumerate(items) if str(n) not in only_named]
     parts = [
-        *(Part(name, tree, with_words(_texts(translated, quoted))) for name, tree in shared),
+        *(PackagePart(name, tree, with_words(_texts(translated, quoted))) for name, tree in shared),
         *(
             _sheet(name, tree, named[name], also_named, items, quoted)
             for name, tree in sheets.items()
         ),
-        *read_parts(package, parts_of(types, _COMMENTS), _comments),
-        *read_parts(package, parts_of(types, _THREADS), _threaded_comments),
+        *read_parts(package, parts_of_type(types, _COMMENTS), _comments),
+        *read_parts(package, parts_of_type(types, _THREADS), _threaded_comments),
     ]
-    drawings = [*read_parts(package, parts_of(types, _DRAWING, *DRAWING_PARTS), drawing_paragraphs)]
+    drawings = [
+        *read_parts(package, parts_of_type(types, _DRAWING, *DRAWING_PARTS), drawing_paragraphs)
+    ]
     return package, OfficeDocument(package, [*parts, *drawings], [OwnCharts(package, drawings)])
 
 
@@ -130,7 +134,7 @@ def _texts(items: Iterable[Element], quoted: frozenset[str] = frozenset()) -> It
     """
     for item in items:
         text = item.find("{*}t")
-        if text_of(item).strip().lower() in quoted:
+        if cell_text(item).strip().lower() in quoted:
             continue
         if text is None:
             yield RichText(item)
@@ -142,12 +146,12 @@ def _is_code(text: str) -> bool:
     return bool(_CODE.fullmatch(text)) and not _NUMBER_WORD.fullmatch(text)
 
 
-def _pieces(text: str) -> Iterator[str | Mark]:
+def _pieces(text: str) -> Iterator[str | InlineMark]:
     for part in _SEPARATORS.split(text):
         if _SEPARATORS.match(part):
-            yield Mark(part, Role.SENTENCE_END)
+            yield InlineMark(part, MarkRole.SENTENCE_END)
         else:
-            yield from message_pieces(part)
+            yield from split_message(part)
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,7 @@ def _sheet(
     also_named: set[str],
     shared: Sequence[Element],
     quoted: frozenset[str],
-) -> Part:
+) -> PackagePart:
     """Read a sheet; named cells get their own copies of texts that other cells use too."""
     cells = [*tree.getroot().iter("{*}c")]
     is_changed = False
@@ -210,7 +214,7 @@ def _sheet(
             _give_own_text(cell, shared[int(index)])
             is_changed = True
     own = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return Part(name, tree, with_words(_texts(own, quoted)), is_changed)
+    return PackagePart(name, tree, with_words(_texts(own, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:
@@ -231,13 +235,13 @@ def _comments(root: Element) -> Iterator[Paragraph]:
         if text is None or author.startswith(_AUTHOR_OF_THREADS):
             continue
         first = next(iter(text.iterchildren("{*}r")), None)
-        if first is not None and author and text_of(first).strip() == f"{author}:":
+        if first is not None and author and cell_text(first).strip() == f"{author}:":
             yield RichText(text, first)
         else:
             yield from _texts([text])
 
 
-def text_of(element: Element) -> str:
+def cell_text(element: Element) -> str:
     """Return the text of a cell or of a part of it, without how it is pronounced."""
     spoken = {each for part in element.iter("{*}rPh") for each in part.iter("{*}t")}
     texts = (each for each in element.iter("{*}t") if each not in spoken)
@@ -261,14 +265,14 @@ _LITERAL = re.compile(r"\"((?:[^\"]|\"\")*)\"")
 _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
 
 
-def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
+def named_cells(package: ZipPackage, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
     """Return the cells that other parts name, by the parts of sheets."""
-    found: dict[str, list[CellRange]] = {name: [] for name in parts_of(types, SHEETS)}
+    found: dict[str, list[CellRange]] = {name: [] for name in parts_of_type(types, SHEETS)}
     for sheet, ranges in found.items():
         for table in _related(package, sheet, "table"):
-            ranges += _of_table(parse_xml(package.read(table), table).getroot())
+            ranges += _label_rows(parse_xml(package.read(table), table).getroot())
     by_name = _sheets_by_name(package, types)
-    for name in parts_of(types, _PIVOT_CACHES):
+    for name in parts_of_type(types, _PIVOT_CACHES):
         for source in parse_xml(package.read(name), name).iter("{*}worksheetSource"):
             whole = _range(source.get("ref", ""))
             sheet = by_name.get(source.get("sheet", ""), "")
@@ -277,10 +281,10 @@ def named_cells(package: Package, types: Mapping[str, str]) -> dict[str, list[Ce
     return found
 
 
-def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
+def quoted_texts(package: ZipPackage, types: Mapping[str, str]) -> frozenset[str]:
     """Return the texts in lower case that formulas, lists of choices and filters name."""
     found: set[str] = set()
-    for name in parts_of(types, SHEETS):
+    for name in parts_of_type(types, SHEETS):
         sheet = package.read(name).decode(errors="replace")
         found.update(map(unescape, _FILTER.findall(sheet)))
         for formula in map(unescape, _FORMULA.findall(sheet)):
@@ -291,7 +295,7 @@ def quoted_texts(package: Package, types: Mapping[str, str]) -> frozenset[str]:
     return frozenset(text.strip().lower() for text in found)
 
 
-def _of_table(table: etree._Element) -> Iterator[CellRange]:
+def _label_rows(table: etree._Element) -> Iterator[CellRange]:
     """Yield the header and the totals row of a table."""
     whole = _range(table.get("ref", ""))
     if whole is None:
@@ -302,10 +306,10 @@ def _of_table(table: etree._Element) -> Iterator[CellRange]:
         yield whole.rows(whole.last_row, whole.last_row)
 
 
-def _sheets_by_name(package: Package, types: Mapping[str, str]) -> dict[str, str]:
+def _sheets_by_name(package: ZipPackage, types: Mapping[str, str]) -> dict[str, str]:
     names: dict[str, str] = {}
-    for workbook in parts_of(types, _WORKBOOK):
-        parts = relations_of(package, workbook)
+    for workbook in parts_of_type(types, _WORKBOOK):
+        parts = read_relations(package, workbook)
         for sheet in parse_xml(package.read(workbook), workbook).iter("{*}sheet"):
             ids = [value for key, value in sheet.attrib.items() if str(key).endswith("}id")]
             _, part = parts.get(str(next(iter(ids), "")), ("", ""))
@@ -313,8 +317,8 @@ def _sheets_by_name(package: Package, types: Mapping[str, str]) -> dict[str, str
     return names
 
 
-def _related(package: Package, part: str, kind: str) -> list[str]:
-    relations = relations_of(package, part).values()
+def _related(package: ZipPackage, part: str, kind: str) -> list[str]:
+    relations = read_relations(package, part).values()
     return [other for own, other in relations if own == kind and other in package.names]
 
 
@@ -340,7 +344,7 @@ class OwnCharts:
 
     fragments: Sequence[str] = ()
 
-    def __init__(self, package: Package, drawings: Iterable[Part]) -> None:
+    def __init__(self, package: ZipPackage, drawings: Iterable[PackagePart]) -> None:
         self._package = package
         self._charts = [
             part for part in drawings if next(part.tree.getroot().iter("{*}f"), None) is not None
@@ -363,13 +367,13 @@ class OwnCharts:
 class Cells:
     """The texts of the cells of a workbook. changed: parts that are to be written, by name."""
 
-    def __init__(self, package: Package, changed: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, package: ZipPackage, changed: Mapping[str, bytes] | None = None) -> None:
         self._package, self._changed = package, changed or {}
         types = content_types(package)
         self._sheets = _sheets_by_name(package, types)
         self._shared = [
-            text_of(item)
-            for name in parts_of(types, _SHARED)[:1]
+            cell_text(item)
+            for name in parts_of_type(types, _SHARED)[:1]
             for item in self._root(name).iter("{*}si")
         ]
         self._of_sheets: dict[str, dict[str, str]] = {}
@@ -399,7 +403,7 @@ class Cells:
         if (index := _shared_index(cell)) is not None:
             return self._shared[int(index)] if int(index) < len(self._shared) else None
         if cell.get("t") == "inlineStr":
-            return text_of(cell)
+            return cell_text(cell)
         return None
 
 

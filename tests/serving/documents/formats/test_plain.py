@@ -249,11 +249,14 @@ def test_cues_as_players_read_them(
 def test_a_cue_is_broken_at_a_like_place() -> None:
     cue = CueLines(0, "One two three four five\r\nsix.")
 
-    assert cue.translated("Un deux trois quatre cinq six ?") == "Un deux trois quatre cinq\r\nsix ?"
-    assert cue.translated("Un") == "Un"
+    assert (
+        cue.apply_translation("Un deux trois quatre cinq six ?")
+        == "Un deux trois quatre cinq\r\nsix ?"
+    )
+    assert cue.apply_translation("Un") == "Un"
     tagged = CueLines(0, "<i>One two</i>\n<i>three four five?</i>")
     translation = '<g id="2">Un deux trois quatre</g> <g id="8">cinq ?</g>'
-    assert tagged.translated(translation) == "<i>Un deux trois quatre</i>\n<i>cinq ?</i>"
+    assert tagged.apply_translation(translation) == "<i>Un deux trois quatre</i>\n<i>cinq ?</i>"
 
 
 def test_po(tmp_path: Path) -> None:

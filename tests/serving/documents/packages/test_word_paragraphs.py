@@ -74,7 +74,7 @@ def skeleton(path: Path) -> list[str]:
     return found
 
 
-def text_of(path: Path) -> str:
+def cell_text(path: Path) -> str:
     return "".join(each.text or "" for each in body_of(path).iter("{*}t", "{*}delText"))
 
 
@@ -256,7 +256,7 @@ def test_a_translation_of_the_same_words_changes_no_text(tmp_path: Path, name: s
 
     document.write(document.fragments, target, "fr")
 
-    assert text_of(target) == text_of(path)
+    assert cell_text(target) == cell_text(path)
     if name != "hyphens":
         assert skeleton(target) == skeleton(path)
 
@@ -280,7 +280,7 @@ def test_fields_over_several_paragraphs(tmp_path: Path) -> None:
         "see <>a link",
         "of two paragraphs<> ends",
     ]
-    assert text_of(target).startswith("BEFORE an entryanother entry AFTERSEE A LINKOF")
+    assert cell_text(target).startswith("BEFORE an entryanother entry AFTERSEE A LINKOF")
 
 
 def test_a_no_break_hyphen_comes_back_in_a_word_that_stays(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_elements_within_elements(tmp_path: Path, number: int) -> None:
 
     shouted_file(path, target)
 
-    assert text_of(target) == "DEEP TEXT"
+    assert cell_text(target) == "DEEP TEXT"
 
 
 def test_comments(tmp_path: Path) -> None:
