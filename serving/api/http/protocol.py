@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -17,7 +17,7 @@ from starlette.types import Scope
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.content_encoding import ENCODINGS
-from serving.api.http.openapi import OF_ANY_ROUTE, Responses, responses
+from serving.api.http.openapi import COMMON_STATUSES, Responses, responses
 from serving.errors import (
     CONTENT_ENCODING,
     AttendantError,
@@ -45,7 +45,7 @@ from serving.errors import (
 logger = logging.getLogger(__name__)
 ErrorShape = Callable[[int, BaseException], dict[str, Any]]
 # Returns the status and the body that report an error, as the protocol of the request has them.
-Report = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
+ErrorReport = Callable[[Scope, BaseException], tuple[int, dict[str, Any]]]
 
 # The first class that matches counts.
 _STATUS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
@@ -136,7 +136,7 @@ class Protocol:
 
     def refusal(self, status: int) -> Responses:
         """Describe a route that refuses all requests, for OpenAPI."""
-        described = responses(None, self.error_type, (status, *OF_ANY_ROUTE))
+        described = responses(None, self.error_type, (status, *COMMON_STATUSES))
         del described[200]
         return described
 
@@ -148,10 +148,18 @@ def path_of(scope: Scope) -> str:
 
 
 class PlainError(TypedDict):
+    """An error. field: the wrong field of the request. reason: what is wrong with it, without its
+    name and its value.
+    """
+
     error: str
+    field: NotRequired[str]
+    reason: NotRequired[str]
 
 
 def plain_error(status: int, error: BaseException) -> dict[str, Any]:
+    if isinstance(error, RequestError):
+        return {"error": message_of(error), "field": error.field, "reason": reason_of(error)}
     return {"error": message_of(error)}
 
 
@@ -169,8 +177,18 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, StorageError):
         return "the server cannot use its state now"
     if isinstance(error, AttendantError):
-        return str(error).encode(errors="backslashreplace").decode()
+        return _without_surrogates(str(error))
     return "internal error"
+
+
+def reason_of(error: RequestError) -> str:
+    """Return what is wrong with the field of an error, without its name and its value."""
+    return _without_surrogates(error.message)
+
+
+def _without_surrogates(text: str) -> str:
+    """Return a text that can be sent as UTF-8: it may quote halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def log_failure(error: BaseException) -> None:

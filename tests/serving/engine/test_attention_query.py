@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine import attention_query
@@ -29,7 +29,7 @@ def bundle_of(architecture: str, folder: Path, precision: Precision = Precision.
     return open_bundle(tiny_bundle(architecture, folder, precision))
 
 
-def queries_of(bundle: Bundle) -> tuple[AttentionQuery, ...]:
+def parse_queries(bundle: Bundle) -> tuple[AttentionQuery, ...]:
     return tuple(AttentionQuery(kind) for kind in bundle.manifest.attention_shapes)
 
 
@@ -48,7 +48,7 @@ def requests_for(bundle: Bundle, num_requests: int) -> list[GenerationRequest]:
             prompt_ids=() if has_source else ids(1, 40),
             forced_ids=ids(0, 3),
             max_new_tokens=int(rng.integers(1, 9)),
-            attention_queries=queries_of(bundle) if i % 3 == 0 else (),
+            attention_queries=parse_queries(bundle) if i % 3 == 0 else (),
         )
         for i in range(num_requests)
     ]
@@ -96,7 +96,7 @@ def test_a_map_has_a_row_for_every_token_that_was_read(tmp_path: Path, architect
     assert isinstance(story.final, FinishedEvent)
     is_stopped = story.final.reason is FinishReason.STOP
     num_read = len(target) if is_stopped else len(target) - 1
-    rows = Rows(bundle, [list(request.source_ids or ())], wants_attention=True)
+    rows = GraphRows(bundle, [list(request.source_ids or ())], wants_attention=True)
     columns = []
     for token_id in target[:num_read]:
         rows.read([[token_id]])
