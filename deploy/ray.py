@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deploy.smoke import RequestError, request
+from deploy.smoke import RequestFailed, request
 from serving.errors import AttendantError, ConfigError
 from serving.server_config import ServerConfig, WorkerGroup
 
@@ -100,7 +100,7 @@ def apply(
     try:
         request(url, config, method="PUT", token=token)
         _wait(url, token, timeout_seconds, report)
-    except RequestError as error:
+    except RequestFailed as error:
         raise AttendantError(f"{url}: {error}") from None
 
 

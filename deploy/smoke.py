@@ -13,12 +13,12 @@ _TIMEOUT_SECONDS = 60.0
 _TEXT = "Good morning."
 
 
-class RequestError(Exception):
+class RequestFailed(Exception):
     """Raised when a server answers with an error, or not at all."""
 
 
 def request(url: str, body: Any = None, method: str | None = None, token: str | None = None) -> str:
-    """Return the text of an answer. A body is sent as JSON. Raise RequestError."""
+    """Return the text of an answer. A body is sent as JSON. Raise RequestFailed."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     data = None
     if body is not None:
@@ -30,9 +30,9 @@ def request(url: str, body: Any = None, method: str | None = None, token: str | 
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         text = error.read().decode(errors="replace")
-        raise RequestError(f"{error.code}: {text[:500]}") from None
+        raise RequestFailed(f"{error.code}: {text[:500]}") from None
     except (OSError, ValueError) as error:  # an URL that is none is a ValueError
-        raise RequestError(str(getattr(error, "reason", error))) from None
+        raise RequestFailed(str(getattr(error, "reason", error))) from None
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Check:
     result: str
 
 
-class Server:
+class ServerUnderTest:
     def __init__(self, url: str, token: str | None) -> None:
         self._url, self._token = url.rstrip("/"), token
 
@@ -64,32 +64,32 @@ class Server:
 
 def checks_of(url: str, token: str | None = None) -> Iterator[Check]:
     """Run the checks one after the other, without those for which the server has no model."""
-    server = Server(url, token)
+    server = ServerUnderTest(url, token)
     for name, check in _CHECKS.items():
         started = time.perf_counter()
         try:
             problem = check(server)
-        except (RequestError, ValueError, LookupError, TypeError) as error:
+        except (RequestFailed, ValueError, LookupError, TypeError) as error:
             yield Check(name, False, time.perf_counter() - started, str(error) or repr(error))
             continue
         if problem is not None:
             yield Check(name, True, time.perf_counter() - started, problem)
 
 
-def _status(path: str) -> Callable[[Server], str]:
+def _status(path: str) -> Callable[[ServerUnderTest], str]:
     return lambda server: str(json.loads(server.ask(path))["status"])
 
 
-def _models(server: Server) -> str:
+def _models(server: ServerUnderTest) -> str:
     return ", ".join(str(model["id"]) for model in server.models)
 
 
-def _languages(server: Server) -> str:
+def _languages(server: ServerUnderTest) -> str:
     pairs = json.loads(server.ask("/languages"))
     return ", ".join(f"{pair['code']} to {' '.join(pair['targets'])}" for pair in pairs) or "none"
 
 
-def _translation(server: Server) -> str | None:
+def _translation(server: ServerUnderTest) -> str | None:
     if server.first("translate") is None:
         return None
     source = next(pair for pair in json.loads(server.ask("/languages")) if pair["targets"])
@@ -98,14 +98,14 @@ def _translation(server: Server) -> str | None:
     return _some(json.loads(answer)["translatedText"])
 
 
-def _completion(server: Server) -> str | None:
+def _completion(server: ServerUnderTest) -> str | None:
     if (model := server.first("generate")) is None:
         return None
     answer = server.ask("/v1/completions", {"model": model, "prompt": _TEXT, "max_tokens": 8})
     return _some(json.loads(answer)["choices"][0]["text"])
 
 
-def _metrics(server: Server) -> str:
+def _metrics(server: ServerUnderTest) -> str:
     samples = [
         line for line in server.ask("/metrics").splitlines() if line.startswith("attendant_")
     ]
@@ -120,7 +120,7 @@ def _some(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-_CHECKS: dict[str, Callable[[Server], str | None]] = {
+_CHECKS: dict[str, Callable[[ServerUnderTest], str | None]] = {
     "health": _status("/health"),
     "ready": _status("/ready"),
     "models": _models,

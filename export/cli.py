@@ -264,10 +264,10 @@ def comparison_of(verify: bool | None, test_file: Path | None, texts: int) -> "V
         fail(f"comparing with torch needs {missing[0]}: {INSTALL}")
 
     def compare(checkpoint: "Checkpoint", bundle: "Bundle") -> "AnyParity":
-        from export.bundling.verify import TextVerifier, Verifier
+        from export.bundling.verify import TextVerifier, TranslationVerifier
 
         click.echo("comparing with the torch model", err=True)
-        verifier = TextVerifier if bundle.manifest.task.only_encodes else Verifier
+        verifier = TextVerifier if bundle.manifest.task.only_encodes else TranslationVerifier
         return verifier(checkpoint, bundle).compare(test_file, texts)
 
     return compare

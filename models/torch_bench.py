@@ -15,7 +15,7 @@ NEW_TOKENS = 64
 
 
 @dataclass(frozen=True)
-class Speed:
+class LoopSpeed:
     """The speed of one pass over all sentences. Tokens include the one that ends a sentence."""
 
     batch: int
@@ -27,7 +27,7 @@ class Speed:
 
 def measure(
     checkpoint: Checkpoint, lines: list[str], batch: int, sentences: int, *, by_length: bool
-) -> Speed:
+) -> LoopSpeed:
     """Decode `sentences` of `lines` (repeated as needed) greedily in fp32, after a warm-up. They
     are batched in their order or `by_length`, which suits static batches best.
     """
@@ -52,6 +52,6 @@ def measure(
     rows = decode(work)
     seconds = time.perf_counter() - started
     tokens = sum(len(row) + 1 for row in rows)
-    return Speed(
+    return LoopSpeed(
         batch, sentences, round(seconds, 3), round(tokens / seconds, 1), sentences / seconds
     )

@@ -22,7 +22,7 @@ from serving.deployments.haproxy import HAProxy, drain, haproxy
 from serving.deployments.haproxy_config import Front, Served
 from serving.deployments.listening import listening_at, operations_at
 from serving.deployments.process_tree import ProcessWatch, ending_descendants
-from serving.deployments.progress import Progress
+from serving.deployments.progress import StartProgress
 from serving.deployments.run_folder import run_folder, write_health_url
 from serving.deployments.stop_signals import Stopped, StopSignals
 from serving.engine.runtime.machine import available_cpus
@@ -50,7 +50,7 @@ def build(group: WorkerGroup) -> "Application":
     return application_of(group)
 
 
-def run(config: ServerConfig, announce: Callable[[Front], None], progress: Progress) -> None:
+def run(config: ServerConfig, announce: Callable[[Front], None], progress: StartProgress) -> None:
     """Serve until a signal asks to stop, then drain and end every process that was started.
 
     announce: called once the server is ready. progress: shows what it waits for until then.
@@ -79,7 +79,7 @@ def _serve(
     proxy: HAProxy,
     signals: StopSignals,
     announce: Callable[[], None],
-    progress: Progress,
+    progress: StartProgress,
 ) -> None:
     """Start all groups, admit requests, and drain when a signal asks to stop.
 
@@ -116,7 +116,9 @@ def _serve(
                 raise
 
 
-def _start_groups(config: ServerConfig, front: Front, proxy: HAProxy, progress: Progress) -> None:
+def _start_groups(
+    config: ServerConfig, front: Front, proxy: HAProxy, progress: StartProgress
+) -> None:
     """Return once HAProxy has found a ready replica of each group. Raises AttendantError."""
     from serving.deployments.application import deploy
     from serving.deployments.local_ray import start_serve

@@ -7,7 +7,7 @@ import torch
 from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from models.batch import Batch, LanguageBatch, TranslationBatch
+from models.batch import LanguageBatch, TargetBatch, TranslationBatch
 from models.contract import AnyModel
 
 
@@ -36,7 +36,7 @@ class HuggingFaceModel(PreTrainedModel, GenerationMixin):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
     ) -> CausalLMOutput:
-        batch: Batch = LanguageBatch(input_ids, input_ids)
+        batch: TargetBatch = LanguageBatch(input_ids, input_ids)
         if self._source is not None:
             rows, length = len(input_ids), self._source.shape[1]
             source, lengths = self._source.repeat(rows, 1), torch.tensor([length] * rows)

@@ -11,7 +11,7 @@ import pytest
 
 from export.bundling.parity import Parity, RecordedParity
 from export.bundling.running import decode
-from export.bundling.verify import Verifier
+from export.bundling.verify import TranslationVerifier
 from export.bundling.writer import training_quality
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.data.corpus import read_pairs
@@ -201,7 +201,7 @@ def test_the_record_of_the_comparison_with_torch_holds(
     record = RecordedParity.of(training_quality(checkpoint), precision)
     assert record is not None
     test = ROOT / record.command.partition("--test ")[2]
-    parity = Verifier(checkpoint, exported(checkpoint, precision)).compare(test, 500)
+    parity = TranslationVerifier(checkpoint, exported(checkpoint, precision)).compare(test, 500)
     assert isinstance(parity, Parity)
     for found, recorded in zip(
         (parity.random_ids, parity.own_tokens),

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from export.graph.writer import Array
 from models.checkpoint import TARGET_TOKENIZER_FILE, TOKENIZER_FILE, Checkpoint
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from serving.text.tokenizer import Tokenizer
 
 BATCH = 4096  # texts encoded at once
@@ -66,7 +66,7 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
         return Tokenizer(path, source_size), Tokenizer(target, config.vocab_size)
 
 
-def encoded(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> Bitext:
+def encoded(pairs: Sequence[SentencePair], source: Tokenizer, target: Tokenizer) -> Bitext:
     with tqdm(total=2 * len(pairs), desc="reading", unit="text", leave=False, disable=None) as bar:
         return Bitext(
             _encoded([pair.source for pair in pairs], source, bar.update),

@@ -53,7 +53,7 @@ class VectorParity:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class TextAgreement:
     """Greedy output against torch's: whole texts that are identical, and tokens in place."""
 
     num_texts: int
@@ -69,7 +69,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Quality:
+class TestScores:
     """One measure before (torch) and after (this bundle)."""
 
     name: str
@@ -87,9 +87,9 @@ class Parity:
     random_ids: LogpError
     test_text: LogpError | None = None
     own_tokens: LogpError | None = None
-    agreement: Agreement | None = None
-    quality: tuple[Quality, ...] = ()
-    shortlisted: tuple[Quality, ...] = ()
+    agreement: TextAgreement | None = None
+    quality: tuple[TestScores, ...] = ()
+    shortlisted: tuple[TestScores, ...] = ()
     signature: str | None = None
 
     def as_json(self) -> dict[str, Any]:

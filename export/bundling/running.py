@@ -40,7 +40,7 @@ from serving.requests.request import FailedEvent, FinishedEvent, GenerationReque
 SPAN_MULTIPLE = 16
 
 
-class Rows:
+class GraphRows:
     """Runs the graphs of a bundle with the states of `sources` side by side; a language model has
     empty sources. With a shortlist, every token is on it.
     """
@@ -269,7 +269,7 @@ def outliers_of(bundle: Bundle) -> Mapping[str, Array]:
     manifest = bundle.manifest
     num_steps = min(OUTLIER_STEPS, manifest.limits.max_target_tokens)
     ids = np.random.default_rng(0).integers(manifest.vocab_size, size=(num_steps, OUTLIER_ROWS))
-    rows, largest = Rows(bundle, [[]] * OUTLIER_ROWS), dict[str, Array]()
+    rows, largest = GraphRows(bundle, [[]] * OUTLIER_ROWS), dict[str, Array]()
     for step in ids.tolist():
         rows.read([[token_id] for token_id in step])
         for name, found in rows.outputs.items():

@@ -20,7 +20,7 @@ from export.bundling.model1 import (
 from export.graph.writer import Array
 from models.checkpoint import CARD_FILE, QUALITY_FILE, Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
-from models.data.corpus import Pair, read_pairs
+from models.data.corpus import SentencePair, read_pairs
 from models.errors import InputError
 from serving.bundle.manifest import SHORTLIST_FILE
 from serving.text.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ def with_shortlist(checkpoint: Checkpoint, options: ShortlistOptions) -> Checkpo
     )
 
 
-def _some(pairs: Sequence[Pair], path: Path) -> list[Pair]:
+def _some(pairs: Sequence[SentencePair], path: Path) -> list[SentencePair]:
     """Return evenly spread pairs, as many as are learned from."""
     pairs = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     if len(pairs) < FEWEST_PAIRS:
@@ -133,7 +133,7 @@ class Tables:
 
 
 def _learn(
-    checkpoint: Checkpoint, pairs: list[Pair], options: ShortlistOptions
+    checkpoint: Checkpoint, pairs: list[SentencePair], options: ShortlistOptions
 ) -> tuple[Tables, Finding]:
     source, target = tokenizers_of(checkpoint)
     bitext = encoded(pairs, source, target)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from export.bundling.parity import Agreement, LogpError, Parity, Quality
-from export.bundling.running import Ids, Rows, decode, levels
+from export.bundling.parity import LogpError, Parity, TestScores, TextAgreement
+from export.bundling.running import GraphRows, Ids, decode, levels
 from export.graph.writer import Array
 from models.checkpoint import Checkpoint
 from models.data.tokenizer import encode_all, read_tokenizer
@@ -83,12 +83,12 @@ class Differences:
         return LogpError(self._largest_own, mean, self._num_predicted)
 
     @property
-    def perplexity(self) -> Quality:
+    def perplexity(self) -> TestScores:
         before, after = np.exp(self._nats / self._num_predicted)
-        return Quality("perplexity", float(before), float(after))
+        return TestScores("perplexity", float(before), float(after))
 
 
-class Verifier:
+class TranslationVerifier:
     def __init__(self, checkpoint: Checkpoint, bundle: Bundle) -> None:
         self._config, self._bundle = checkpoint.config, bundle
         self._limits = bundle.manifest.limits
@@ -154,7 +154,7 @@ class Verifier:
         after = decode(self._bundle, requests)
         decode_batch = self._target_tokenizer.decode_batch
         old, new = (score(pairs, decode_batch(rows)) for rows in (before, after))
-        shortlisted: tuple[Quality, ...] = ()
+        shortlisted: tuple[TestScores, ...] = ()
         if shortlist := Shortlist.load(self._bundle):
             short = decode(self._bundle, _shortlisting(requests, shortlist))
             shortlisted = _bleu(new, score(pairs, decode_batch(short)))
@@ -205,7 +205,7 @@ class Verifier:
         """Score [batch, longest target, vocab]; rows go on with padding after their end."""
         longest = max(map(len, targets))
         padded = [[*ids, *[self._config.pad_id] * (longest - len(ids))] for ids in targets]
-        return Rows(self._bundle, sources).score(padded)
+        return GraphRows(self._bundle, sources).score(padded)
 
     def _source(self, ids: list[int]) -> list[int]:
         """Return the encoder's input; a language model has none."""
@@ -247,16 +247,16 @@ def _shortlisting(
     ]
 
 
-def _bleu(before: "TestResult", after: "TestResult") -> tuple[Quality, ...]:
+def _bleu(before: "TestResult", after: "TestResult") -> tuple[TestScores, ...]:
     return tuple(
-        Quality(f"BLEU {a.origin}", a.bleu, b.bleu)
+        TestScores(f"BLEU {a.origin}", a.bleu, b.bleu)
         for a, b in zip(before.scores, after.scores, strict=True)
     )
 
 
-def _agreement(before: Ids, after: Ids) -> Agreement:
+def _agreement(before: Ids, after: Ids) -> TextAgreement:
     pairs = list(zip(before, after, strict=True))
-    return Agreement(
+    return TextAgreement(
         num_texts=len(pairs),
         num_identical=sum(a == b for a, b in pairs),
         num_tokens=sum(max(len(a), len(b)) for a, b in pairs),

@@ -136,7 +136,7 @@ def picture_of(config: AnyConfig) -> PictureSpec | None:
     return PictureSpec(vision.image_size, resized, vision.resample, vision.num_class_tokens)
 
 
-def _language_ids(found: Mapping[str, conventions.LanguageIds]) -> dict[str, LanguageIds]:
+def _language_ids(found: Mapping[str, conventions.AddedLanguageIds]) -> dict[str, LanguageIds]:
     return {code: LanguageIds(**vars(ids)) for code, ids in found.items()}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from export.graph.blocks import NO_OUTLIERS
-from export.graph.quantise import Channels
+from export.graph.quantise import ChannelScales
 from export.graph.writer import Array, GraphWriter, Store, in_memory
 from models.checkpoint import CheckpointError
 from models.safetensors import Quantised
@@ -115,7 +115,7 @@ class Weights:
         """
         return bool(self._quantised)
 
-    def channels(self, names: Sequence[str], sizes: Iterable[int]) -> Channels | None:
+    def channels(self, names: Sequence[str], sizes: Iterable[int]) -> ChannelScales | None:
         """Return how the source quantised the weights ``names``, side by side; None if it did not.
         They have one input, whose rows it clipped alike. sizes: output channels of each.
         """
@@ -125,7 +125,9 @@ class Weights:
             return None
         scales = [np.full(size, q.scale, np.float32) for q, size in zip(known, sizes, strict=True)]
         ranges = [each.input_range for each in known if each.input_range is not None]
-        return Channels(np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None)
+        return ChannelScales(
+            np.concatenate(scales), max(ranges) if len(ranges) == len(known) else None
+        )
 
     def finish(self, folder: Path) -> None:
         """Raise CheckpointError if anything taken was wrong or anything given was not used."""

@@ -23,7 +23,7 @@ SMALLEST_RANGE = 1e-12  # keeps a channel of zeros from dividing by zero
 
 
 @dataclass(frozen=True)
-class Channels:
+class ChannelScales:
     """The quantisation of a weight: the step between levels of every output channel [out].
 
     input_range: the range to which the input is clipped; None if every row has its own range.
@@ -33,7 +33,7 @@ class Channels:
     input_range: float | None = None
 
 
-def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
+def quantise_channels(weight: Array, channels: ChannelScales | None = None) -> tuple[Array, Array]:
     """Return int8 weights [in, out] and the scale of every output channel [out], for weights [out,
     in]: as they were quantised already, or by each channel's largest weight.
     """
@@ -45,7 +45,7 @@ def quantise_channels(weight: Array, channels: Channels | None = None) -> tuple[
     return levels.T.astype(np.int8), scale.astype(np.float32)
 
 
-def quantise_rows(weight: Array, channels: Channels | None = None) -> tuple[Array, Array]:
+def quantise_rows(weight: Array, channels: ChannelScales | None = None) -> tuple[Array, Array]:
     """Return uint8 weights [out, in] with zero at ZERO_POINT, and the scale of every row [out]: for
     products in which some of the rows are gathered first.
     """
@@ -78,7 +78,7 @@ class RowQuantiser:
         name: str,
         weight: Array,
         bias: Array | None = None,
-        channels: Channels | None = None,
+        channels: ChannelScales | None = None,
     ) -> Value:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out]."""
         if channels is not None and channels.input_range is not None:
@@ -102,7 +102,7 @@ class RowQuantiser:
         return y
 
     def lookup(
-        self, ids: Value, name: str, table: Array, channels: Channels, scale: float
+        self, ids: Value, name: str, table: Array, channels: ChannelScales, scale: float
     ) -> Value:
         """Return rows of a table [words, dim] that its source holds with one step, times scale."""
         graph = self._graph
@@ -112,7 +112,7 @@ class RowQuantiser:
         vectors: Value = graph.op.DequantizeLinear(found, step, self._zero_point)
         return vectors
 
-    def signed(self, x: Value, channels: Channels | None) -> tuple[Value, Value]:
+    def signed(self, x: Value, channels: ChannelScales | None) -> tuple[Value, Value]:
         """Return int8 levels of x [..., in], and the value of a level: [], or [..., 1] of
         each row.
         """
@@ -125,14 +125,14 @@ class RowQuantiser:
         return levels, row_range * self._step
 
     def _clipped_linear(
-        self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels
+        self, x: Value, name: str, weight: Array, bias: Array | None, channels: ChannelScales
     ) -> Value:
         added = None if bias is None else self._graph.weight(f"{name}.bias", bias)
         levels, step = self._clip(x, channels), self._step_of(channels)
         return self._multiply(levels, step, name, weight, channels, added)
 
     def _row_wise_linear(
-        self, x: Value, name: str, weight: Array, channels: Channels | None
+        self, x: Value, name: str, weight: Array, channels: ChannelScales | None
     ) -> Value:
         levels, row_range = self._quantise(x)
         return self._multiply(levels, self._step, name, weight, channels) * row_range
@@ -143,7 +143,7 @@ class RowQuantiser:
         step: Value,
         name: str,
         weight: Array,
-        channels: Channels | None,
+        channels: ChannelScales | None,
         bias: Value | None = None,
     ) -> Value:
         """Multiply levels by weights in int8.
@@ -169,7 +169,7 @@ class RowQuantiser:
             bias,
         )
 
-    def _clip(self, x: Value, channels: Channels) -> Value:
+    def _clip(self, x: Value, channels: ChannelScales) -> Value:
         """Return uint8 levels of x within the input range of the weight, and one below it."""
         key = x, channels.input_range
         if key not in self._clipped:
@@ -177,7 +177,7 @@ class RowQuantiser:
             self._clipped[key] = self._graph.op.QuantizeLinear(x, step, self._zero_point)
         return self._clipped[key]
 
-    def _step_of(self, channels: Channels) -> Value:
+    def _step_of(self, channels: ChannelScales) -> Value:
         assert channels.input_range is not None
         return self._graph.constant(channels.input_range / LEVELS, "float32")
 

@@ -137,7 +137,7 @@ KeyValue = tuple[Value, Value]  # each [batch, kv_heads, length, head_dim]
 
 
 @dataclass(frozen=True)
-class Heads:
+class AttentionSizes:
     """The sizes of one attention layer, and what the operator does besides.
 
     rotary: cos and sin for RoPE. window: the last positions that are attended to, the token's own
@@ -214,7 +214,7 @@ def self_attention(
     past: KeyValue,
     total_lengths: Value,
     capacity: int,
-    heads: Heads,
+    heads: AttentionSizes,
     bias: Value | None = None,
 ) -> tuple[Value, Value, Value]:
     """Attend with qkv [batch, tokens, queries + keys + values]. Return mixed values, next keys and
@@ -246,7 +246,9 @@ def self_attention(
     return mixed, keys, values
 
 
-def cross_attention(query: Value, memory: KeyValue, source_lengths: Value, heads: Heads) -> Value:
+def cross_attention(
+    query: Value, memory: KeyValue, source_lengths: Value, heads: AttentionSizes
+) -> Value:
     """Attend from query [batch, 1, query_dim] to encoder keys and values.
 
     They are given as a past, with no new keys. ONNX Runtime takes one token per row here.
@@ -264,7 +266,7 @@ def int8_cross_attention(
     memory: KeyValue,
     source_lengths: Value,
     steps: tuple[Value, Value],
-    heads: Heads,
+    heads: AttentionSizes,
 ) -> list[Value]:
     """Attend to int8 keys and values; steps [batch, 1, query_dim] are the values of a level.
 
@@ -276,7 +278,7 @@ def int8_cross_attention(
 
 
 def cross_attention_weights(
-    query: Value, keys: Value, source_lengths: Value, heads: Heads
+    query: Value, keys: Value, source_lengths: Value, heads: AttentionSizes
 ) -> Value:
     """Return the weights f32 [batch, heads, source] of a query [batch, 1, query_dim], 0 beyond a
     row's length, given keys [batch, kv_heads, source, head_dim].
@@ -332,7 +334,7 @@ class SourceTokens:
         return self._op.Gather(x, self._token_at) if self._is_packed else x
 
     def attend(
-        self, qkv: Value, heads: Heads, bias: Value | None = None
+        self, qkv: Value, heads: AttentionSizes, bias: Value | None = None
     ) -> tuple[Value, Value | None]:
         """Attend from every token to all tokens of its row, given the tokens' queries, keys and
         values.
@@ -351,7 +353,7 @@ class SourceTokens:
         key, value = (split_heads(each, heads) for each in key_value)
         return _masked_attention(query, (key, value), self._lengths, heads, bias)
 
-    def quantize(self, keys_values: Value, heads: Heads) -> list[Value]:
+    def quantize(self, keys_values: Value, heads: AttentionSizes) -> list[Value]:
         """Return the levels and the steps of the tokens' keys and values; see `quantize_memory`."""
         function = parsed(quantize_memory(heads.num_kv_heads, heads.head_dim))
         inputs, types = (
@@ -363,13 +365,17 @@ class SourceTokens:
         )
 
 
-def split_heads(x: Value, heads: Heads) -> Value:
+def split_heads(x: Value, heads: AttentionSizes) -> Value:
     """Split [batch, length, heads * head_dim] into [batch, heads, length, head_dim]."""
     return x.reshape(0, 0, -1, heads.head_dim).transpose(0, 2, 1, 3)
 
 
 def _masked_attention(
-    query: Value, key_value: KeyValue, lengths: Value, heads: Heads, bias: Value | None = None
+    query: Value,
+    key_value: KeyValue,
+    lengths: Value,
+    heads: AttentionSizes,
+    bias: Value | None = None,
 ) -> tuple[Value, Value]:
     """Attend by standard operators, for CUDA. There GroupQueryAttention writes present keys and
     values even if they are not used. The softmax is in fp32. Returns mixed values, and the weights.
@@ -386,7 +392,7 @@ def _masked_attention(
     return mixed.transpose(0, 2, 1, 3).reshape(0, 0, heads.query_dim), weights
 
 
-def _repeat(x: Value, heads: Heads) -> Value:
+def _repeat(x: Value, heads: AttentionSizes) -> Value:
     """Return keys or values of every head: [batch, kv_heads, ...] -> [batch, heads, ...]."""
     if heads.group == 1:
         return x

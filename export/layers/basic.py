@@ -14,9 +14,9 @@ import numpy as np
 from export.graph.blocks import BlockQuantiser
 from export.graph.choice import Columns, choose, choose_on_device
 from export.graph.model import TARGETS, Weights
-from export.graph.quantise import Channels, RowQuantiser
+from export.graph.quantise import ChannelScales, RowQuantiser
 from export.graph.writer import Array, GraphWriter, Value
-from models.configs.transformer import Limits
+from models.configs.transformer import GateLimits
 from models.layers.equations import activated
 from serving.bundle.manifest import BATCH, Precision, StateKind, StateSpec
 
@@ -104,7 +104,7 @@ class Layers:
         name: str,
         weight: Array,
         bias: Array | None = None,
-        channels: Channels | None = None,
+        channels: ChannelScales | None = None,
     ) -> Value:
         """Multiply x [..., in] by weight [out, in] transposed and add bias [out]: [..., out].
 
@@ -149,7 +149,7 @@ class Layers:
         name: str,
         weight: Array,
         bias: Array | None = None,
-        channels: Channels | None = None,
+        channels: ChannelScales | None = None,
     ) -> Value:
         """Project x onto the words of a vocabulary, as ``project`` does, but never in less than 8
         bits, so that a table can be stored once for this and ``embed``.
@@ -276,7 +276,7 @@ def feed_forward(
     *,
     is_gated: bool,
     bias: bool,
-    limits: Limits | None = None,
+    limits: GateLimits | None = None,
 ) -> Value:
     """Return the feed-forward network's output for x [..., d_model], without the residual sum.
     dims: d_model and ffn_dim.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from export.graph.writer import Value, element_type
-from export.layers.attention import Heads, is_real, positions_from_zero
+from export.layers.attention import AttentionSizes, is_real, positions_from_zero
 from export.layers.basic import HeadLayout, Layers, head_layout
 from export.layers.memory import ReadFloats
 from export.layers.positions import AddedPositions
@@ -35,7 +35,7 @@ class ConvolutionalGraph(TranslatorGraph[Config]):
     ) -> None:
         super().__init__(config, layers)
         self.words, self.dim = words, dim
-        self.heads = Heads(1, 1, head_layout(dim), layers.target)
+        self.heads = AttentionSizes(1, 1, head_layout(dim), layers.target)
         memory_shape = (1, SOURCE, self.heads.head_dim)
         self.keys = layers.state("keys", StateKind.CONSTANT, *memory_shape)
         self.values = layers.state("values", StateKind.CONSTANT, *memory_shape)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from export.graph.model import TARGETS, ExportedModel, Weights
 from export.graph.writer import GraphWriter, Value
-from export.layers.attention import Heads, self_attention
+from export.layers.attention import AttentionSizes, self_attention
 from export.layers.basic import Layers
 from export.layers.memory import AttentionOutputs, DecoderAttentionWeights
 from export.layers.vocabulary import VocabularyGraph
@@ -46,7 +46,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
     def __init__(self, config: Config, layers: Layers) -> None:
         self.config, self.layers, self.graph = config, layers, layers.graph
         self.attention_outputs = AttentionOutputs(layers.graph, num_tokens="tokens")
-        self.weights_of: Callable[[Heads], DecoderAttentionWeights] | None = None
+        self.weights_of: Callable[[AttentionSizes], DecoderAttentionWeights] | None = None
         has_bias = self.has_output_bias and not config.tied_embeddings
         self.words = VocabularyGraph(
             layers,
@@ -61,7 +61,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         ]
 
     @abstractmethod
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         """Return the sizes of one layer's attention."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
         """
         return self.words.embed(ids)
 
-    def project_heads(self, x: Value, name: str, heads: Heads) -> Value:
+    def project_heads(self, x: Value, name: str, heads: AttentionSizes) -> Value:
         """Return queries, keys and values [batch, tokens, all], side by side, of normalised x."""
         return self.layers.linear(
             x,
@@ -91,7 +91,7 @@ class DecoderOnlyGraph(ABC, Generic[Config]):
             into=heads.layout,
         )
 
-    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+    def normalise_heads(self, qkv: Value, name: str, heads: AttentionSizes) -> Value:
         """Return queries, keys and values [batch, tokens, all], side by side, as attention reads
         them.
         """

@@ -13,7 +13,7 @@ import numpy as np
 
 from export.graph.writer import GraphWriter, Value
 from export.layers.attention import (
-    Heads,
+    AttentionSizes,
     KeyValue,
     SourceTokens,
     cross_attention,
@@ -42,7 +42,7 @@ from serving.bundle.manifest import (
 class SourceMemory(ABC):
     """The memory of one decoder layer."""
 
-    heads: Heads
+    heads: AttentionSizes
     layer: int
 
     @property
@@ -92,7 +92,7 @@ class FloatMemory(SourceMemory):
 
 
 class ReadFloats(ReadMemory):
-    def __init__(self, heads: Heads, memory: KeyValue) -> None:
+    def __init__(self, heads: AttentionSizes, memory: KeyValue) -> None:
         self._heads, self._memory = heads, memory
 
     def attend(self, query: Value, lengths: Value) -> Value:
@@ -126,7 +126,7 @@ class Int8Memory(SourceMemory):
 
 
 class ReadInt8(ReadMemory):
-    def __init__(self, graph: GraphWriter, heads: Heads, states: list[StateSpec]) -> None:
+    def __init__(self, graph: GraphWriter, heads: AttentionSizes, states: list[StateSpec]) -> None:
         self._graph, self._heads = graph, heads
         self._levels = states[:2]
         key, value, key_step, value_step = map(graph.state_input, states)
@@ -214,7 +214,7 @@ class AttentionOutputs:
 
 
 def encoder_attention_weights(
-    qkv: Value, lengths: Value, heads: Heads, bias: Value | None
+    qkv: Value, lengths: Value, heads: AttentionSizes, bias: Value | None
 ) -> Value:
     """Return the weights of each position over the real positions of its row: f32 [batch, heads,
     source, source]; see `export.layers.attention.SourceTokens.attend`.
@@ -236,7 +236,7 @@ class DecoderAttentionWeights:
 
     past_lengths: Value
     attended: Value
-    heads: Heads
+    heads: AttentionSizes
     bias: Value | None = None
 
     def none(self, qkv: Value) -> Value:
@@ -272,7 +272,7 @@ class DecoderAttentionWeights:
         return within.unsqueeze(1)
 
 
-def _scores(queries: Value, keys: Value, heads: Heads) -> Value:
+def _scores(queries: Value, keys: Value, heads: AttentionSizes) -> Value:
     """Return scores f32 [batch, heads, tokens, positions] of queries [batch, heads, tokens,
     head_dim] and keys [batch, kv_heads, positions, head_dim].
     """
@@ -283,7 +283,7 @@ def _scores(queries: Value, keys: Value, heads: Heads) -> Value:
     return scores.reshape(0, heads.num_heads, -1, 0) if heads.group > 1 else scores
 
 
-def _rotated(queries: Value, positions: Value, heads: Heads) -> Value:
+def _rotated(queries: Value, positions: Value, heads: AttentionSizes) -> Value:
     """Rotate queries [batch, heads, tokens, head_dim] as the operator does, by positions int32
     [batch, tokens]. Positions of padding may be beyond the last.
     """

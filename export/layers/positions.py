@@ -9,7 +9,7 @@ from operator import and_
 import numpy as np
 
 from export.graph.writer import Array, Value
-from export.layers.attention import LOWEST, Heads, positions_from_one, split_heads
+from export.layers.attention import LOWEST, AttentionSizes, positions_from_one, split_heads
 from export.layers.basic import PAIRS, Layers
 from models.configs.transformer import (
     Affine,
@@ -22,7 +22,7 @@ from models.configs.transformer import (
 from models.layers.position_tables import linear_slopes, relative_buckets, rotations, sinusoids
 
 
-class Positions:
+class PositionsGraph:
     """The positions of one stack: in ``encode`` those of the source, in ``step`` of one new token a
     row. This base changes nothing.
     """
@@ -44,7 +44,7 @@ class Positions:
         return None
 
 
-class AddedPositions(Positions):
+class AddedPositions(PositionsGraph):
     """Adds rows of a table [positions, dim]."""
 
     def __init__(self, layers: Layers, name: str, table: Array) -> None:
@@ -60,7 +60,7 @@ class AddedPositions(Positions):
         return x + self._graph.op.Gather(self._table, past_lengths.unsqueeze(1))
 
 
-class RelativePositions(Positions):
+class RelativePositionsGraph(PositionsGraph):
     """Adds a number per head and offset, from a table [heads, offsets] of -farthest..farthest.
     Larger offsets have that of the farthest.
     """
@@ -86,7 +86,7 @@ class RelativePositions(Positions):
         return self._table[:, offset.maximum(0).minimum(2 * self._farthest)]
 
 
-class DisentangledPositions:
+class DisentangledPositionsGraph:
     """Adds products of queries and of keys with vectors of the buckets of offsets; see
     `models.layers.positions.DisentangledPositions`.
 
@@ -98,7 +98,7 @@ class DisentangledPositions:
         self,
         layers: Layers,
         ids: Value,
-        heads: Heads,
+        heads: AttentionSizes,
         num_buckets: int,
         buckets: Sequence[int],
         *,
@@ -146,7 +146,7 @@ class DisentangledPositions:
 
 def positions_of_layers(
     layers: Layers, config: BaseTransformerConfig, stack: str, capacity: int
-) -> Sequence[Positions]:
+) -> Sequence[PositionsGraph]:
     """Return the positions of every layer of ``stack``, the encoder or the decoder, for up to
     ``capacity`` tokens. Layers with the same biases share one object.
     """
@@ -160,19 +160,19 @@ def positions_of_layers(
     window = config.imported.encoder_window if is_encoder else None
     tables = np.split(weight[buckets].T, weight.shape[1] // config.num_heads)
     different = [
-        RelativePositions(layers, f"{name}.{i}", _within(table, window), capacity)
+        RelativePositionsGraph(layers, f"{name}.{i}", _within(table, window), capacity)
         for i, table in enumerate(tables)
     ]
     return different if len(different) == num_layers else different * num_layers
 
 
-def source_biases(positions: Sequence[Positions], ids: Value) -> list[Value | None]:
+def source_biases(positions: Sequence[PositionsGraph], ids: Value) -> list[Value | None]:
     """Return the bias of each layer."""
     found = {each: each.source_bias(ids) for each in positions}
     return [found[each] for each in positions]
 
 
-def target_biases(positions: Sequence[Positions], past_lengths: Value) -> list[Value | None]:
+def target_biases(positions: Sequence[PositionsGraph], past_lengths: Value) -> list[Value | None]:
     """Return the bias of each layer."""
     found = {each: each.target_bias(past_lengths) for each in positions}
     return [found[each] for each in positions]
@@ -194,7 +194,7 @@ def _within(table: Array, window: int | None) -> Array:
 
 def _positions_of(
     layers: Layers, config: BaseTransformerConfig, stack: str, capacity: int
-) -> Positions:
+) -> PositionsGraph:
     name = f"{stack}.positions.weight"
     take, dim = layers.weights.take, config.d_model
     match config.positions:
@@ -209,9 +209,9 @@ def _positions_of(
         case Linear():
             slopes = np.array(linear_slopes(config.num_heads), np.float32)
             distances = np.abs(np.arange(1 - capacity, capacity, dtype=np.float32))
-            return RelativePositions(layers, name, -np.outer(slopes, distances), capacity)
+            return RelativePositionsGraph(layers, name, -np.outer(slopes, distances), capacity)
         case _:
-            return Positions()
+            return PositionsGraph()
 
 
 def rotary_tables(

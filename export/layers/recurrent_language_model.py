@@ -10,7 +10,7 @@ from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
 from export.layers.memory import AttentionOutputs
 from export.layers.recurrent import RecurrentLayers
-from export.layers.tape import Tape, Window
+from export.layers.tape import Tape, TapeWindow
 from export.layers.vocabulary import recurrent_vocabulary
 from models.configs.recurrent import RecurrentLanguageModelConfig
 from serving.bundle.manifest import STEP_ATTENTION, AttentionKind, Limits, Precision, StateSpec
@@ -18,7 +18,7 @@ from serving.bundle.manifest import STEP_ATTENTION, AttentionKind, Limits, Preci
 Config = TypeVar("Config", bound=RecurrentLanguageModelConfig)
 
 
-class Readout(ABC):
+class ReadoutGraph(ABC):
     """Turns the cells' outputs into what predicts the next token; architectures differ in it."""
 
     attends = False
@@ -37,7 +37,7 @@ class Readout(ABC):
         return self._layers.linear(x, names, in_dim, out_dims, bias=False)
 
 
-class AttentiveReadout(Readout):
+class AttentiveReadoutGraph(ReadoutGraph):
     """Attends from the output to earlier outputs, each cut into key, value and prediction.
 
     `models.layers.recurrent_language_model` has the equations.
@@ -49,7 +49,7 @@ class AttentiveReadout(Readout):
         self,
         config: RecurrentLanguageModelConfig,
         layers: Layers,
-        past: Tape | Window,
+        past: Tape | TapeWindow,
         num_parts: int,
         attention_dim: int,
     ) -> None:
@@ -79,11 +79,11 @@ def recurrent_language_model(
     config: Config,
     weights: Weights,
     precision: Precision,
-    readout_of: Callable[[Config, Layers], Readout],
+    readout_of: Callable[[Config, Layers], ReadoutGraph],
 ) -> ExportedModel:
     """Write `step` and, if the readout attends, `step_attention`."""
 
-    def write(name: str) -> tuple[GraphWriter, tuple[StateSpec, ...], Readout]:
+    def write(name: str) -> tuple[GraphWriter, tuple[StateSpec, ...], ReadoutGraph]:
         layers = Layers(GraphWriter(name), weights, precision)
         readout, words = readout_of(config, layers), recurrent_vocabulary(layers, config)
         sizes = config.embedding_dim, config.hidden_dim, config.num_layers

@@ -3,11 +3,11 @@
 from functools import cached_property
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import AttentionSizes, SourceTokens
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import AttentionOutputs, encoder_attention_weights
 from export.layers.positions import reach_bias, rotary_tables, rotated
-from models.configs.rotary_encoder import RotaryStackConfig, Window
+from models.configs.rotary_encoder import RotaryStackConfig, RotaryWindow
 from serving.bundle.manifest import SOURCE, AttentionKind
 
 SPAN_MULTIPLE = 16  # of spans that are no longer
@@ -88,21 +88,21 @@ class RotaryStackGraph:
         return layers.linear(found, output, dims[0], [size], bias=has_bias, out_of=heads.layout)
 
     @cached_property
-    def _whole(self) -> tuple[Heads, Value | None]:
+    def _whole(self) -> tuple[AttentionSizes, Value | None]:
         """The heads of layers without a window, and what is added to their scores."""
         return self._heads(None)
 
     @cached_property
-    def _windowed(self) -> tuple[Heads, Value | None]:
+    def _windowed(self) -> tuple[AttentionSizes, Value | None]:
         return self._heads(self.config.window)
 
-    def _heads(self, window: Window | None) -> tuple[Heads, Value | None]:
+    def _heads(self, window: RotaryWindow | None) -> tuple[AttentionSizes, Value | None]:
         config, layers = self.config, self.layers
         rotation = window.rotation if window else config.rotation
         pairs, name = rotation.pairs_of(config.head_size), "rotary.window" if window else "rotary"
         length = longest_span(config.max_source_tokens)
         tables = rotary_tables(layers, length, pairs, rotation.magnitude, self.prefix + name)
-        heads = Heads(
+        heads = AttentionSizes(
             config.num_heads,
             config.kv_heads,
             head_layout(config.head_size, len(pairs)),
@@ -113,7 +113,7 @@ class RotaryStackGraph:
         size = window.size if window else None
         return heads, reach_bias(self.ids, size, is_causal=config.causal)
 
-    def _rotate(self, qkv: Value, heads: Heads, name: str) -> Value:
+    def _rotate(self, qkv: Value, heads: AttentionSizes, name: str) -> Value:
         """Rotate queries and keys, normalised first if they are. On a CPU tokens are packed, and
         each is a row of its own here.
         """
@@ -132,7 +132,7 @@ class RotaryStackGraph:
         joined: Value = self.graph.op.Concat(query, key, value, axis=-1)
         return joined.squeeze(1) if is_packed else joined
 
-    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
+    def _normalise(self, x: Value, name: str, heads: AttentionSizes) -> Value:
         """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020)."""
         size, epsilon = self.config.head_size, self.config.norm.epsilon
         split = x.reshape(0, 0, -1, heads.head_dim)

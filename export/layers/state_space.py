@@ -19,7 +19,7 @@ PRECISE = "float32"
 
 
 @dataclass(frozen=True)
-class Tokens:
+class RealTokens:
     """Which of each row's tokens [batch, tokens] are real. Padding after them must not change a
     state.
 
@@ -31,24 +31,24 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class Given:
+class PromptInputs:
     """The inputs of the graph: ids [batch, tokens], int32 lengths [batch]."""
 
     ids: Value
     past_lengths: Value
     total_lengths: Value
-    tokens: Tokens
+    tokens: RealTokens
 
 
-def read_tokens(graph: GraphWriter) -> Given:
+def read_tokens(graph: GraphWriter) -> PromptInputs:
     """Declare the graph's inputs besides the states."""
     ids = graph.input("ids", "int64", ("tokens",))
     past_lengths = graph.input("past_lengths", "int32", ())
     total_lengths = graph.input("total_lengths", "int32", ())
     lengths = total_lengths - past_lengths
     are_real = is_real(ids, lengths).cast(PRECISE).unsqueeze(2)
-    tokens = Tokens(are_real, lengths.cast("int64").unsqueeze(1))
-    return Given(ids, past_lengths, total_lengths, tokens)
+    tokens = RealTokens(are_real, lengths.cast("int64").unsqueeze(1))
+    return PromptInputs(ids, past_lengths, total_lengths, tokens)
 
 
 class LayerGraph(Protocol):
@@ -57,7 +57,7 @@ class LayerGraph(Protocol):
     @property
     def states(self) -> list[StateSpec]: ...
 
-    def build(self, u: Value, tokens: Tokens) -> Value:
+    def build(self, u: Value, tokens: RealTokens) -> Value:
         """Read u [batch, tokens, d_model] and the states. Return the output and write the next
         states.
         """
@@ -86,7 +86,7 @@ def build_model(
     return ExportedModel((layers.graph,), tuple(states), limits)
 
 
-class Convolution:
+class CausalConvolutionGraph:
     """The short causal convolution of a layer's mixer, followed by SiLU. window: the state with its
     last inputs.
     """
@@ -97,7 +97,7 @@ class Convolution:
         shape = (size - 1, channels)
         self.window = StateSpec(f"window.{number}", StateKind.REPLACE, shape, PRECISE)
 
-    def build(self, read: Value, tokens: Tokens, *, bias: bool) -> Value:
+    def build(self, read: Value, tokens: RealTokens, *, bias: bool) -> Value:
         """Convolve inputs [batch, tokens, channels] together with those before them."""
         graph, size = self._graph, self._size
         window = graph.state_input(self.window)

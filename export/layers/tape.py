@@ -78,7 +78,7 @@ def _places(past_lengths: Value) -> Value:
     return op.Concat(rows.unsqueeze(1), positions.unsqueeze(1), axis=1)
 
 
-class Window:
+class TapeWindow:
     """Keys and values of the last positions, the newest at the end."""
 
     def __init__(self, layers: Layers, size: int, key_dim: int, value_dim: int) -> None:

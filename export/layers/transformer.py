@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TypeVar
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens, self_attention
+from export.layers.attention import AttentionSizes, SourceTokens, self_attention
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.memory import (
     DecoderAttentionWeights,
@@ -54,17 +54,19 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         memory = Int8Memory if is_int8 else FloatMemory
         self.memories = [memory(self.heads, layer) for layer in range(config.decoder_layers)]
 
-    def make_heads(self) -> Heads:
+    def make_heads(self) -> AttentionSizes:
         """Return the heads of attention to the source."""
         config, layout = self.config, head_layout(self.config.head_size)
-        return Heads(config.num_heads, config.kv_heads, layout, self.layers.target)
+        return AttentionSizes(config.num_heads, config.kv_heads, layout, self.layers.target)
 
-    def make_encoder_heads(self) -> Heads:
+    def make_encoder_heads(self) -> AttentionSizes:
         """Return the heads with which the source attends to itself."""
         side = self.config.encoder_side
         if side.num_heads == self.config.num_heads:
             return self.heads
-        return Heads(side.num_heads, side.kv_heads, head_layout(side.head_size), self.layers.target)
+        return AttentionSizes(
+            side.num_heads, side.kv_heads, head_layout(side.head_size), self.layers.target
+        )
 
     @property
     def states(self) -> tuple[StateSpec, ...]:
@@ -169,7 +171,7 @@ class BaseTransformerGraph(TranslatorGraph[Config]):
         )
         return self.after_sublayer(x, update, f"{name}_norm")
 
-    def _heads_of_stack(self, name: str) -> Heads:
+    def _heads_of_stack(self, name: str) -> AttentionSizes:
         """Return the heads of the stack that a layer's name begins with."""
         return self.encoder_heads if name.startswith(ENCODER) else self.heads
 
@@ -218,7 +220,7 @@ class SelfAttentionGraph(BaseTransformerGraph[Config]):
             for layer in range(config.decoder_layers)
         ]
 
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         """Return the heads of a layer's self-attention, of the same sizes."""
         return self.heads
 

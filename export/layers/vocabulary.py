@@ -12,7 +12,7 @@ scored, as sums of floats would depend on the number of candidates.
 import numpy as np
 
 from export.graph.choice import filled_up
-from export.graph.quantise import ZERO_POINT, Channels, quantise_rows
+from export.graph.quantise import ZERO_POINT, ChannelScales, quantise_rows
 from export.graph.writer import Array, Value
 from export.layers.basic import Layers
 from models.configs.base import HasWords, LanguageModelConfig, TranslationModelConfig
@@ -65,7 +65,7 @@ class VocabularyGraph:
         bias = layers.weights.take(self._bias, size) if self._bias else None
         channels = layers.weights.channels([f"{name}.weight"], [size])
         if isinstance(config, TranslationModelConfig) and config.shortlist:
-            Shortlist(layers, size).choose(readout, name, weight, bias, channels)
+            ShortlistInputs(layers, size).choose(readout, name, weight, bias, channels)
             return
         if layers.quantiser is not None and channels is None:
             weight, bias = filled_up(weight, bias)
@@ -98,7 +98,7 @@ def recurrent_vocabulary(
 WIDTH_STEP = 512  # engines pad shortlists to no more than the next multiple
 
 
-class Shortlist:
+class ShortlistInputs:
     """Declares the inputs of a step graph that only scores candidates.
 
     candidates [union]: token ids. shortlist [batch, candidates]: where each row's own tokens are
@@ -113,7 +113,7 @@ class Shortlist:
         self._lengths = self._graph.input("shortlist_lengths", "int32", ())
 
     def choose(
-        self, x: Value, name: str, weight: Array, bias: Array | None, channels: Channels | None
+        self, x: Value, name: str, weight: Array, bias: Array | None, channels: ChannelScales | None
     ) -> None:
         """Write the outputs, given x [batch, dim] and the output layer, weight [vocab, dim]."""
         if self._layers.quantiser is None:
@@ -128,7 +128,7 @@ class Shortlist:
         self._layers.choose(scores, self._vocab_size, CANDIDATES, self._token_ids)
 
     def _integer_scores(
-        self, x: Value, name: str, weight: Array, channels: Channels | None
+        self, x: Value, name: str, weight: Array, channels: ChannelScales | None
     ) -> Value:
         """Return scores [batch, candidates] without the bias."""
         graph, op = self._graph, self._op

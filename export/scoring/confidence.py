@@ -13,7 +13,7 @@ from sacrebleu.metrics import CHRF
 from tqdm import tqdm
 
 from export.scoring.scorers import job_of
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from models.errors import InputError
 from serving.engine.config import EngineConfig
 from serving.pipelines.decoding import require_finished
@@ -40,7 +40,10 @@ class Example:
 
 
 def confidence_report(
-    bundle: Path, dev: Sequence[Pair], test: Sequence[Pair], num_beams: int | None = None
+    bundle: Path,
+    dev: Sequence[SentencePair],
+    test: Sequence[SentencePair],
+    num_beams: int | None = None,
 ) -> str:
     """Return in Markdown how features go with chrF on `test`, and the line that fits `dev`.
 
@@ -68,7 +71,7 @@ def confidence_report(
     )
 
 
-def calibration_of(bundle: Path, pairs: Sequence[Pair]) -> Calibration | None:
+def calibration_of(bundle: Path, pairs: Sequence[SentencePair]) -> Calibration | None:
     """Return the calibration of a bundle by these pairs, as `fitted` does. Raises BundleError."""
     return fitted(asyncio.run(_examples(bundle, pairs, None)))
 
@@ -101,7 +104,9 @@ def _matrix(examples: Sequence[Example]) -> Numbers:
     return np.array([[1.0, *each.features.values()] for each in examples])
 
 
-async def _examples(bundle: Path, pairs: Sequence[Pair], num_beams: int | None) -> list[Example]:
+async def _examples(
+    bundle: Path, pairs: Sequence[SentencePair], num_beams: int | None
+) -> list[Example]:
     """Translate the sources as services do. Texts without a translated word are left out."""
     with tqdm(total=len(pairs), desc="decoding", unit="text", leave=False, disable=None) as bar:
         found = []
@@ -112,7 +117,7 @@ async def _examples(bundle: Path, pairs: Sequence[Pair], num_beams: int | None) 
 
 
 async def _translated(
-    folder: Path, pairs: Sequence[Pair], num_beams: int | None
+    folder: Path, pairs: Sequence[SentencePair], num_beams: int | None
 ) -> AsyncIterator[Example | None]:
     parts, loaded = ModelParts.open(folder), load_model(folder, _CONFIG)
     manifest, tokenizers = parts.bundle.manifest, parts.tokenizers
@@ -128,16 +133,15 @@ async def _translated(
     )
     builder = TranslationRequests(manifest, tokenizers, parts.shortlist)
 
-    async def work(numbered: tuple[int, Pair]) -> Example | None:
+    async def work(numbered: tuple[int, SentencePair]) -> Example | None:
         number, pair = numbered
         job = replace(asked, request_id=str(number), texts=(pair.source,))
         plan = segmenter.plan(job)
         ends = [*map(require_finished, await loaded.engine.run(builder.translations(job, plan)))]
         if not any(end.best.tokens.ids for end in ends):
             return None
-        shapes, unknown_id = manifest.attention_shapes, manifest.tokens.unk
-        renderer = SegmentRenderer(job, plan, tokenizers, unknown_id, shapes, Calibration())
-        [[best]] = join_segments(plan.layouts, renderer.renderings(ends), 1)
+        renderer = SegmentRenderer(job, plan.special_tokens, tokenizers, manifest, Calibration())
+        [[best]] = join_segments(plan.layouts, renderer.render_all(plan.segments, ends), 1)
         lengths = [len(segment.source_ids) for segment in plan.segments]
         score = chrf.sentence_score(best.text, [pair.target]).score / 100
         return Example(features(lengths, [end.best for end in ends]), score)

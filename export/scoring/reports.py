@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from export.scoring.scorers import prose_scorer, score_labels, translator
 from models.checkpoint import load_checkpoint
-from models.data.corpus import Pair, ProseScore, read_documents, read_pairs, read_text, table
+from models.data.corpus import (
+    ProseScore,
+    SentencePair,
+    read_documents,
+    read_pairs,
+    read_text,
+    table,
+)
 from models.errors import InputError
 from models.scores import LabelResult
 from serving.bundle.opening import open_bundle
@@ -43,13 +50,13 @@ class Test:
     protects: bool = False
 
 
-class Report(Protocol):
+class ScoreReport(Protocol):
     def as_json(self) -> dict[str, Any]: ...
 
     def as_markdown(self) -> str: ...
 
 
-def score_models(models: Sequence[Path], question: Test) -> Report:
+def score_models(models: Sequence[Path], question: Test) -> ScoreReport:
     """Return a report about the first model, compared with the others.
 
     Raises CheckpointError, BundleError, OSError, and InputError for what does not go together.
@@ -145,16 +152,16 @@ def _score_prose(models: Sequence[Path], question: Test) -> ProseReport:
 
 def held_out(recipe: Path, data: Path) -> list[str]:
     """Return the documents that a recipe holds out of training. Raises InputError, OSError."""
-    from models.training.config import ConfigError, read_config
+    from models.training.config import TrainingConfigError, read_config
     from models.training.prepare import split_documents
 
     try:
         return split_documents(read_config(recipe), data)[1]
-    except ConfigError as error:
+    except TrainingConfigError as error:
         raise InputError(str(error)) from None
 
 
-def _pairs(paths: Sequence[Path]) -> list[Pair]:
+def _pairs(paths: Sequence[Path]) -> list[SentencePair]:
     pairs = [pair for path in paths for pair in read_pairs(path)]
     if not pairs:
         raise InputError(f"--test {', '.join(map(str, paths))}: there is no line to score")
@@ -172,11 +179,11 @@ def _score_labels(models: Sequence[Path], question: Test) -> LabelReport:
     return LabelReport({_name(model): score_labels(model, pairs) for model in models})
 
 
-def _score_nothing(models: Sequence[Path], question: Test) -> Report:
+def _score_nothing(models: Sequence[Path], question: Test) -> ScoreReport:
     raise InputError("models that embed texts, label tokens or fill masks have no score here")
 
 
-REPORTS: dict[str, Callable[[Sequence[Path], Test], Report]] = {
+REPORTS: dict[str, Callable[[Sequence[Path], Test], ScoreReport]] = {
     "translate": _score_translations,
     "generate": _score_prose,
     "classify": _score_labels,

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU
 from tqdm import tqdm
 
-from export.bundling.running import TEXTS_AT_ONCE, Ids, Rows, TextGraph
+from export.bundling.running import TEXTS_AT_ONCE, GraphRows, Ids, TextGraph
 from export.bundling.writer import tokens_of
 from models.checkpoint import Checkpoint, load_checkpoint
 from models.configs.base import EncoderConfig
-from models.data.corpus import Nats, Pair, ProseScore, Reader, Window, read_pairs
+from models.data.corpus import Nats, ProseReader, ProseScore, ProseWindow, SentencePair, read_pairs
 from models.data.tokenizer import encode_all, load_tokenizer, read_tokenizer
 from models.errors import InputError
 from models.scores import LabelResult, framed, label_numbers, tally
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from models.scores import Translate
 
 
-def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
+def score_labels(model: Path, pairs: Sequence[SentencePair]) -> LabelResult:
     """Label sources, whose own labels are their origins. Raises InputError for one that is no label
     of the model, CheckpointError and BundleError.
     """
@@ -50,7 +50,7 @@ def score_labels(model: Path, pairs: Sequence[Pair]) -> LabelResult:
     return _checkpoint_labels(model, pairs)
 
 
-def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
+def _bundle_labels(bundle: Bundle, pairs: Sequence[SentencePair]) -> LabelResult:
     manifest = bundle.manifest
     assert manifest.encoder is not None  # its task is to classify
     wanted = label_numbers(pairs, manifest.encoder.labels)
@@ -63,7 +63,7 @@ def _bundle_labels(bundle: Bundle, pairs: Sequence[Pair]) -> LabelResult:
     return tally(manifest.encoder.labels, wanted, given)
 
 
-def _checkpoint_labels(folder: Path, pairs: Sequence[Pair]) -> LabelResult:
+def _checkpoint_labels(folder: Path, pairs: Sequence[SentencePair]) -> LabelResult:
     from models.decoding import vectors_of
     from models.loading import load_encoder
 
@@ -96,7 +96,7 @@ def prose_scorer(folder: Path) -> ScoreProse:
 def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
     manifest = bundle.manifest
     tokenizer = load_tokenizer(bundle.folder / TOKENIZER_FILE)
-    reader = Reader(tokenizer, manifest.tokens, manifest.limits.max_target_tokens)
+    reader = ProseReader(tokenizer, manifest.tokens, manifest.limits.max_target_tokens)
     nats = bundle_nats(bundle)
     return lambda documents: reader.score(documents, nats)
 
@@ -104,15 +104,15 @@ def _bundle_prose_scorer(bundle: Bundle) -> ScoreProse:
 def bundle_nats(bundle: Bundle) -> Nats:
     """Return the negative log-likelihoods of windows, computed by a bundle's step graph."""
     prefix = list(bundle.manifest.tokens.prompt_prefix)
-    open_model: dict[int, Rows] = {}
+    open_model: dict[int, GraphRows] = {}
 
-    def rows_of(size: int) -> Rows:
+    def rows_of(size: int) -> GraphRows:
         if size not in open_model:
-            open_model[size] = Rows(bundle, [[]] * size, threads=available_cpus())
+            open_model[size] = GraphRows(bundle, [[]] * size, threads=available_cpus())
         open_model[size].begin_anew()
         return open_model[size]
 
-    def nats(windows: Sequence[Window]) -> NDArray[np.float64]:
+    def nats(windows: Sequence[ProseWindow]) -> NDArray[np.float64]:
         starts = range(0, len(windows), WINDOWS_AT_ONCE)
         parts = [windows[start : start + WINDOWS_AT_ONCE] for start in starts]
         with tqdm(parts, desc="reading", unit="windows", leave=False, disable=None) as bar:
@@ -121,7 +121,9 @@ def bundle_nats(bundle: Bundle) -> Nats:
     return nats
 
 
-def _read_windows(rows: Rows, prefix: list[int], windows: Sequence[Window]) -> NDArray[np.float64]:
+def _read_windows(
+    rows: GraphRows, prefix: list[int], windows: Sequence[ProseWindow]
+) -> NDArray[np.float64]:
     """Read windows, alike, side by side and token by token: graphs take several tokens at once of
     one row alone, and of recurrent models never.
     """
@@ -144,7 +146,7 @@ def _checkpoint_prose_scorer(folder: Path) -> ScoreProse:
     module, tokenizer = load_module(checkpoint), read_tokenizer(checkpoint.tokenizer)
     config: Any = checkpoint.config
     conventions = checkpoint.conventions
-    reader = Reader(tokenizer, conventions, config.context_length)
+    reader = ProseReader(tokenizer, conventions, config.context_length)
     return lambda documents: reader.score(
         documents, lambda windows: nats(module, windows, conventions.prompt_prefix)
     )
@@ -273,8 +275,8 @@ async def distil_corpus(bundle: Path, path: Path, output: Path, num_beams: int) 
 
 
 async def beams(
-    bundle: Path, pairs: Sequence[Pair], num_beams: int
-) -> AsyncIterator[tuple[Pair, list[str]]]:
+    bundle: Path, pairs: Sequence[SentencePair], num_beams: int
+) -> AsyncIterator[tuple[SentencePair, list[str]]]:
     """Yield each pair with the translations of its source, the likeliest first.
 
     Raises BundleError, and InputError for a model that does not translate.
@@ -285,7 +287,7 @@ async def beams(
         [card] = catalog.local_cards
         model = await find_translator(catalog, card.name, job.source, job.target)
 
-        async def work(numbered: tuple[int, Pair]) -> tuple[Pair, list[str]]:
+        async def work(numbered: tuple[int, SentencePair]) -> tuple[SentencePair, list[str]]:
             number, pair = numbered
             translation = await model.run(
                 replace(job, request_id=str(number), texts=(pair.source,))
@@ -297,7 +299,7 @@ async def beams(
             yield found
 
 
-def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
+def _lines_done(output: Path, pairs: Sequence[SentencePair]) -> int:
     """Return the number of complete lines of `output`, and cut off what follows them. Raises
     InputError if they are not of these pairs.
     """
@@ -312,5 +314,5 @@ def _lines_done(output: Path, pairs: Sequence[Pair]) -> int:
     return len(whole)
 
 
-def _beginning(pair: Pair) -> str:
+def _beginning(pair: SentencePair) -> str:
     return f"{pair.origin}\t{pair.source}\t"

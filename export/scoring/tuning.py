@@ -17,9 +17,9 @@ from models.errors import InputError
 
 if TYPE_CHECKING:
     from models.checkpoint import Checkpoint
-    from models.data.corpus import Pair
+    from models.data.corpus import SentencePair
     from models.scores import TestResult
-    from models.training.tuning import Texts, TuningConfig, TuningData
+    from models.training.tuning import TuningConfig, TuningData, TuningTexts
     from serving.bundle.manifest import Tokens
 
 _FEWEST_PAIRS = 100
@@ -127,7 +127,7 @@ class Tuning:
     checkpoint: "Checkpoint"
     languages: tuple[str, str]
     data: "TuningData"
-    test: list["Pair"]
+    test: list["SentencePair"]
 
     @classmethod
     def of(
@@ -175,7 +175,7 @@ class Tuning:
         return report
 
     def _trained(self, settings: "TuningConfig", folder: Path) -> Mapping[str, Any]:
-        from models.training.state import Stopped
+        from models.training.state import TrainingStopped
         from models.training.tuning import Tuner
 
         tuner = Tuner(self.checkpoint, self.data, settings, folder)
@@ -184,7 +184,7 @@ class Tuning:
         try:
             with tuner.brake.on_signals():
                 return tuner.run()
-        except Stopped as stop:
+        except TrainingStopped as stop:
             click.echo(f"stopped; the same command goes on: {folder}", err=True)
             sys.exit(128 + stop.signal_number)
 
@@ -201,12 +201,12 @@ class Tuning:
 class Split:
     """Pairs to train on, to choose the best state by, and to test with; no source is in two."""
 
-    train: list["Pair"]
-    dev: list["Pair"]
-    test: list["Pair"]
+    train: list["SentencePair"]
+    dev: list["SentencePair"]
+    test: list["SentencePair"]
 
     @classmethod
-    def of(cls, pairs: Iterable["Pair"], path: Path) -> "Split":
+    def of(cls, pairs: Iterable["SentencePair"], path: Path) -> "Split":
         """Split pairs by the hashes of their sources, so that every run holds out the same.
 
         Raises InputError for too few pairs.
@@ -225,7 +225,7 @@ class Split:
         return cls(train, ordered[num_test : num_test + num_dev], ordered[:num_test])
 
 
-def _hash(pair: "Pair") -> bytes:
+def _hash(pair: "SentencePair") -> bytes:
     return blake2b(pair.source.encode(), digest_size=8).digest()
 
 
@@ -241,12 +241,14 @@ class Encoding:
         tokens = tokens_of(checkpoint.config, checkpoint.conventions)
         self.added: Tokens = tokens.with_languages(*languages)
 
-    def texts(self, pairs: Sequence["Pair"]) -> "Texts":
-        from models.training.tuning import Texts
+    def texts(self, pairs: Sequence["SentencePair"]) -> "TuningTexts":
+        from models.training.tuning import TuningTexts
 
         sources = self._source.encode_batch([pair.source for pair in pairs])
         targets = self._target.encode_batch([pair.target for pair in pairs])
-        return Texts([*map(list, sources)], [*map(list, targets)]).within(self._config, self.added)
+        return TuningTexts([*map(list, sources)], [*map(list, targets)]).within(
+            self._config, self.added
+        )
 
 
 def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) -> tuple[str, str]:
@@ -267,9 +269,9 @@ def _languages(checkpoint: "Checkpoint", wanted: tuple[str | None, str | None]) 
     return found[0], found[1]
 
 
-def _read(path: Path, languages: tuple[str, str]) -> list["Pair"]:
+def _read(path: Path, languages: tuple[str, str]) -> list["SentencePair"]:
     """Read the pairs of a TMX file, or of lines."""
-    from models.data.corpus import Pair, read_pairs
+    from models.data.corpus import SentencePair, read_pairs
     from serving.translation_memory.tmx import TmxFile
 
     if path.suffix.lower() != ".tmx":
@@ -279,7 +281,7 @@ def _read(path: Path, languages: tuple[str, str]) -> list["Pair"]:
     for unit in file.units():
         codes = _meant(target, tuple(unit.targets))
         if codes and _meant(source, (file.source_language or "",)):
-            pairs.append(Pair(path.stem, unit.source.text, unit.targets[codes[0]].text))
+            pairs.append(SentencePair(path.stem, unit.source.text, unit.targets[codes[0]].text))
     return pairs
 
 

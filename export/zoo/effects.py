@@ -12,7 +12,7 @@ from statistics import mean
 
 import numpy as np
 
-from export.zoo.results import Quality, Results
+from export.zoo.results import Results, TranslationQuality
 from export.zoo.stages import fewer_bits
 
 SLOPE_WORDS = 10
@@ -222,7 +222,7 @@ def _against(published: Published, by_name: dict[str, Results]) -> str | None:
     )
 
 
-def _beam(results: Results | None) -> Quality | None:
+def _beam(results: Results | None) -> TranslationQuality | None:
     return results.translation.fp32.beam_5 if results and results.translation else None
 
 

@@ -18,13 +18,21 @@ from pathlib import Path
 from typing import IO, Any
 
 from export.scoring.reports import held_out
-from export.zoo.results import Bundle, Look, OutOfTime, Results, Training, ZooError, read_results
+from export.zoo.results import (
+    OutOfTime,
+    Results,
+    StateBytes,
+    TrainingResults,
+    Validation,
+    ZooError,
+    read_results,
+)
 from models.architectures.registry import AnyConfig
 from models.checkpoint import WEIGHTS_FILE, load_checkpoint
 from models.configs.base import EncoderConfig, LanguageModelConfig
-from models.data.corpus import Pair, read_documents, read_pairs
+from models.data.corpus import SentencePair, read_documents, read_pairs
 from models.errors import InputError
-from models.training.config import ConfigError, TrainingConfig, read_config
+from models.training.config import TrainingConfig, TrainingConfigError, read_config
 from serving.bundle.manifest import MANIFEST_FILE, Precision
 from serving.bundle.opening import open_bundle
 from serving.engine.states.store import row_bytes
@@ -101,7 +109,7 @@ def find_recipes(folder: Path, names: Sequence[str]) -> tuple[list[Recipe], list
     for path in (known[name] for name in names or known if name in known):
         try:
             recipes.append(_read(path))
-        except ConfigError as error:
+        except TrainingConfigError as error:
             problems += [f"{path}: {problem}" for problem in error.problems]
     return recipes, problems
 
@@ -128,7 +136,7 @@ def _read(path: Path) -> Recipe:
     if config.model.task == "translate" and not config.data.test:
         problems.append("data.test: there is nothing to evaluate on")
     if problems:
-        raise ConfigError(path, problems)
+        raise TrainingConfigError(path, problems)
     return Recipe(path, config)
 
 
@@ -166,7 +174,7 @@ class Family:
     def __init__(self, recipe: Recipe, settings: Settings) -> None:
         self.name, self.recipe, self.settings = recipe.name, recipe, settings
         self.folder = settings.output / recipe.name
-        self.run = Run(self.folder / "run")
+        self.run = TrainingRun(self.folder / "run")
         self._results_path = settings.results / f"{recipe.name}.json"
         self._lock: IO[Any] | None = None
         self._exported: set[Precision] = set()
@@ -223,7 +231,7 @@ class Family:
         known.model_copy(update=sections).save(self._results_path)
 
     @cached_property
-    def test(self) -> list[Pair]:
+    def test(self) -> list[SentencePair]:
         return read_pairs(self.settings.data / str(self.recipe.config.data.test))
 
     @cached_property
@@ -249,11 +257,11 @@ class Family:
         return manifest.is_file() and manifest.stat().st_mtime >= card.stat().st_mtime
 
 
-def about_bundle(folder: Path) -> Bundle:
+def about_bundle(folder: Path) -> StateBytes:
     """Read what a bundle says of its states."""
     manifest = open_bundle(folder).manifest
     size = row_bytes(manifest.states)
-    return Bundle(
+    return StateBytes(
         has_attention=manifest.num_attention_heads > 0,
         fixed_bytes=size.fixed,
         bytes_per_source_token=size.per_source_token,
@@ -262,7 +270,7 @@ def about_bundle(folder: Path) -> Bundle:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     folder: Path
 
     @property
@@ -299,12 +307,12 @@ class Run:
             training=self._training(recipe),
         )
 
-    def _training(self, recipe: Recipe) -> Training:
+    def _training(self, recipe: Recipe) -> TrainingResults:
         run = recipe.config.run
         lines = (self.folder / "metrics.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         last = rows[-1]
-        return Training(
+        return TrainingResults(
             command=f"attendant train {recipe.path}",
             clock=run.clock,
             max_minutes=run.max_minutes,
@@ -315,7 +323,7 @@ class Run:
             dev_loss=last["dev_loss"],
             seed=run.seed,
             curve=tuple(
-                Look(minutes=row["minutes"], dev_loss=row["dev_loss"], dev_bleu=row["bleu"])
+                Validation(minutes=row["minutes"], dev_loss=row["dev_loss"], dev_bleu=row["bleu"])
                 for row in rows
             ),
         )

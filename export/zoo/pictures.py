@@ -17,7 +17,7 @@ from export.zoo.effects import peers, without_replicas
 from export.zoo.family import attendant
 from export.zoo.results import Results
 from export.zoo.stages import Scorer
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from serving.bundle.opening import open_bundle
 
 SHIPPED_BY_LENGTH, ALIGNMENT = "by-length.svg", "alignment.png"
@@ -36,7 +36,7 @@ def draw_alignment(bundle: Path, path: Path) -> None:
     attendant("align", "--model", bundle, "-o", path, SENTENCE, "--translation", TRANSLATION)
 
 
-def draw_by_length(pairs: Sequence[Pair], translations: Sequence[str], path: Path) -> None:
+def draw_by_length(pairs: Sequence[SentencePair], translations: Sequence[str], path: Path) -> None:
     """Plot BLEU over the number of source words, with a line for every origin of many sentences."""
     counts = Counter(pair.origin for pair in pairs)
     with saved(path, 1) as [axis]:

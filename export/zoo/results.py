@@ -12,11 +12,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 
-class Section(BaseModel):
+class ResultsSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Look(Section):
+class Validation(ResultsSection):
     """A validation on the way: of a language model there is no BLEU."""
 
     minutes: float
@@ -24,7 +24,7 @@ class Look(Section):
     dev_bleu: float | None
 
 
-class Training(Section):
+class TrainingResults(ResultsSection):
     """minutes: as `clock` counts them, validations included. epochs: over the training data.
     seed: of weights and order. curve: of validations; results from before they were kept have none.
     """
@@ -38,10 +38,10 @@ class Training(Section):
     epochs: float
     dev_loss: float
     seed: int = 1
-    curve: tuple[Look, ...] = ()
+    curve: tuple[Validation, ...] = ()
 
 
-class Quality(Section):
+class TranslationQuality(ResultsSection):
     """sacreBLEU and chrF of detokenised text. bleu_interval: half of BLEU's 95 % interval, by
     bootstrap over the sentences. lowercased_bleu: of the same text in lower case, its elisions
     split (l' eau), so that it is nearer to what papers on this test set report.
@@ -53,12 +53,12 @@ class Quality(Section):
     lowercased_bleu: float
 
 
-class Searches(Section):
-    greedy: Quality
-    beam_5: Quality
+class Searches(ResultsSection):
+    greedy: TranslationQuality
+    beam_5: TranslationQuality
 
 
-class LengthBin(Section):
+class LengthBin(ResultsSection):
     """Sentences whose sources have so many words, as white space separates them."""
 
     words: str
@@ -67,7 +67,7 @@ class LengthBin(Section):
     bleu: float
 
 
-class Translation(Section):
+class TranslationResults(ResultsSection):
     """by_length: of beam 5 in fp32."""
 
     command: str
@@ -81,14 +81,14 @@ class Translation(Section):
     by_length: tuple[LengthBin, ...]
 
 
-class Document(Section):
+class DocumentBits(ResultsSection):
     """bits: that a language model needs for it."""
 
     bytes: int
     bits: float
 
 
-class Prose(Section):
+class ProseResults(ResultsSection):
     """Bits per byte of the documents that the recipes hold out, and how they are read.
     by_document: in fp32.
     """
@@ -102,10 +102,10 @@ class Prose(Section):
     fp32: float
     int8: float
     perplexity: float
-    by_document: tuple[Document, ...]
+    by_document: tuple[DocumentBits, ...]
 
 
-class Bundle(Section):
+class StateBytes(ResultsSection):
     """Describes what an engine keeps for a row, in bytes; states that a step overwrites count
     twice, because it reads them from one buffer and writes them to another.
     """
@@ -116,7 +116,7 @@ class Bundle(Section):
     bytes_per_target_token: int
 
 
-class Pace(Section):
+class TokensPerSecond(ResultsSection):
     """Greedy tokens/s of the engine with so many requests in flight, sources encoded; and of its
     decoding over the step graph alone at 32 rows.
     """
@@ -126,15 +126,15 @@ class Pace(Section):
     engine_over_graph: float
 
 
-class Speed(Section):
+class SpeedResults(ResultsSection):
     command: str
     machine: str
     threads: int
-    fp32: Pace
-    int8: Pace
+    fp32: TokensPerSecond
+    int8: TokensPerSecond
 
 
-class Results(Section):
+class Results(ResultsSection):
     """checkpoint: SHA-256 of its weights."""
 
     name: str
@@ -143,11 +143,11 @@ class Results(Section):
     languages: str
     parameters: int
     checkpoint: str
-    training: Training | None = None
-    bundle: Bundle | None = None
-    translation: Translation | None = None
-    prose: Prose | None = None
-    speed: Speed | None = None
+    training: TrainingResults | None = None
+    bundle: StateBytes | None = None
+    translation: TranslationResults | None = None
+    prose: ProseResults | None = None
+    speed: SpeedResults | None = None
 
     @property
     def is_of_prose(self) -> bool:

@@ -33,7 +33,7 @@ from models.checkpoint import (
     write_words,
 )
 from models.data import corpus
-from models.data.corpus import Pair, read_pairs
+from models.data.corpus import SentencePair, read_pairs
 from models.errors import InputError
 from models.safetensors import Storage
 from models.scores import Everyday, read_everyday
@@ -76,7 +76,7 @@ class Bundles:
 
 
 @dataclass(frozen=True)
-class Found:
+class ShippedQuality:
     """quality: for quality.json. markdown: for the card, without its heading. pictures: how those
     are drawn that it shows, by the names of their files.
     """
@@ -86,8 +86,8 @@ class Found:
     pictures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
-def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> Found:
-    """Raises ConfigError, OSError and InputError."""
+def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> ShippedQuality:
+    """Raises TrainingConfigError, OSError and InputError."""
     from models.scores import score
 
     pairs, everyday = test_pairs(recipe, data, sets), read_everyday(sets / "everyday.tsv")
@@ -112,7 +112,7 @@ def of_translations(bundles: Bundles, recipe: Path, data: Path, sets: Path) -> F
         pictures[ALIGNMENT] = lambda path: draw_alignment(bundles.int8, path)
         parts += [f"![what each word of a translation attends to]({ALIGNMENT})"]
     parts += [_on_everyday(everyday, translations)]
-    return Found(quality, "\n\n".join(parts), pictures)
+    return ShippedQuality(quality, "\n\n".join(parts), pictures)
 
 
 def _calibration(bundle: Path, recipe: Path, data: Path) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _calibration(bundle: Path, recipe: Path, data: Path) -> dict[str, Any]:
     return {"calibration": asdict(found)} if found else {}
 
 
-def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:
+def test_pairs(recipe: Path, data: Path, sets: Path) -> list[SentencePair]:
     """Return the pairs of the recipe's test set, then of the made sets."""
     from models.training.config import read_config
 
@@ -135,13 +135,15 @@ def test_pairs(recipe: Path, data: Path, sets: Path) -> list[Pair]:
     return [pair for path in (data / test, *made) for pair in read_pairs(path)]
 
 
-def of_prose(bundles: Bundles, recipe: Path, data: Path) -> Found:
+def of_prose(bundles: Bundles, recipe: Path, data: Path) -> ShippedQuality:
     documents = held_out(recipe, data)
     scores = {name: prose_scorer(each)(documents) for name, each in bundles.by_name.items()}
     int8 = scores["int8"]
     others = {name: asdict(each) for name, each in scores.items() if each is not int8}
     quality = asdict(int8) | others
-    return Found(quality, f"{corpus.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}")
+    return ShippedQuality(
+        quality, f"{corpus.table(scores)}\n\nThe held-out documents: {int8.as_sentence()}"
+    )
 
 
 def _on_everyday(everyday: Sequence[Everyday], translations: Sequence[str]) -> str:
@@ -167,7 +169,7 @@ class Sources:
     sets: Path
 
 
-SCORERS: dict[str, Callable[[Bundles, Sources], Found]] = {
+SCORERS: dict[str, Callable[[Bundles, Sources], ShippedQuality]] = {
     "translate": lambda bundles, s: of_translations(bundles, s.recipe, s.data, s.sets),
     "generate": lambda bundles, s: of_prose(bundles, s.recipe, s.data),
 }
@@ -176,7 +178,7 @@ SCORERS: dict[str, Callable[[Bundles, Sources], Found]] = {
 def ship_checkpoint(source: Path, output: Path, storage: Storage, sources: Sources) -> str:
     """Write the folder `output` and return the scores in Markdown.
 
-    Raises CheckpointError, ConfigError, AttendantError, OSError and InputError.
+    Raises CheckpointError, TrainingConfigError, AttendantError, OSError and InputError.
     """
     if source.resolve() == output.resolve():
         raise InputError(f"{output} is what is to be shipped: name another folder")
@@ -209,10 +211,12 @@ def _parity(stored: Path, test: Path) -> dict[str, Any]:
 
     test: a text to compare on beside random ids, if it is there.
     """
-    from export.bundling.verify import Verifier
+    from export.bundling.verify import TranslationVerifier
 
     def compare(checkpoint: Checkpoint, bundle: Bundle) -> AnyParity:
-        return Verifier(checkpoint, bundle).compare(test if test.is_file() else None, 500)
+        return TranslationVerifier(checkpoint, bundle).compare(
+            test if test.is_file() else None, 500
+        )
 
     command = f"attendant export {stored} -o BUNDLE --precision PRECISION"
     record: dict[str, Any] = {"command": f"{command} --test {test}" if test.is_file() else command}

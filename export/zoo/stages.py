@@ -17,17 +17,17 @@ from sacrebleu.metrics import BLEU, CHRF
 from export.scoring.scorers import prose_scorer, translator
 from export.zoo.family import Family, about_bundle
 from export.zoo.results import (
-    Document,
+    DocumentBits,
     LengthBin,
-    Pace,
-    Prose,
-    Quality,
+    ProseResults,
     Searches,
-    Speed,
-    Translation,
+    SpeedResults,
+    TokensPerSecond,
+    TranslationQuality,
+    TranslationResults,
     ZooError,
 )
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from serving.bundle.manifest import Precision
 from serving.engine.runtime.machine import available_cpus
 
@@ -39,16 +39,16 @@ ELISION = re.compile(r"(?<=[^\W\d_])'(?=[^\W\d_])")
 class Scorer:
     """A scorer of one hypothesis for each pair of a test set."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[SentencePair]) -> None:
         self._references = [pair.target for pair in pairs]
         self._lengths = np.array([len(pair.source.split()) for pair in pairs])
         self._bleu, self._lowercased, self._chrf = BLEU(), BLEU(lowercase=True), CHRF()
 
-    def quality(self, hypotheses: Sequence[str]) -> Quality:
+    def quality(self, hypotheses: Sequence[str]) -> TranslationQuality:
         ours, references = list(hypotheses), self._references
         split, split_references = _split_elisions(ours), _split_elisions(references)
         lowercased = self._lowercased.corpus_score(split, [split_references])
-        return Quality(
+        return TranslationQuality(
             bleu=round(self._bleu.corpus_score(ours, [references]).score, 2),
             bleu_interval=round(_interval(self._statistics(ours), _bleu), 2),
             chrf=round(self._chrf.corpus_score(ours, [references]).score, 2),
@@ -100,7 +100,9 @@ def _bleu(sums: np.ndarray) -> float:
     return float(score.score)
 
 
-def fewer_bits(changed: Sequence[Document], plain: Sequence[Document]) -> tuple[float, float]:
+def fewer_bits(
+    changed: Sequence[DocumentBits], plain: Sequence[DocumentBits]
+) -> tuple[float, float]:
     """Return the saving in bits per byte of documents, and half of its 95 % interval."""
     pairs = zip(changed, plain, strict=True)
     saved = np.array([[ours.bytes, other.bits - ours.bits] for ours, other in pairs])
@@ -160,7 +162,7 @@ def _evaluate_prose(family: Family) -> None:
         prose_scorer(family.bundle(precision))(family.held_out)
         for precision in (Precision.FP32, Precision.INT8)
     )
-    found = Prose(
+    found = ProseResults(
         command=f"attendant lab zoo {family.name} --only evaluate",
         documents=fp32.documents,
         bytes=fp32.bytes,
@@ -170,7 +172,7 @@ def _evaluate_prose(family: Family) -> None:
         fp32=fp32.bits_per_byte,
         int8=int8.bits_per_byte,
         perplexity=fp32.perplexity,
-        by_document=tuple(Document(**asdict(each)) for each in fp32.by_document),
+        by_document=tuple(DocumentBits(**asdict(each)) for each in fp32.by_document),
     )
     family.save(bundle=about_bundle(family.bundle(Precision.INT8)), prose=found)
 
@@ -179,7 +181,7 @@ def _evaluate_translations(family: Family) -> None:
     scorer = Scorer(family.test)
     fp32, int8 = family.bundle(Precision.FP32), family.bundle(Precision.INT8)
     beams = _translations(family, fp32, BEAMS)
-    found = Translation(
+    found = TranslationResults(
         command=f"attendant lab zoo {family.name} --only evaluate",
         test=str(family.recipe.config.data.test),
         sentences=len(family.test),
@@ -202,7 +204,7 @@ def measure(family: Family) -> None:
     sentences = family.folder / "sentences.txt"
     texts = _beginnings(family) if family.recipe.is_of_prose else _sources(family)
     sentences.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    found = Speed(
+    found = SpeedResults(
         command=f"attendant lab zoo {family.name} --only measure",
         machine=_machine(),
         threads=family.settings.threads or available_cpus(),
@@ -247,13 +249,13 @@ def _beginnings(family: Family) -> list[str]:
     return [" ".join(text.split()[:PROMPT_WORDS]) for text in islice(paragraphs, NUM_PROMPTS)]
 
 
-def _pace(family: Family, bundle: Path, sentences: Path, num_texts: int) -> Pace:
+def _pace(family: Family, bundle: Path, sentences: Path, num_texts: int) -> TokensPerSecond:
     words = ["bench", bundle, "--input", sentences, "--json", *family.thread_options]
     sizes = ["--batch", "1,32", "--requests", num_texts]
     loops = json.loads(family.attendant(*words, *sizes))["results"]
     graph = ["--compare", "graph", "--batch", 32]
     [compared] = json.loads(family.attendant(*words, *graph))["results"]
-    return Pace(
+    return TokensPerSecond(
         batch_1=loops[0]["tokens_per_second"],
         batch_32=loops[1]["tokens_per_second"],
         engine_over_graph=round(compared["median"], 3),

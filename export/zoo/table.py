@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from export.zoo.effects import effects, grid, without_replicas
-from export.zoo.results import Quality, Results, Speed, Translation
+from export.zoo.results import Results, SpeedResults, TranslationQuality, TranslationResults
 from models.errors import InputError
 
 BEGIN, END = "<!-- zoo -->", "<!-- /zoo -->"
@@ -70,12 +70,14 @@ def _ordered(found: Sequence[Results]) -> list[Results]:
     return sorted(found, key=lambda r: (r.languages != commonest, r.languages, r.year, r.name))
 
 
-def _searched(pick: Callable[[Translation], Quality], name: str) -> Callable[[Results], object]:
+def _searched(
+    pick: Callable[[TranslationResults], TranslationQuality], name: str
+) -> Callable[[Results], object]:
     """A figure of `pick`'s search."""
     return lambda r: r.translation and f"{getattr(pick(r.translation), name):.1f}"
 
 
-def _sped(pick: Callable[[Speed], float], form: str) -> Callable[[Results], object]:
+def _sped(pick: Callable[[SpeedResults], float], form: str) -> Callable[[Results], object]:
     return lambda r: r.speed and format(pick(r.speed), form)
 
 
@@ -153,7 +155,7 @@ def _on_prose(found: Sequence[Results]) -> str:
     )
 
 
-def _on_int8(parts: Sequence[Translation]) -> str:
+def _on_int8(parts: Sequence[TranslationResults]) -> str:
     changes = [
         round(int8.bleu - fp32.bleu, 1) + 0.0  # no -0.0
         for part in parts

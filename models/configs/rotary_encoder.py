@@ -34,7 +34,7 @@ class LayerWindow(Section):
     layers: LayerNumbers = Field(min_length=1)
 
 
-class Window(LayerWindow):
+class RotaryWindow(LayerWindow):
     """A window whose layers may have a rotation of their own."""
 
     rotation: Rotation = Rotation()
@@ -66,7 +66,7 @@ class RotaryStackConfig(HasHeads):
     num_types: int = Field(default=0, ge=0, lt=2**16)
     causal: bool = False
     rotation: Rotation = Rotation()
-    window: Window | None = None
+    window: RotaryWindow | None = None
     norm: Norm = Norm()
     embedding_norm: bool = True
     activation: Activation = "gelu"
@@ -76,7 +76,7 @@ class RotaryStackConfig(HasHeads):
     def kv_heads(self) -> int:
         return self.num_kv_heads or self.num_heads
 
-    def window_of(self, layer: int) -> Window | None:
+    def window_of(self, layer: int) -> RotaryWindow | None:
         """Return the window of one layer."""
         return self.window if self.window and layer in self.window.layers else None
 

@@ -111,7 +111,7 @@ Pooling = Literal["cls", "last", "max", "mean", "mean_sqrt_length"]
 Poolings = Annotated[tuple[Pooling, ...], Field(min_length=1, strict=False)]  # in files a list
 
 
-class Limits(Section):
+class GateLimits(Section):
     """Limits of a gated network's numbers before its activation: gates are at most `gate`, what
     they gate is within `up`.
     """
@@ -148,7 +148,7 @@ class Experts(Section):
     ffn_dim: Size
     normalised: bool = True
     bias: bool = False
-    limits: Limits | None = None
+    limits: GateLimits | None = None
     shared_ffn_dim: Size | None = None
     shared_gate: bool = True
     weighting: Literal["softmax", "sigmoid"] = "softmax"

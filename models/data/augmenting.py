@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from models.data.synthetic import NAME, TRAINING, drawn_phrase, made_pair, rename, replace_values
 
 WORD = re.compile(r"[^\W\d_]{4,}")
@@ -69,46 +69,52 @@ def titled(text: str) -> str:
 
 
 Kind = Literal["values", "made", "names", "capitals", "titles", "noise", "joined", "phrases"]
-Make = Callable[[Sequence[Pair], random.Random], tuple[str, str] | None]
+Make = Callable[[Sequence[SentencePair], random.Random], tuple[str, str] | None]
 UNREAL: frozenset[Kind] = frozenset({"names", "noise"})  # have words that nobody writes
 DIGIT = re.compile(r"\d")
 MOST_JOINED = 4
 LONGEST_JOINED = 600  # characters: what is longer is left out by a model's limits
 
 
-def augmented(pairs: Sequence[Pair], counts: dict[Kind, int], seed: int) -> list[Pair]:
+def augmented(
+    pairs: Sequence[SentencePair], counts: dict[Kind, int], seed: int
+) -> list[SentencePair]:
     """Make the new pairs of every kind, as many as `counts` says."""
     if not pairs:
         return []
     return [pair for kind in sorted(counts) for pair in _made(pairs, kind, counts[kind], seed)]
 
 
-def _made(pairs: Sequence[Pair], kind: Kind, count: int, seed: int) -> Iterator[Pair]:
+def _made(
+    pairs: Sequence[SentencePair], kind: Kind, count: int, seed: int
+) -> Iterator[SentencePair]:
     """Make `count` pairs; drawn pairs of which nothing can be made are skipped."""
     rng = random.Random(f"{kind} {seed}")
     for _ in range(count):
         found = KINDS[kind](pairs, rng)
         if found:
-            yield Pair(kind, *found)
+            yield SentencePair(kind, *found)
 
 
-def _values(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+def _values(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
     pair = _drawn_with(DIGIT, pairs, rng)
     return replace_values(pair.source, pair.target, rng)
 
 
-def _names(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+def _names(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
     pair = _drawn_with(NAME, pairs, rng)
     return rename(pair.source, pair.target, rng)
 
 
-def _drawn_with(pattern: re.Pattern[str], pairs: Sequence[Pair], rng: random.Random) -> Pair:
+def _drawn_with(
+    pattern: re.Pattern[str], pairs: Sequence[SentencePair], rng: random.Random
+) -> SentencePair:
     """Draw a pair whose target matches, or any pair if none of a few dozen draws matches."""
     drawn = (rng.choice(pairs) for _ in range(50))
     return next((p for p in drawn if pattern.search(p.target, 1)), pairs[0])
 
 
-def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+def _framed(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     """Fill a sentence's slots; half of the time another sentence precedes it."""
     source, target = made_pair(TRAINING, rng)
     if rng.random() < 0.5:
@@ -117,22 +123,22 @@ def _framed(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
     return f"{before.source} {source}", f"{before.target} {target}"
 
 
-def _capitals(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+def _capitals(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     pair = rng.choice(pairs)
     return pair.source.upper(), pair.target.upper()
 
 
-def _titles(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+def _titles(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     pair = rng.choice(pairs)
     return titled(pair.source), pair.target
 
 
-def _noise(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+def _noise(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     pair = rng.choice(pairs)
     return noisy(pair.source, rng), pair.target
 
 
-def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None:
+def _joined(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str] | None:
     """Join neighbouring pairs of the corpus, which are often of one text."""
     count = rng.randint(2, MOST_JOINED)
     start = rng.randrange(max(1, len(pairs) - count))
@@ -141,7 +147,7 @@ def _joined(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str] | None
     return (source, target) if len(source) <= LONGEST_JOINED else None
 
 
-def _phrases(pairs: Sequence[Pair], rng: random.Random) -> tuple[str, str]:
+def _phrases(pairs: Sequence[SentencePair], rng: random.Random) -> tuple[str, str]:
     return drawn_phrase(rng)
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from models.batch import (
     IGNORED_LABEL,
-    Batch,
     FollowingBatch,
     LabelBatch,
     LanguageBatch,
+    TargetBatch,
     TranslationBatch,
 )
 from models.configs.base import EncoderConfig, MaskedWordHead, SpecialTokens
@@ -33,7 +33,7 @@ class Dataset(Protocol):
 
     def epoch(self, seed: int, epoch: int, tokens_per_batch: int) -> list[np.ndarray]: ...
 
-    def batch(self, indices: np.ndarray) -> Batch: ...
+    def batch(self, indices: np.ndarray) -> TargetBatch: ...
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from models.batch import TranslationBatch
 from models.data.batching import ParallelData
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 
 NUM_VARIANTS = 16  # of each word: enough to differ, few enough to be remembered
 REMEMBERED = 2**18
@@ -65,7 +65,7 @@ class VaryingData(ParallelData):
     most_tokens: a source with as many tokens keeps its usual segmentation.
     """
 
-    texts: Sequence[Pair]
+    texts: Sequence[SentencePair]
     segmenter: Segmenter
     most_tokens: int
 

@@ -32,7 +32,7 @@ MIN_DOCUMENT_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
-class Pair:
+class SentencePair:
     """One line of a parallel corpus: its origin and the two sentences."""
 
     origin: str
@@ -56,7 +56,7 @@ def read_text(path: str | Path) -> str:
         raise InputError(f"{path} ends too early: its last part is missing") from None
 
 
-def read_pairs(path: str | Path) -> list[Pair]:
+def read_pairs(path: str | Path) -> list[SentencePair]:
     """Read the pairs of a parallel corpus. Raises InputError naming the first bad line.
 
     A file has lines of `origin<TAB>source<TAB>target`, or of `source<TAB>target`; then the origin
@@ -70,7 +70,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     return _parallel([Path(path).parent / f"{before}{each}{after}" for each in languages])
 
 
-def _parallel(paths: list[Path]) -> list[Pair]:
+def _parallel(paths: list[Path]) -> list[SentencePair]:
     source, target = (read_text(path).removesuffix("\n").split("\n") for path in paths)
     if len(source) != len(target):
         raise InputError(
@@ -78,10 +78,10 @@ def _parallel(paths: list[Path]) -> list[Pair]:
             f"they are not translations of each other line by line"
         )
     origin = paths[0].absolute().parent.name
-    return [Pair(origin, s.strip(), t.strip()) for s, t in zip(source, target, strict=True)]
+    return [SentencePair(origin, s.strip(), t.strip()) for s, t in zip(source, target, strict=True)]
 
 
-def _tabbed(path: str | Path) -> Iterator[Pair]:
+def _tabbed(path: str | Path) -> Iterator[SentencePair]:
     name, num_fields = Path(path).name.split(".")[0], None
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line:
@@ -94,7 +94,7 @@ def _tabbed(path: str | Path) -> Iterator[Pair]:
                 f"{path}:{number}: expected {expected} separated by tabs, "
                 f"found {len(fields)} fields"
             )
-        yield Pair(*fields) if num_fields == 3 else Pair(name, *fields)
+        yield SentencePair(*fields) if num_fields == 3 else SentencePair(name, *fields)
 
 
 def read_documents(path: str | Path) -> list[str]:
@@ -125,7 +125,7 @@ MOST_READ = 1024  # tokens; models that can read more are scored so
 
 
 @dataclass(frozen=True)
-class Window:
+class ProseWindow:
     """Consecutive tokens of a text. The first `num_known` are read and not predicted."""
 
     token_ids: list[int]
@@ -133,7 +133,7 @@ class Window:
 
 
 # Of alike windows: minus the log-probabilities of what is not known [windows, tokens].
-Nats = Callable[[Sequence[Window]], NDArray[np.float64]]
+Nats = Callable[[Sequence[ProseWindow]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class ProseScore:
 
 
 @dataclass(frozen=True)
-class Reader:
+class ProseReader:
     """Cuts texts into windows that a language model can read.
 
     most_read: tokens, including the model's prefix.
@@ -206,14 +206,14 @@ class Reader:
         )
 
 
-def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[Window]:
+def windows(stream: list[int], length: int, stride: int, num_unseen: int) -> list[ProseWindow]:
     """Cut a stream so that each token is predicted once, except the first `num_unseen`."""
-    found = [Window(stream[:length], num_unseen)]
+    found = [ProseWindow(stream[:length], num_unseen)]
     end = length
     while end < len(stream):
         known, end = end, min(end + stride, len(stream))
         start = max(0, end - length)
-        found.append(Window(stream[start:end], known - start))
+        found.append(ProseWindow(stream[start:end], known - start))
     return found
 
 
@@ -224,7 +224,7 @@ def table(scores: dict[str, ProseScore]) -> str:
     return "\n".join(rows)
 
 
-def _shape(window: Window) -> tuple[int, int]:
+def _shape(window: ProseWindow) -> tuple[int, int]:
     return len(window.token_ids), window.num_known
 
 
@@ -246,7 +246,7 @@ COPIED = 0.85  # of the times that a name is seen: it has no other form in the t
 ENDS = ".!?…:"  # of sentences: the word after one has a capital in any case
 
 
-def known_words(pairs: Iterable[Pair]) -> list[str]:
+def known_words(pairs: Iterable[SentencePair]) -> list[str]:
     """Return the words that occur often enough in sources, in their most frequent spelling, sorted.
     Names that targets nearly always copy are left out, unless they are very frequent: other names
     are better copied.

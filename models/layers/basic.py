@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, relu, silu
 
 from models.configs.base import HasWords
-from models.configs.transformer import Limits
+from models.configs.transformer import GateLimits
 from models.layers.equations import activated
 
 _BITS = 16  # so a probability is kept to 1/65536
@@ -45,7 +45,7 @@ class Dropout(nn.Module):
         return kept.to(x.dtype).mul_(1 / (1 - self.probability))
 
 
-class Vocabulary(nn.Module):
+class VocabularyLayers(nn.Module):
     """Embeds words and scores the next word.
 
     Tied, one table `embedding` does both (Press and Wolf 2017), also for source words. Otherwise
@@ -126,7 +126,7 @@ class FeedForward(nn.Module):
         *,
         is_gated: bool = False,
         bias: bool = True,
-        limits: Limits | None = None,
+        limits: GateLimits | None = None,
     ) -> None:
         super().__init__()
         self.gate = nn.Linear(d_model, ffn_dim, bias=bias) if is_gated else None

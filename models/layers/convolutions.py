@@ -11,8 +11,8 @@ from torch.nn.functional import glu
 
 from models.batch import length_mask
 from models.configs.base import HasWords
-from models.contract import State, Translator
-from models.layers.basic import Dropout, Vocabulary
+from models.contract import DecoderState, TranslationModel
+from models.layers.basic import Dropout, VocabularyLayers
 
 HALF_VARIANCE = math.sqrt(0.5)  # a sum of two times this varies as much as each (3.4)
 
@@ -38,7 +38,7 @@ class GatedConvolution(nn.Module):
 
 
 @dataclass(frozen=True)
-class ConvolutionalState(State):
+class ConvolutionalState(DecoderState):
     """The encoded source, and the last inputs of the decoder's convolutions."""
 
     keys: Tensor  # z_j [batch, source, embedding_dim]
@@ -54,7 +54,7 @@ class ConvolutionalState(State):
         return weights @ self.values
 
 
-class ConvolutionalTranslator(Vocabulary, Translator[ConvolutionalState]):
+class ConvolutionalTranslator(VocabularyLayers, TranslationModel[ConvolutionalState]):
     """The base of translators made of convolutions and attention.
 
     `encoder` and `decoder` have position vectors `positions`. `decoder` also has the linear layers

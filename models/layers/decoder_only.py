@@ -11,22 +11,22 @@ from functools import partial
 from torch import Tensor, nn
 
 from models.configs.transformer import DecoderOnlyConfig
-from models.contract import LanguageModel, State
+from models.contract import DecoderState, LanguageModel
 from models.layers.attention import Attention, Past, append, causal_mask
-from models.layers.basic import Dropout, Vocabulary
+from models.layers.basic import Dropout, VocabularyLayers
 
 Rotate = Callable[[Tensor], Tensor]  # of queries or keys [batch, heads, new, head_dim]
 
 
 @dataclass(frozen=True)
-class DecoderOnlyState(State):
+class DecoderOnlyState(DecoderState):
     """Keys and values of every layer for the tokens so far."""
 
     past: tuple[Past, ...]
     num_read: int  # tokens
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention, then feed-forward. Inputs of both are normalised, in some models outputs too."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Block(nn.Module):
         ), past_and_new
 
 
-class ParallelBlock(Block):
+class ParallelBlock(DecoderBlock):
     """Attention and feed-forward network read the same x (Wang and Komatsuzaki 2021, GPT-J)."""
 
     def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
@@ -72,7 +72,7 @@ class ParallelBlock(Block):
         return x + self.dropout(update + self.feed_forward(self.feed_forward_norm(x))), past
 
 
-class NormedResidualBlock(Block):
+class NormedResidualBlock(DecoderBlock):
     """The residual sums are with the normalised inputs (an option of BLOOM)."""
 
     def forward(self, x: Tensor, rotate: Rotate, mask: Tensor, past: Past) -> tuple[Tensor, Past]:
@@ -81,7 +81,7 @@ class NormedResidualBlock(Block):
         return x + self.dropout(self.feed_forward(x)), past
 
 
-class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
+class DecoderOnly(VocabularyLayers, LanguageModel[DecoderOnlyState]):
     """The base of decoder-only models. Subclasses embed, rotate and normalise."""
 
     config: DecoderOnlyConfig
@@ -89,7 +89,7 @@ class DecoderOnly(Vocabulary, LanguageModel[DecoderOnlyState]):
     def __init__(
         self,
         config: DecoderOnlyConfig,
-        blocks: Iterable[Block],
+        blocks: Iterable[DecoderBlock],
         norm: nn.Module,
         scale: float = 1.0,
         logit_cap: float | None = None,

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from models.configs.recurrent import RecurrentConfig
-from models.contract import S, Translator
-from models.layers.basic import Dropout, Vocabulary
+from models.contract import S, TranslationModel
+from models.layers.basic import Dropout, VocabularyLayers
 from models.layers.equations import CELLS, READOUTS, CellKind
 from models.layers.roles import Blocks, initialise_blocks
 
@@ -282,7 +282,7 @@ class Readout(nn.Module):
         return readout
 
 
-class RecurrentTranslator(Vocabulary, Translator[S]):
+class RecurrentTranslator(VocabularyLayers, TranslationModel[S]):
     """The base of recurrent translators: embeddings with dropout."""
 
     def __init__(self, config: RecurrentConfig) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from models.configs.recurrent import RecurrentLanguageModelConfig
-from models.contract import LanguageModel, State
-from models.layers.basic import Dropout, Vocabulary
+from models.contract import DecoderState, LanguageModel
+from models.layers.basic import Dropout, VocabularyLayers
 from models.layers.recurrent import CellStates, Recurrent, initialise
 
 POSITIONS_AT_ONCE = 16
@@ -93,14 +93,14 @@ class AttentiveReadout(BaseReadout):
 
 
 @dataclass(frozen=True)
-class RecurrentState(State):
+class RecurrentState(DecoderState):
     """The cells' states, and the outputs that the readout may still read."""
 
     cells: CellStates = ()  # of every layer; empty: zeros
     outputs: Tensor | None = None  # [batch, within reach, hidden_dim]
 
 
-class RecurrentLanguageModel(Vocabulary, LanguageModel[RecurrentState]):
+class RecurrentLanguageModel(VocabularyLayers, LanguageModel[RecurrentState]):
     """The base of recurrent language models, which differ in their readout."""
 
     config: RecurrentLanguageModelConfig

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Role(Enum):
+class ParameterKind(Enum):
     MATRIX = "matrix"  # maps vectors to vectors
     TABLE = "table"  # one row for each word or position
     VECTOR = "vector"  # biases, gains of norms, and maps from or to a single number
@@ -20,7 +20,7 @@ class ParameterRole(NamedTuple):
     rate: factor of its learning rate.
     """
 
-    role: Role
+    role: ParameterKind
     num_blocks: int = 1
     rate: float = 1.0
 
@@ -68,8 +68,12 @@ def parameter_roles(module: nn.Module) -> dict[str, ParameterRole]:
 
 def _part(parameter: Tensor, is_matrix: bool, num_blocks: int, rate: float) -> ParameterRole:
     if parameter.dim() != 2 or 1 in parameter.shape:
-        return ParameterRole(Role.VECTOR)
-    return ParameterRole(Role.MATRIX, num_blocks, rate) if is_matrix else ParameterRole(Role.TABLE)
+        return ParameterRole(ParameterKind.VECTOR)
+    return (
+        ParameterRole(ParameterKind.MATRIX, num_blocks, rate)
+        if is_matrix
+        else ParameterRole(ParameterKind.TABLE)
+    )
 
 
 @torch.no_grad()

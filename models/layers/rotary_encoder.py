@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.batch import length_mask
-from models.configs.rotary_encoder import RotaryStackConfig, Window
+from models.configs.rotary_encoder import RotaryStackConfig, RotaryWindow
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import Dropout, FeedForward
 from models.layers.positions import Rotary
@@ -43,7 +43,7 @@ class RotaryAttention(Attention):
         return self.rotary(self.key_norm(keys), 0), values
 
 
-class Layer(nn.Module):
+class RotaryEncoderLayer(nn.Module):
     """Attention, then a gated feed-forward network (Shazeer 2020), normalised before, after or on
     both sides.
     """
@@ -85,7 +85,9 @@ class RotaryStack(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, size)
         self.types = nn.Embedding(config.num_types, size) if config.num_types else None
         self.embedding_norm = _norm(config) if config.embedding_norm else nn.Identity()
-        self.layers = nn.ModuleList(Layer(config, layer) for layer in range(config.num_layers))
+        self.layers = nn.ModuleList(
+            RotaryEncoderLayer(config, layer) for layer in range(config.num_layers)
+        )
         self.norm = _norm(config) if config.norm.place == "pre" else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
@@ -105,7 +107,7 @@ class RotaryStack(nn.Module):
             x = x + self.types(types if is_given else torch.zeros_like(ids))
         return self.embedding_norm(x)
 
-    def _mask(self, lengths: Tensor, length: int, window: Window | None) -> Tensor:
+    def _mask(self, lengths: Tensor, length: int, window: RotaryWindow | None) -> Tensor:
         """Return which positions attend to which: bool [batch, 1, source, source]. Padding attends
         to itself, as a softmax over nothing is not a number.
         """

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.contract import LanguageModel, State
-from models.layers.basic import Dropout, Vocabulary
+from models.contract import DecoderState, LanguageModel
+from models.layers.basic import Dropout, VocabularyLayers
 from models.layers.decoder_only import initialise
 
 LayerState = tuple[Tensor, Tensor]  # of the convolution [batch, K - 1, channels], of the recurrence
@@ -20,7 +20,7 @@ LEAST_STEP, LARGEST_STEP = 1e-3, 0.1  # dt of fresh weights
 
 
 @dataclass(frozen=True)
-class StateSpaceState(State):
+class StateSpaceState(DecoderState):
     """The two states of every layer; empty: zeros."""
 
     layers: tuple[LayerState, ...] = ()
@@ -42,7 +42,7 @@ class Mixer(nn.Module, ABC):
         """Draw fresh weights."""
 
 
-class Layer(nn.Module):
+class StateSpaceLayer(nn.Module):
     """A mixer with a normalised input and a residual sum."""
 
     def __init__(self, mixer: Mixer, dim: int, epsilon: float, dropout: float) -> None:
@@ -56,13 +56,13 @@ class Layer(nn.Module):
         return x + self.dropout(update), state
 
 
-class StateSpaceModel(Vocabulary, LanguageModel[StateSpaceState]):
+class StateSpaceModel(VocabularyLayers, LanguageModel[StateSpaceState]):
     """Layers between embedding and output."""
 
     def __init__(self, config: Any, mixers: Iterable[Mixer]) -> None:
         super().__init__(config, config.d_model)
         sizes = config.d_model, config.norm_epsilon, config.dropout
-        self.layers = nn.ModuleList(Layer(mixer, *sizes) for mixer in mixers)
+        self.layers = nn.ModuleList(StateSpaceLayer(mixer, *sizes) for mixer in mixers)
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
         self.apply(initialise)
         for layer in self.layers:

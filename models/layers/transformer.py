@@ -21,9 +21,9 @@ from models.configs.transformer import (
     Relative,
     Sinusoidal,
 )
-from models.contract import State, Translator
+from models.contract import DecoderState, TranslationModel
 from models.layers.attention import Attention, KeysValues, Past, append, causal_mask
-from models.layers.basic import Dropout, FeedForward, Vocabulary
+from models.layers.basic import Dropout, FeedForward, VocabularyLayers
 from models.layers.positions import (
     AffinePositions,
     LearnedPositions,
@@ -36,7 +36,7 @@ from models.layers.recurrent import initialise
 
 
 @dataclass(frozen=True)
-class TransformerState(State):
+class TransformerState(DecoderState):
     """What every decoder layer reads of the source, and keeps of the target."""
 
     source: tuple[KeysValues, ...]
@@ -45,7 +45,7 @@ class TransformerState(State):
     num_read: int  # tokens of the target
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """The base of encoder and decoder layers: residual sublayers, a norm before or after."""
 
     def __init__(self, config: BaseTransformerConfig) -> None:
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         return self.after_sublayer(x, update, self.feed_forward_norm)
 
 
-class EncoderLayer(Layer):
+class EncoderLayer(TransformerLayer):
     """Attends to the whole source, then feeds forward."""
 
     def __init__(self, config: BaseTransformerConfig) -> None:
@@ -88,7 +88,7 @@ class EncoderLayer(Layer):
         return self.feed(self.after_sublayer(x, update, self.self_attention_norm))
 
 
-class DecoderLayer(Layer, ABC):
+class DecoderLayer(TransformerLayer, ABC):
     """Reads the target so far, then the source. Subclasses read the target in their own way."""
 
     def __init__(self, config: BaseTransformerConfig) -> None:
@@ -125,13 +125,13 @@ class SelfAttentionDecoderLayer(DecoderLayer):
         return self.after_sublayer(x, update, self.self_attention_norm), past_and_new
 
 
-class Stack(nn.Module):
+class LayerStack(nn.Module):
     """The positions, layers and norms of the encoder or the decoder."""
 
     def __init__(
         self,
         config: BaseTransformerConfig,
-        layers: Sequence[Layer],
+        layers: Sequence[TransformerLayer],
         num_positions: int,
         *,
         bidirectional: bool,
@@ -154,7 +154,7 @@ class Stack(nn.Module):
         return found.chunk(number, -3) if self.has_biases else [found] * number
 
 
-class BaseTransformer(Vocabulary, Translator[TransformerState]):
+class BaseTransformer(VocabularyLayers, TranslationModel[TransformerState]):
     """Encodes by self-attention, and decodes by layers that also attend to the source."""
 
     decoder_layer: type[DecoderLayer]
@@ -170,13 +170,13 @@ class BaseTransformer(Vocabulary, Translator[TransformerState]):
         self.dropout = Dropout(config.dropout)
         decoder = [self.decoder_layer(config) for _ in range(config.decoder_layers)]
         self.encoder = self.make_encoder(config)
-        self.decoder = Stack(config, decoder, config.max_target_tokens, bidirectional=False)
+        self.decoder = LayerStack(config, decoder, config.max_target_tokens, bidirectional=False)
         self.apply(initialise)
 
     def make_encoder(self, config: Any) -> Any:
         """Return the module that reads the source."""
         layers = [EncoderLayer(config.encoder_side) for _ in range(config.encoder_layers)]
-        return Stack(config, layers, config.max_source_tokens, bidirectional=True)
+        return LayerStack(config, layers, config.max_source_tokens, bidirectional=True)
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerState:
         """Return the keys and values that every decoder layer attends to."""

@@ -26,11 +26,11 @@ from models.configs.recurrent import RecurrentLanguageModelConfig
 from models.data.augmenting import Kind
 
 
-class Section(BaseModel):
+class RecipeSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class EndingConfig(Section):
+class EndingConfig(RecipeSection):
     """The last `share` of a run, in which origins are repeated as `repeats` says; others are left
     out.
     """
@@ -39,7 +39,7 @@ class EndingConfig(Section):
     repeats: dict[str, float]
 
 
-class DataConfig(Section):
+class DataConfig(RecipeSection):
     """Says where the text is, relative to the data folder.
 
     `dev` and `test` are parallel files; prose holds out `held_out` of its own documents instead.
@@ -71,7 +71,7 @@ class DataConfig(Section):
     ending: EndingConfig | None = None
 
 
-class OptimizerConfig(Section):
+class OptimizerConfig(RecipeSection):
     """`muon` (Jordan et al. 2024) is for the matrices of the layers; everything else uses AdamW.
 
     warmup: the share of a run in which the learning rate rises.
@@ -85,7 +85,7 @@ class OptimizerConfig(Section):
     clip_norm: float = Field(default=1.0, gt=0)
 
 
-class RunConfig(Section):
+class RunConfig(RecipeSection):
     """Says how long, in which precision, how often to look. The nearer of the two limits ends it.
 
     `clock` says what minutes are: of the day, or of the process's own work on all its threads,
@@ -113,7 +113,7 @@ class RunConfig(Section):
     seed: int = 1
 
 
-class CardConfig(Section):
+class CardConfig(RecipeSection):
     """The parts of the model card that cannot be computed, in Markdown."""
 
     title: str = ""
@@ -123,7 +123,7 @@ class CardConfig(Section):
     licence: str = ""
 
 
-class TrainingConfig(Section):
+class TrainingConfig(RecipeSection):
     """The whole file."""
 
     name: str
@@ -168,7 +168,7 @@ def carries_state(model: ArchitectureConfig) -> bool:
     return isinstance(model, RecurrentLanguageModelConfig) and not attends
 
 
-class ConfigError(Exception):
+class TrainingConfigError(Exception):
     """A configuration cannot be used; `problems` lists everything that is wrong with it."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
@@ -178,20 +178,20 @@ class ConfigError(Exception):
 
 
 def read_config(path: str | Path) -> TrainingConfig:
-    """Read and check a TOML file. Raises ConfigError."""
+    """Read and check a TOML file. Raises TrainingConfigError."""
     path = Path(path)
     try:
         return TrainingConfig.model_validate(_read(path))
     except FileNotFoundError as error:
         missing = "" if error.filename == str(path) else f" as {error.filename}, which it extends"
-        raise ConfigError(path, [f"there is no such file{missing}"]) from None
+        raise TrainingConfigError(path, [f"there is no such file{missing}"]) from None
     except RecursionError:
-        raise ConfigError(path, ["extends: it extends itself"]) from None
+        raise TrainingConfigError(path, ["extends: it extends itself"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(path, [f"not TOML: {error}"]) from None
+        raise TrainingConfigError(path, [f"not TOML: {error}"]) from None
     except ValidationError as error:
         problems = [problem for each in error.errors() for problem in _problems(each)]
-        raise ConfigError(path, problems) from None
+        raise TrainingConfigError(path, problems) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

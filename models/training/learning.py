@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from models.architectures.transformer.config import TransformerConfig
-from models.batch import IGNORED_LABEL, Batch, FollowingBatch, Tensors
+from models.batch import IGNORED_LABEL, FollowingBatch, TargetBatch, TensorFields
 from models.configs.base import ArchitectureConfig
 from models.configs.transformer import DecoderOnlyConfig
 from models.contract import AnyModel
@@ -31,7 +31,7 @@ BUILT_AHEAD = 4
 
 
 @dataclass(frozen=True)
-class TrainingBatch(Tensors):
+class TrainingBatch(TensorFields):
     """A batch and the places of its labels. They are found on the host: on a device, finding them
     would wait for it.
 
@@ -39,7 +39,7 @@ class TrainingBatch(Tensors):
     labels: of these tokens.
     """
 
-    batch: Batch
+    batch: TargetBatch
     places: Tensor
     labels: Tensor
 
@@ -48,13 +48,13 @@ class TrainingBatch(Tensors):
         return len(self.labels)
 
 
-def training_batch(batch: Batch) -> TrainingBatch:
+def training_batch(batch: TargetBatch) -> TrainingBatch:
     labels = batch.labels.flatten()
     places = (labels != IGNORED_LABEL).nonzero()[:, 0]
     return TrainingBatch(batch, places, labels[places])
 
 
-class Loader:
+class BatchLoader:
     """Loads batches of a dataset onto a device. For a GPU a thread builds batches ahead in pinned
     memory.
     """
@@ -144,7 +144,7 @@ class Carry:
     def __init__(self) -> None:
         self._state: RecurrentState | None = None
 
-    def read(self, module: AnyModel, batch: Batch) -> Tensor:
+    def read(self, module: AnyModel, batch: TargetBatch) -> Tensor:
         """Read a batch after the last one: [batch, target, dim]."""
         if not isinstance(batch, FollowingBatch):
             hidden: Tensor = module(batch)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from models.layers.roles import ParameterRole, Role, parameter_roles
+from models.layers.roles import ParameterKind, ParameterRole, parameter_roles
 from models.training.config import OptimizerConfig
 
 BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # two of x86, two of ARM
@@ -246,12 +246,12 @@ def _groups(module: nn.Module, use_muon: bool) -> tuple[list[dict], list[dict]]:
     matrices = [
         {"params": parameters, "num_blocks": part.num_blocks, "rate": part.rate}
         for part, parameters in by_part.items()
-        if part.role is Role.MATRIX
+        if part.role is ParameterKind.MATRIX
     ]
     others = [
         {"params": parameters, "weight_decay": 0.0, "rate": part.rate}
         for part, parameters in by_part.items()
-        if part.role is not Role.MATRIX
+        if part.role is not ParameterKind.MATRIX
     ]
     if use_muon:
         return others, matrices

@@ -26,7 +26,7 @@ from models.data.batching import (
     ProseData,
 )
 from models.data.bpe_dropout import Segmenter, VaryingData
-from models.data.corpus import Pair, hold_out, known_words, read_documents, read_pairs
+from models.data.corpus import SentencePair, hold_out, known_words, read_documents, read_pairs
 from models.data.tokenizer import MASK_TOKEN, encode_all, load_tokenizer, train_tokenizer
 from models.errors import InputError
 from models.scores import framed, label_numbers
@@ -37,7 +37,7 @@ HOLD_OUT_SEED = 0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TrainingData:
     """What a run needs besides the model.
 
     pairs: validation sentences for BLEU.
@@ -49,13 +49,13 @@ class Prepared:
     tokenizer: Tokenizer
     train: Dataset
     dev: Dataset
-    pairs: list[Pair]
+    pairs: list[SentencePair]
     ending: Dataset | None = None
     held_out: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
 
 
-def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
+def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
     """Read and encode all data. The tokenizer is trained and saved, unless there is one."""
     if isinstance(config.model, LanguageModelConfig) or masked_words_of(config.model):
         return _prepare_prose(config, data, tokenizer_path)
@@ -64,7 +64,7 @@ def prepare(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepare
     return _prepare_parallel(config, data, tokenizer_path)
 
 
-def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
+def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
     written = _written_pairs(config, data)
     pairs = [*written, *_distilled_pairs(config, data)]
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
@@ -72,7 +72,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
     tokenizer = _tokenizer(texts, config.model.vocab_size, tokenizer_path)
     train = _parallel_data(config, tokenizer, pairs, config.data.bpe_dropout)
     ending = config.data.ending
-    return Prepared(
+    return TrainingData(
         tokenizer,
         train.shown(config.data.repeats, 1.0),
         _parallel_data(config, tokenizer, dev, 0.0).shown({}, 1.0),
@@ -82,7 +82,7 @@ def _prepare_parallel(config: TrainingConfig, data: Path, tokenizer_path: Path) 
     )
 
 
-def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
+def _scored(run: RunConfig, dev: list[SentencePair]) -> list[SentencePair]:
     """Draw the sentences for BLEU. Raises InputError if there are none of the origins."""
     pairs = [pair for pair in dev if not run.bleu_origins or pair.origin in run.bleu_origins]
     if run.bleu_origins and not pairs:
@@ -91,13 +91,13 @@ def _scored(run: RunConfig, dev: list[Pair]) -> list[Pair]:
     return random.Random(run.seed).sample(pairs, min(run.bleu_sentences, len(pairs)))
 
 
-def _written_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
+def _written_pairs(config: TrainingConfig, data: Path) -> list[SentencePair]:
     """Read the pairs of the files, and add augmented ones."""
     pairs = [p for name in config.data.train for p in read_pairs(data / name)]
     return [*pairs, *augmented(pairs, config.data.augment, config.run.seed)]
 
 
-def _distilled_pairs(config: TrainingConfig, data: Path) -> list[Pair]:
+def _distilled_pairs(config: TrainingConfig, data: Path) -> list[SentencePair]:
     """Read the pairs of a teacher, if there is one."""
     return read_pairs(data / config.data.distilled) if config.data.distilled else []
 
@@ -109,7 +109,7 @@ class Encoded:
     """
 
     config: TranslationModelConfig
-    pairs: list[Pair]
+    pairs: list[SentencePair]
     sources: list[list[int]]
     targets: list[list[int]]
     segmenter: Segmenter | None
@@ -124,7 +124,7 @@ class Encoded:
 
 
 def _parallel_data(
-    config: TrainingConfig, tokenizer: Tokenizer, pairs: list[Pair], bpe_dropout: float
+    config: TrainingConfig, tokenizer: Tokenizer, pairs: list[SentencePair], bpe_dropout: float
 ) -> Encoded:
     """Encode pairs; those longer than the model's limits are left out."""
     model = config.model
@@ -146,13 +146,13 @@ def _parallel_data(
     )
 
 
-def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
+def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
     pairs = [*_written_pairs(config, data), *_distilled_pairs(config, data)]
     dev = read_pairs(data / config.data.dev) if config.data.dev else []
     tokenizer = _tokenizer([p.source for p in pairs], config.model.vocab_size, tokenizer_path)
     repeats, ending = config.data.repeats, config.data.ending
     train = label_data(config.model, tokenizer, pairs)
-    return Prepared(
+    return TrainingData(
         tokenizer,
         train.shown([repeats.get(pair.origin, 1.0) for pair in pairs]),
         label_data(config.model, tokenizer, dev),
@@ -161,7 +161,7 @@ def _prepare_labels(config: TrainingConfig, data: Path, tokenizer_path: Path) ->
     )
 
 
-def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> LabelData:
+def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[SentencePair]) -> LabelData:
     """Encode sources, each labelled with its origin; long ones are cut. Raises InputError if an
     origin is not a label of the model.
     """
@@ -175,7 +175,7 @@ def label_data(model: AnyConfig, tokenizer: Tokenizer, pairs: list[Pair]) -> Lab
     return LabelData(rows, labels, np.ones(len(pairs)), model)
 
 
-def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> Prepared:
+def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> TrainingData:
     train, dev = split_documents(config, data)
     paragraphs = [p for d in train for p in d.split("\n")]
     head = masked_words_of(config.model)
@@ -186,7 +186,7 @@ def _prepare_prose(config: TrainingConfig, data: Path, tokenizer_path: Path) -> 
     learned, checked = (_prose_data(config, tokenizer, each) for each in (train, dev))
     if isinstance(learned, MaskedProse) and (share := config.data.masked_share):
         learned = replace(learned, masked_share=share)
-    return Prepared(
+    return TrainingData(
         tokenizer,
         learned,
         checked,

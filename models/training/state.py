@@ -25,7 +25,7 @@ from models.errors import InputError
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """The position of a run.
 
     batch: how many of the epoch's `num_batches` are done.
@@ -77,7 +77,7 @@ class RunFolder:
     def has_begun(self) -> bool:
         return self.state.exists() or self.old_state.exists()
 
-    def save(self, module: nn.Module, parts: Resumables, progress: Progress) -> None:
+    def save(self, module: nn.Module, parts: Resumables, progress: TrainingProgress) -> None:
         """Replace the saved state. If the process is killed, the old or the new state is
         complete.
         """
@@ -94,16 +94,16 @@ class RunFolder:
         os.replace(fresh, self.state)
         shutil.rmtree(self.old_state, ignore_errors=True)
 
-    def resume(self, module: nn.Module, parts: Resumables) -> Progress:
+    def resume(self, module: nn.Module, parts: Resumables) -> TrainingProgress:
         """Load the saved state, if there is one, and return the progress."""
         if not self.has_begun:
-            return Progress()
+            return TrainingProgress()
         if not self.state.exists():  # killed between the two renames
             os.replace(self.old_state, self.state)
         module.load_state_dict(load_file(self.state / "model.safetensors"))
         for name, part in parts.items():
             part.load_state_tensors(load_file(self.state / f"{name}.safetensors"))
-        return Progress(**json.loads((self.state / "progress.json").read_text()))
+        return TrainingProgress(**json.loads((self.state / "progress.json").read_text()))
 
     def keep_best(self, module: nn.Module) -> None:
         """Replace the best weights."""
@@ -138,7 +138,7 @@ def _contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Stopped(Exception):
+class TrainingStopped(Exception):
     """Raised when a run was asked to stop and has saved its state."""
 
     def __init__(self, signal_number: int) -> None:
@@ -165,7 +165,7 @@ class Brake:
 
     @contextmanager
     def safe(self) -> Iterator[None]:
-        """Return a context that may be left at any point. Raises Stopped."""
+        """Return a context that may be left at any point. Raises TrainingStopped."""
         self.check()
         self._is_safe = True
         try:
@@ -174,9 +174,9 @@ class Brake:
             self._is_safe = False
 
     def check(self) -> None:
-        """Raise Stopped if a signal has come."""
+        """Raise TrainingStopped if a signal has come."""
         if self._pulled_by is not None:
-            raise Stopped(self._pulled_by)
+            raise TrainingStopped(self._pulled_by)
 
     def _pull(self, number: int, frame: FrameType | None) -> None:
         self._pulled_by = number

@@ -17,7 +17,7 @@ from models.data.corpus import read_pairs
 from models.loading import build, put_weights
 from models.safetensors import Storage
 from models.training.config import TrainingConfig
-from models.training.learning import Learner, Loader, TrainingBatch, compile_where_it_pays
+from models.training.learning import BatchLoader, Learner, TrainingBatch, compile_where_it_pays
 from models.training.optimizer import (
     Arithmetic,
     Average,
@@ -26,7 +26,7 @@ from models.training.optimizer import (
     learning_rate_scale,
 )
 from models.training.prepare import prepare
-from models.training.state import Brake, Resumables, RunFolder, Stopped, take_tokenizer
+from models.training.state import Brake, Resumables, RunFolder, TrainingStopped, take_tokenizer
 from models.training.validation import Validation, draw_curve, validate, write_card
 
 
@@ -75,11 +75,11 @@ class Trainer:
 
     def run(self) -> None:
         """Train up to a limit or until validation no longer improves, then write checkpoint and
-        card. Raises Stopped, with everything saved, if `brake` has received a signal.
+        card. Raises TrainingStopped, with everything saved, if `brake` has received a signal.
         """
         try:
             self._train()
-        except Stopped:
+        except TrainingStopped:
             self._save()
             raise
         with self.brake.safe():
@@ -148,7 +148,7 @@ class Trainer:
             while True:
                 data = self._data_now()
                 self._begin_ending(data)
-                loader = Loader(data, device, builds_ahead=has_gpu)
+                loader = BatchLoader(data, device, builds_ahead=has_gpu)
                 epoch = data.epoch(
                     self.run_config.seed, self.progress.epoch, self.run_config.tokens_per_batch
                 )

@@ -18,16 +18,16 @@ from tqdm import tqdm
 
 from models.checkpoint import Checkpoint
 from models.configs.base import TranslationModelConfig
-from models.contract import Translator
+from models.contract import TranslationModel
 from models.conventions import AddedTokens
 from models.data.batching import ParallelData
-from models.layers.roles import Role, parameter_roles
+from models.layers.roles import ParameterKind, parameter_roles
 from models.loading import build, put_weights
 from models.safetensors import Array
 from models.training.config import OptimizerConfig
 from models.training.learning import Learner, training_batch
 from models.training.optimizer import Optimizer, choose_arithmetic, learning_rate_scale
-from models.training.state import Brake, Resumables, RunFolder, Stopped
+from models.training.state import Brake, Resumables, RunFolder, TrainingStopped
 from models.training.validation import draw_curve, loss
 
 Ids = list[list[int]]
@@ -57,7 +57,7 @@ class TuningConfig:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TuningTexts:
     """Ids of sentences and their translations, without special tokens."""
 
     sources: Ids
@@ -66,7 +66,7 @@ class Texts:
     def __len__(self) -> int:
         return len(self.sources)
 
-    def within(self, config: TranslationModelConfig, added: AddedTokens) -> "Texts":
+    def within(self, config: TranslationModelConfig, added: AddedTokens) -> "TuningTexts":
         """Return the pairs that are not empty and not longer than the model's limits."""
         most_source = config.max_source_tokens - len(added.source_prefix + added.source_suffix)
         most_target = config.max_target_tokens - len(added.prompt_prefix)
@@ -75,7 +75,7 @@ class Texts:
             for number, (source, target) in enumerate(zip(self.sources, self.targets, strict=True))
             if 0 < len(source) <= most_source and 0 < len(target) <= most_target
         ]
-        return Texts([self.sources[n] for n in kept], [self.targets[n] for n in kept])
+        return TuningTexts([self.sources[n] for n in kept], [self.targets[n] for n in kept])
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class TuningData:
     added: the special tokens of the pair of languages.
     """
 
-    domain: Texts
-    domain_dev: Texts
-    general: Texts
-    general_dev: Texts
+    domain: TuningTexts
+    domain_dev: TuningTexts
+    general: TuningTexts
+    general_dev: TuningTexts
     added: AddedTokens
 
 
@@ -104,7 +104,7 @@ class Tuner:
         self.config, self.name = config, checkpoint.name
         self.arithmetic = choose_arithmetic("bf16")
         module = build(checkpoint.config).to(self.arithmetic.device)
-        assert isinstance(module, Translator)
+        assert isinstance(module, TranslationModel)
         self.module = module.train()
         put_weights(self.module, checkpoint)
         freeze(self.module, config.scope)
@@ -123,11 +123,11 @@ class Tuner:
         model = checkpoint.config
         assert isinstance(model, TranslationModelConfig)
 
-        def parallel(texts: Texts, repeats: np.ndarray) -> ParallelData:
+        def parallel(texts: TuningTexts, repeats: np.ndarray) -> ParallelData:
             return ParallelData(texts.sources, texts.targets, repeats, model, added=data.added)
 
         domain, general = data.domain, data.general
-        both = Texts(domain.sources + general.sources, domain.targets + general.targets)
+        both = TuningTexts(domain.sources + general.sources, domain.targets + general.targets)
         share = self.config.general_share
         wanted = share / (1 - share) * len(domain) / max(len(general), 1)
         repeats = np.repeat([1.0, min(wanted, 1.0)], [len(domain), len(general)])
@@ -139,7 +139,7 @@ class Tuner:
     def run(self) -> Mapping[str, Array]:
         """Train up to a limit, or until it no longer helps; return the best weights.
 
-        Raises Stopped, with everything saved, if `brake` has received a signal.
+        Raises TrainingStopped, with everything saved, if `brake` has received a signal.
         """
         if not self.files.rows():
             self._validate()  # what came before is to be beaten
@@ -147,7 +147,7 @@ class Tuner:
             with tqdm(total=1.0, desc=self.name, bar_format=_BAR) as bar:
                 while not self._is_over:
                     self._run_epoch(bar)
-        except Stopped:
+        except TrainingStopped:
             self._save()
             raise
         if self.files.rows()[-1]["step"] < self.progress.step:
@@ -241,13 +241,13 @@ class Tuner:
         )
 
 
-def freeze(module: Translator, scope: Scope) -> None:
+def freeze(module: TranslationModel, scope: Scope) -> None:
     """Leave the tables of words and positions as they are, and the encoder if it is not in the
     scope.
     """
     roles = parameter_roles(module)
     for name, parameter in module.named_parameters():
-        is_table = roles[name].role is Role.TABLE
+        is_table = roles[name].role is ParameterKind.TABLE
         is_outside = scope == "decoder" and name.startswith("encoder.")
         parameter.requires_grad_(not (is_table or is_outside))
 

@@ -20,10 +20,10 @@ from torch.nn.functional import cross_entropy
 from models.batch import IGNORED_LABEL, LabelBatch, device_of
 from models.checkpoint import QUALITY_FILE, load_checkpoint
 from models.configs.base import EncoderConfig, LanguageModelConfig
-from models.contract import AnyModel, Encoder, LanguageModel, Translator
+from models.contract import AnyModel, EncoderModel, LanguageModel, TranslationModel
 from models.conventions import own_conventions
 from models.data.batching import Dataset
-from models.data.corpus import Pair, Reader, table
+from models.data.corpus import ProseReader, SentencePair, table
 from models.data.tokenizer import encode_all
 from models.decoding import nats, translate, translate_all, vectors_of
 from models.loading import load_encoder, load_module
@@ -32,7 +32,7 @@ from models.scores import TestResult, evaluate, tally
 from models.training.config import TrainingConfig
 from models.training.learning import Carry
 from models.training.optimizer import Arithmetic
-from models.training.prepare import Prepared, label_data, masked_words_of
+from models.training.prepare import TrainingData, label_data, masked_words_of
 from models.training.state import RunFolder
 
 matplotlib.use("Agg")
@@ -48,11 +48,11 @@ class Validation:
 
 @torch.inference_mode()
 def validate(
-    module: AnyModel, tokenizer: Tokenizer, data: Dataset, pairs: list[Pair], tokens: int
+    module: AnyModel, tokenizer: Tokenizer, data: Dataset, pairs: list[SentencePair], tokens: int
 ) -> Validation:
     """Evaluate without dropout. The module is in training mode afterwards."""
     module.eval()
-    is_scored = isinstance(module, Translator) and pairs
+    is_scored = isinstance(module, TranslationModel) and pairs
     score = bleu(module, tokenizer, pairs) if is_scored else None
     result = Validation(loss(module, data, tokens), score)
     module.train()
@@ -72,7 +72,7 @@ def loss(module: AnyModel, data: Dataset, tokens_per_batch: int) -> float:
     return total / max(1, count)
 
 
-def bleu(module: Translator, tokenizer: Tokenizer, pairs: list[Pair]) -> float:
+def bleu(module: TranslationModel, tokenizer: Tokenizer, pairs: list[SentencePair]) -> float:
     """Return the sacreBLEU of greedy translations of `pairs`."""
     sources = encode_all(tokenizer, [p.source for p in pairs])
     limit = min(module.config.max_target_tokens - 1, 2 * max(map(len, sources)) + 10)
@@ -103,8 +103,8 @@ LONGEST_SHOWN, MOST_SHOWN = 30, 4  # tokens of a sentence, sentences
 
 def write_card(
     config: TrainingConfig,
-    prepared: Prepared,
-    test: list[Pair],
+    prepared: TrainingData,
+    test: list[SentencePair],
     run: RunFolder,
     arithmetic: Arithmetic,
 ) -> None:
@@ -138,7 +138,7 @@ def _translation_scores(result: TestResult) -> str:
 
 
 def _label_quality(
-    module: Encoder, prepared: Prepared, test: list[Pair], run: RunFolder
+    module: EncoderModel, prepared: TrainingData, test: list[SentencePair], run: RunFolder
 ) -> tuple[dict, str]:
     """Count how many test sentences get the label of their origin; plot the hops of one sentence of
     each label, if the model has hops.
@@ -153,11 +153,11 @@ def _label_quality(
     return found.as_json(), found.as_markdown() + picture
 
 
-def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[dict, str]:
+def _language_model_quality(module: LanguageModel, prepared: TrainingData) -> tuple[dict, str]:
     """Return bits per byte and perplexity of the held-out documents."""
     config = module.config
     conventions = own_conventions(config)
-    reader = Reader(prepared.tokenizer, conventions, config.context_length)
+    reader = ProseReader(prepared.tokenizer, conventions, config.context_length)
     found = reader.score(
         prepared.held_out, lambda windows: nats(module, windows, conventions.prompt_prefix)
     )
@@ -166,7 +166,7 @@ def _language_model_quality(module: LanguageModel, prepared: Prepared) -> tuple[
 
 
 @torch.inference_mode()
-def _masked_quality(module: Encoder, prepared: Prepared, tokens: int) -> tuple[dict, str]:
+def _masked_quality(module: EncoderModel, prepared: TrainingData, tokens: int) -> tuple[dict, str]:
     """Return bits per masked word of the held-out documents, and how many words are guessed."""
     nats, right, count = 0.0, 0, 0
     for indices in prepared.dev.epoch(0, 0, tokens):
@@ -254,7 +254,7 @@ DOTS_PER_INCH = 90
 
 
 def draw_hops(
-    model: Encoder, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], path: Path
+    model: EncoderModel, tokenizer: Tokenizer, rows: Sequence[Sequence[int]], path: Path
 ) -> bool:
     """Draw one picture for each text, complete with its special tokens, below the other; a row for
     each hop, a column for each token. Returns whether the model has any hops.
@@ -278,7 +278,7 @@ def draw_hops(
 
 
 @torch.inference_mode()
-def hops_of(model: Encoder, row: Sequence[int]) -> Array | None:
+def hops_of(model: EncoderModel, row: Sequence[int]) -> Array | None:
     """Compute the weights [hops, tokens] of one text; None of a model without hops."""
     device = device_of(model)
     ids, lengths = torch.tensor([row], device=device), torch.tensor([len(row)], device=device)

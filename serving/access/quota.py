@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS pace (key TEXT PRIMARY KEY, booked_until REAL NOT NUL
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class KeyUsage:
     """The characters that a key has used this month. limit: None without a limit."""
 
     characters: int
@@ -82,14 +82,14 @@ class Quota:
         if (entry := self._entry(key)) is not None:
             await self._database.run(_spend, entry, characters, self._now())
 
-    async def usage(self, key: str) -> Usage:
+    async def usage(self, key: str) -> KeyUsage:
         """Return what a key has used this month; 0 on a server without keys."""
         now = self._now()
         start, end = _month(now)
         if (entry := self._entry(key)) is None:
-            return Usage(0, None, start, end)
+            return KeyUsage(0, None, start, end)
         characters = await self._database.run(_num_used_characters, key, now)
-        return Usage(characters, entry.characters_per_month, start, end)
+        return KeyUsage(characters, entry.characters_per_month, start, end)
 
     def _entry(self, key: str) -> KeyEntry | None:
         return self._ring.entry(key) if self._ring else None

@@ -20,7 +20,7 @@ from serving.commands.options import (
 from serving.errors import RequestError
 
 if TYPE_CHECKING:
-    from serving.commands.alignments import Alignment, AttentionViews
+    from serving.commands.alignments import AttentionViews, TranslationAlignment
     from serving.engine.config import EngineConfig
     from serving.pipelines.cards import ModelCard
 
@@ -158,7 +158,7 @@ def _check_together(options: dict[str, Any]) -> None:
 
 async def _find_attention(
     path: Path, config: "EngineConfig", output: Path | None, options: dict[str, Any]
-) -> "Alignment | AttentionViews":
+) -> "TranslationAlignment | AttentionViews":
     from serving.commands.alignments import align_translation, view_attention
     from serving.pipelines.loading import open_model
 

@@ -40,7 +40,7 @@ class HeadAttention:
 
 
 @dataclass(frozen=True)
-class Alignment:
+class TranslationAlignment:
     """A translation, and for each of its sentences the attention of each head, or of their mean."""
 
     translation: str
@@ -61,7 +61,7 @@ class Alignment:
 
 async def align_translation(
     catalog: "Catalog", card: "ModelCard", options: dict[str, Any]
-) -> Alignment:
+) -> TranslationAlignment:
     """Translate, and say which words of SENTENCE the translation was made from."""
     model = await catalog.get_model(card.name, Task.TRANSLATE)
     if not card.num_attention_heads:
@@ -76,7 +76,7 @@ async def align_translation(
     rows = [row for row in zip(*by_head, strict=True) if row[0].attention.target_words]
     if not rows:
         raise RequestError("translation", translation, "is empty: there is nothing to align")
-    return Alignment(translation, rows)
+    return TranslationAlignment(translation, rows)
 
 
 def _heads_of_pictures(card: "ModelCard", options: dict[str, Any]) -> list[Heads]:

@@ -135,10 +135,10 @@ def serve(bundles: tuple[Path, ...], config: Path | None, **flags: Any) -> None:
     server_config = resolve_groups(server_config)
     from serving.app import run
     from serving.deployments.environment import MAX_CONNECTIONS, allowed_connections
-    from serving.deployments.progress import Progress
+    from serving.deployments.progress import StartProgress
 
     connections = allowed_connections()
-    progress = Progress()
+    progress = StartProgress()
     progress.write_line("Starting ...")
     for choice in choices(server_config):
         progress.write_line(choice)

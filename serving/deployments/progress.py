@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 _LOG_SECONDS = 5
 
 
-class Progress:
+class StartProgress:
     """Writes lines to stderr, and says between them which step runs.
 
     On a terminal the step is the last line, and counts its seconds; elsewhere it gets a line every

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
 
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
-from serving.text.markup.markdown_reader import LINE_MARK
+from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.markup.xml_tokens import XmlTokenKind, tokenize_xml, unescape_references
 from serving.text.wrapped_lines import wrapped_breaks

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, ClassVar
 from serving.errors import NoSuchObject, RequestError, TooLarge
 from serving.jobs import table
 from serving.jobs.batch_lines import Line, problems_of, read_lines
-from serving.jobs.folder import Folder
+from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
-from serving.jobs.table import OPEN, FileRecord, Job, State
+from serving.jobs.table import OPEN, FileRecord, JobState, QueuedJob
 
 WINDOW = "24h"
 INPUT_PURPOSE = "batch"
@@ -52,7 +52,7 @@ class BatchData:
     error_file: str | None = None
 
 
-Batch = Job[BatchData]
+Batch = QueuedJob[BatchData]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Batches:
     num_at_once = 1
 
     def __init__(self, queue: JobQueue, answer: Answer) -> None:
-        self.folder = Folder(queue.state_dir / "files")
+        self.folder = JobFolder(queue.state_dir / "files")
         self._queue, self._database, self._answer = queue, queue.database, answer
 
     async def add_file(self, owner: str, name: str, file: BinaryIO) -> FileRecord:
@@ -131,7 +131,7 @@ class Batches:
             raise RequestError("input_file_id", input_file, message)
         now = int(time.time())
         data = BatchData(endpoint, input_file, WINDOW, now + _WINDOW_SECONDS, metadata)
-        batch = Job(_new_id("batch_"), owner, data, now, now + _KEPT_SECONDS)
+        batch = QueuedJob(_new_id("batch_"), owner, data, now, now + _KEPT_SECONDS)
         await self._queue.add(batch)
         return batch
 
@@ -153,16 +153,16 @@ class Batches:
         batch = await self._database.run(table.cancel, BatchData, batch_id, owner, time.time())
         if batch is None:
             raise NoSuchObject("batch_id", batch_id)
-        if batch.state not in (State.CANCELLING, State.CANCELLED):
+        if batch.state not in (JobState.CANCELLING, JobState.CANCELLED):
             raise RequestError("batch_id", batch_id, f"cannot be cancelled: it is {batch.state}")
         self._queue.wake(BatchData)
         return batch
 
     async def run(self, job: Batch, lease: Lease) -> None:
         """Bring a batch to its end, whatever its state."""
-        if job.state is State.QUEUED:
+        if job.state is JobState.QUEUED:
             job = await self._validate(job, lease)
-        if job.state is State.IN_PROGRESS:
+        if job.state is JobState.IN_PROGRESS:
             answering = self._answer_all(job, lease)
             if await lease.hold(answering, job.data.expires_at) is None:
                 return
@@ -172,7 +172,7 @@ class Batches:
     async def _validate(self, job: Batch, lease: Lease) -> Batch:
         path = self.folder.path(job.data.input_file)
         problems, count = await asyncio.to_thread(problems_of, path, job.data.endpoint)
-        state = State.FAILED if problems else State.IN_PROGRESS
+        state = JobState.FAILED if problems else JobState.IN_PROGRESS
         checked = job.entering(state, time.time(), problems=problems, num_lines=count)
         return checked if await lease.update(checked) else await self.batch(job.owner, job.id)
 
@@ -204,12 +204,12 @@ class Batches:
     async def _finish(self, job: Batch, lease: Lease) -> None:
         """Write the files of answers and end the batch."""
         job = await self.batch(job.owner, job.id)
-        if job.state is State.IN_PROGRESS:
+        if job.state is JobState.IN_PROGRESS:
             has_expired = await self._expire_lines(job, lease)
-            job = job.entering(State.FINALIZING, time.time(), has_expired=has_expired)
+            job = job.entering(JobState.FINALIZING, time.time(), has_expired=has_expired)
             if not await lease.update(job):
                 job = await self.batch(job.owner, job.id)
-                if job.state is not State.CANCELLING:
+                if job.state is not JobState.CANCELLING:
                     return  # another worker has it
         output = await self._result_file(job, "output", is_error=False)
         errors = await self._result_file(job, "error", is_error=True)
@@ -239,10 +239,10 @@ class Batches:
         return _file_record(file_id, job.owner, "batch_output", f"{job.id}_{name}.jsonl", size)
 
 
-def _end_of(job: Batch) -> State:
-    if State.CANCELLING in job.times:
-        return State.CANCELLED
-    return State.EXPIRED if job.data.has_expired else State.COMPLETED
+def _end_of(job: Batch) -> JobState:
+    if JobState.CANCELLING in job.times:
+        return JobState.CANCELLED
+    return JobState.EXPIRED if job.data.has_expired else JobState.COMPLETED
 
 
 def _file_record(file_id: str, owner: str, purpose: str, name: str, size: int) -> FileRecord:

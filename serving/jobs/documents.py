@@ -40,9 +40,9 @@ from serving.errors import (
     TooLarge,
 )
 from serving.jobs import table
-from serving.jobs.folder import Folder
+from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
-from serving.jobs.table import Job, State
+from serving.jobs.table import JobState, QueuedJob
 from serving.pipelines.catalog import Catalog, Translator
 from serving.pipelines.decoding import resolve_decoding
 from serving.pipelines.pivoting import PivotTranslator
@@ -91,7 +91,7 @@ class DocumentData:
     others: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-DocumentJob = Job[DocumentData]
+DocumentJob = QueuedJob[DocumentData]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Documents:
     num_at_once = 2
 
     def __init__(self, queue: JobQueue, catalog: Catalog, limits: DocumentLimits) -> None:
-        self.folder = Folder(queue.state_dir / "documents")
+        self.folder = JobFolder(queue.state_dir / "documents")
         self._queue, self._database = queue, queue.database
         self._catalog, self._limits = catalog, limits
 
@@ -177,7 +177,9 @@ class Documents:
             await self._translation_job(data, source, owner)
         now = time.time()
         document.is_queued = True
-        await self._queue.add(Job(handle.id, owner, data, now, now + self._limits.hours * 3600))
+        await self._queue.add(
+            QueuedJob(handle.id, owner, data, now, now + self._limits.hours * 3600)
+        )
         return handle
 
     async def job(self, handle: Handle, owner: str | None) -> DocumentJob:
@@ -195,9 +197,9 @@ class Documents:
     async def result(self, handle: Handle, owner: str | None) -> tuple[DocumentJob, Path]:
         """Return the path of the translated document. Raises DocumentNotReady and EngineError."""
         job = await self.job(handle, owner)
-        if job.state is State.FAILED:
+        if job.state is JobState.FAILED:
             raise EngineError(f"the document was not translated: {job.data.error}")
-        if job.state is not State.COMPLETED:
+        if job.state is not JobState.COMPLETED:
             raise DocumentNotReady(seconds_remaining(job))
         return job, self._result(job)
 
@@ -229,10 +231,10 @@ class Documents:
 
     async def run(self, job: DocumentJob, lease: Lease) -> None:
         """Translate a document, or store why it cannot be translated."""
-        state, error = State.FAILED, ""
+        state, error = JobState.FAILED, ""
         try:
             await lease.hold(self._translate(job, lease))
-            state = State.COMPLETED
+            state = JobState.COMPLETED
         except (EngineStopped, StorageError):
             if not self.folder.path(job.id).is_dir():
                 return  # it was removed meanwhile
@@ -388,7 +390,7 @@ class TakenResult:
 def seconds_remaining(job: DocumentJob) -> float | None:
     """Estimate how long a document still takes; None if its worker has no result yet."""
     num_own = job.num_results - job.num_results_at_claim
-    if job.state is not State.QUEUED or job.worker is None or num_own <= 0:
+    if job.state is not JobState.QUEUED or job.worker is None or num_own <= 0:
         return None
     seconds_each = (time.time() - job.claimed_at) / num_own
     return seconds_each * (job.data.num_fragments - job.num_results)

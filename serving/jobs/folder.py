@@ -15,7 +15,7 @@ _CHUNK_BYTES = 2**20
 _ABANDONED_SECONDS = 3600.0  # an entry that no job has by then was left by a killed replica
 
 
-class Folder:
+class JobFolder:
     """A folder whose entries, files or folders, are named by the ids of their owners."""
 
     def __init__(self, path: Path) -> None:

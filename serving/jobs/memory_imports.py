@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from serving.errors import AttendantError, RequestError, StorageError
 from serving.jobs import table
-from serving.jobs.folder import Folder
+from serving.jobs.folder import JobFolder
 from serving.jobs.queue import JobQueue, Lease
-from serving.jobs.table import Job, State
+from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import (
     TranslationMemories,
@@ -39,7 +39,7 @@ class MemoryImportData:
     error: str = ""
 
 
-MemoryImport = Job[MemoryImportData]
+MemoryImport = QueuedJob[MemoryImportData]
 
 
 class MemoryImports:
@@ -53,7 +53,7 @@ class MemoryImports:
     def __init__(
         self, queue: JobQueue, memories: TranslationMemories, limits: DocumentLimits
     ) -> None:
-        self.folder = Folder(queue.state_dir / "memory-imports")
+        self.folder = JobFolder(queue.state_dir / "memory-imports")
         self._queue, self._memories, self._limits = queue, memories, limits
 
     async def receive(self, memory: TranslationMemory, chunks: AsyncIterator[bytes]) -> None:
@@ -70,7 +70,7 @@ class MemoryImports:
         now = time.time()
         kept_until = now + self._limits.hours * 3600
         await self._queue.add(
-            Job(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
+            QueuedJob(identity, memory.owner, MemoryImportData(num_bytes), now, kept_until)
         )
 
     async def find(self, identity: str) -> MemoryImport | None:
@@ -91,11 +91,11 @@ class MemoryImports:
             raise
         except AttendantError as error:
             # The job first: begun again after a kill, it would miss the memory.
-            failed = job.entering(State.FAILED, time.time(), error=str(error))
+            failed = job.entering(JobState.FAILED, time.time(), error=str(error))
             if await self._end(lease, failed):
                 await self._memories.discard_import(job.id)
         else:
-            done = job.entering(State.COMPLETED, time.time(), num_skipped=num_skipped)
+            done = job.entering(JobState.COMPLETED, time.time(), num_skipped=num_skipped)
             await self._end(lease, done)
 
     async def _end(self, lease: Lease, job: MemoryImport) -> bool:

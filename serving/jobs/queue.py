@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from serving.errors import AttendantError, StorageError
 from serving.jobs import table
-from serving.jobs.folder import Folder
-from serving.jobs.table import Data, FileRecord, Job, State
+from serving.jobs.folder import JobFolder
+from serving.jobs.table import Data, FileRecord, JobState, QueuedJob
 from serving.storage.sqlite import DatabaseThread
 
 logger = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ Result = TypeVar("Result")
 class Lease:
     """The right of one worker to change a job, until it runs out."""
 
-    def __init__(self, database: DatabaseThread, job: Job[Any], worker: str) -> None:
+    def __init__(self, database: DatabaseThread, job: QueuedJob[Any], worker: str) -> None:
         self._database, self._job_id, self._worker = database, job.id, worker
-        self._state: State | None = job.state
+        self._state: JobState | None = job.state
 
     async def hold(
         self, work: Coroutine[Any, Any, None], deadline: float = float("inf")
-    ) -> State | None:
+    ) -> JobState | None:
         """Run `work` and renew the lease meanwhile. Return the state of the job after that.
 
         The work is stopped once the state of the job changes, as by a cancellation, and at the
@@ -47,7 +47,7 @@ class Lease:
             while not (await asyncio.wait([task], timeout=_RENEWAL_SECONDS))[0]:
                 until = time.time() + LEASE_SECONDS
                 renewal = (table.renew, self._job_id, self._worker, until)
-                state: State | None = await self._database.run(*renewal)
+                state: JobState | None = await self._database.run(*renewal)
                 if state is not self._state or time.time() > deadline:
                     return state
             await task
@@ -56,7 +56,7 @@ class Lease:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def update(self, job: Job[Any], files: Iterable[FileRecord] = ()) -> bool:
+    async def update(self, job: QueuedJob[Any], files: Iterable[FileRecord] = ()) -> bool:
         """Store the job; see `table.update`."""
         is_stored = await self._database.run(table.update, job, self._worker, files)
         self._state = job.state if is_stored else self._state
@@ -77,9 +77,9 @@ class Handler(Protocol[Data]):
 
     data: type[Data]
     num_at_once: int
-    folder: Folder
+    folder: JobFolder
 
-    async def run(self, job: Job[Data], lease: Lease) -> None:
+    async def run(self, job: QueuedJob[Data], lease: Lease) -> None:
         """Bring a job to its end, whatever its state. After an error it is tried again later."""
 
 
@@ -93,7 +93,7 @@ class JobQueue:
         self._is_stuck = False
         self._has_news: dict[type[Any], asyncio.Event] = defaultdict(asyncio.Event)
 
-    async def add(self, job: Job[Any]) -> None:
+    async def add(self, job: QueuedJob[Any]) -> None:
         await self.database.run(table.add, job)
         self.wake(type(job.data))
 
@@ -127,11 +127,11 @@ class JobQueue:
                 async with asyncio.timeout(_POLL_SECONDS):
                     await has_news.wait()
 
-    async def _claim(self, handler: Handler[Data]) -> Job[Data] | None:
+    async def _claim(self, handler: Handler[Data]) -> QueuedJob[Data] | None:
         claim = (table.claim, handler.data, self._worker, time.time(), LEASE_SECONDS)
         return await self._unless_stuck(self.database.run(*claim))
 
-    async def _run(self, handler: Handler[Data], job: Job[Data]) -> None:
+    async def _run(self, handler: Handler[Data], job: QueuedJob[Data]) -> None:
         """Run a job. If that fails its lease is left to run out: other jobs come first."""
         try:
             await handler.run(job, Lease(self.database, job, self._worker))

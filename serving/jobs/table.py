@@ -35,7 +35,7 @@ _JOB = (
 )
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
     FINALIZING = "finalizing"
@@ -46,7 +46,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-OPEN = (State.QUEUED, State.IN_PROGRESS, State.FINALIZING, State.CANCELLING)
+OPEN = (JobState.QUEUED, JobState.IN_PROGRESS, JobState.FINALIZING, JobState.CANCELLING)
 
 
 class JobData(Protocol):
@@ -59,7 +59,7 @@ Data = TypeVar("Data", bound=JobData)
 
 
 @dataclass(frozen=True, slots=True)
-class Job(Generic[Data]):
+class QueuedJob(Generic[Data]):
     """A queued job.
 
     owner: the name of the API key that was shown; empty where the server asks for none.
@@ -73,7 +73,7 @@ class Job(Generic[Data]):
     data: Data
     created_at: float
     kept_until: float
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     times: Mapping[str, int] = field(default_factory=dict)
     worker: str | None = None
     claimed_at: float = 0.0
@@ -81,7 +81,7 @@ class Job(Generic[Data]):
     num_results: int = 0
     num_errors: int = 0
 
-    def entering(self, state: State, now: float, **changes: Any) -> "Job[Data]":
+    def entering(self, state: JobState, now: float, **changes: Any) -> "QueuedJob[Data]":
         """Return the job in another state, with changes to its data."""
         data = replace(self.data, **changes)  # type: ignore[type-var]  # always a dataclass
         return replace(self, state=state, times={**self.times, state: int(now)}, data=data)
@@ -98,7 +98,7 @@ class FileRecord:
     kept_until: int
 
 
-def add(database: sqlite3.Connection, job: Job[Any]) -> None:
+def add(database: sqlite3.Connection, job: QueuedJob[Any]) -> None:
     values = (job.id, job.data.KIND, job.owner, job.state, *_data_and_times(job))
     database.execute(
         "INSERT INTO jobs (id, kind, owner, state, data, times, created_at, kept_until)"
@@ -107,13 +107,13 @@ def add(database: sqlite3.Connection, job: Job[Any]) -> None:
     )
 
 
-def find(database: sqlite3.Connection, data: type[Data], job_id: str) -> Job[Data] | None:
+def find(database: sqlite3.Connection, data: type[Data], job_id: str) -> QueuedJob[Data] | None:
     query = f"{_JOB} WHERE kind = ? AND id = ?"
     row = database.execute(query, (data.KIND, job_id)).fetchone()
     return _job(row, data) if row else None
 
 
-def jobs_of(database: sqlite3.Connection, data: type[Data], owner: str) -> list[Job[Data]]:
+def jobs_of(database: sqlite3.Connection, data: type[Data], owner: str) -> list[QueuedJob[Data]]:
     """Return the jobs of an owner, the newest first."""
     query = f"{_JOB} WHERE kind = ? AND owner = ? ORDER BY created_at DESC, id DESC"
     return [_job(row, data) for row in database.execute(query, (data.KIND, owner)).fetchall()]
@@ -121,21 +121,21 @@ def jobs_of(database: sqlite3.Connection, data: type[Data], owner: str) -> list[
 
 def cancel(
     database: sqlite3.Connection, data: type[Data], job_id: str, owner: str, now: float
-) -> Job[Data] | None:
+) -> QueuedJob[Data] | None:
     """Mark a job as being cancelled, unless it is ending already; its worker notices soon."""
     with transaction(database):
         job = find(database, data, job_id)
         if job is None or job.owner != owner:
             return None
-        if job.state in (State.QUEUED, State.IN_PROGRESS):
-            job = job.entering(State.CANCELLING, now)
+        if job.state in (JobState.QUEUED, JobState.IN_PROGRESS):
+            job = job.entering(JobState.CANCELLING, now)
             _write(database, job)
     return job
 
 
 def claim(
     database: sqlite3.Connection, data: type[Data], worker: str, now: float, lease_seconds: float
-) -> Job[Data] | None:
+) -> QueuedJob[Data] | None:
     """Lease to a worker the oldest open job that no worker has, or whose lease has run out."""
     if _waiting(database, data.KIND, now) is None:  # nearly always, and without a lock
         return None
@@ -157,12 +157,12 @@ def claim_completed(
     changed = database.execute(
         "UPDATE jobs SET worker = ?, leased_until = ? WHERE id = ? AND state = ?"
         " AND (worker IS NULL OR leased_until < ?)",
-        (worker, now + lease_seconds, job_id, State.COMPLETED, now),
+        (worker, now + lease_seconds, job_id, JobState.COMPLETED, now),
     )
     return changed.rowcount == 1
 
 
-def renew(database: sqlite3.Connection, job_id: str, worker: str, until: float) -> State | None:
+def renew(database: sqlite3.Connection, job_id: str, worker: str, until: float) -> JobState | None:
     """Prolong a lease. Return the state of the job; None if the worker has lost it."""
     change = "UPDATE jobs SET leased_until = ? WHERE id = ? AND worker = ?"
     database.execute(change, (until, job_id, worker))
@@ -175,7 +175,7 @@ def release(database: sqlite3.Connection, job_id: str, worker: str) -> None:
 
 
 def update(
-    database: sqlite3.Connection, job: Job[Any], worker: str, files: Iterable[FileRecord] = ()
+    database: sqlite3.Connection, job: QueuedJob[Any], worker: str, files: Iterable[FileRecord] = ()
 ) -> bool:
     """Store the state and the data of a job together with its files.
 
@@ -184,7 +184,7 @@ def update(
     """
     with transaction(database):
         state = _leased_state(database, job.id, worker)
-        is_cancelled = state is State.CANCELLING and State.CANCELLING not in job.times
+        is_cancelled = state is JobState.CANCELLING and JobState.CANCELLING not in job.times
         if state is None or is_cancelled:
             return False
         for record in files:
@@ -267,18 +267,18 @@ def _waiting(database: sqlite3.Connection, kind: str, now: float) -> str | None:
     return row["id"] if row else None
 
 
-def _leased_state(database: sqlite3.Connection, job_id: str, worker: str) -> State | None:
+def _leased_state(database: sqlite3.Connection, job_id: str, worker: str) -> JobState | None:
     query = "SELECT state FROM jobs WHERE id = ? AND worker = ?"
     row = database.execute(query, (job_id, worker)).fetchone()
-    return State(row["state"]) if row else None
+    return JobState(row["state"]) if row else None
 
 
-def _write(database: sqlite3.Connection, job: Job[Any]) -> None:
+def _write(database: sqlite3.Connection, job: QueuedJob[Any]) -> None:
     change = "UPDATE jobs SET state = ?, data = ?, times = ? WHERE id = ?"
     database.execute(change, (job.state, *_data_and_times(job), job.id))
 
 
-def _data_and_times(job: Job[Any]) -> tuple[str, str]:
+def _data_and_times(job: QueuedJob[Any]) -> tuple[str, str]:
     """Return both as JSON. Fields that have their default are left out: so an older version, which
     knows fewer fields, can read the jobs that do not use new ones.
     """
@@ -287,7 +287,9 @@ def _data_and_times(job: Job[Any]) -> tuple[str, str]:
     return json.dumps(changed), json.dumps(job.times)
 
 
-def _job(row: sqlite3.Row, data: type[Data]) -> Job[Data]:
-    values = {field.name: row[field.name] for field in fields(Job)}
+def _job(row: sqlite3.Row, data: type[Data]) -> QueuedJob[Data]:
+    values = {field.name: row[field.name] for field in fields(QueuedJob)}
     values["data"] = data(**json.loads(row["data"]))
-    return Job(**values | {"state": State(row["state"]), "times": json.loads(row["times"])})
+    return QueuedJob(
+        **values | {"state": JobState(row["state"]), "times": json.loads(row["times"])}
+    )

@@ -12,7 +12,8 @@ from serving.errors import RequestError
 from serving.pipelines.jobs import Entities, Entity, MaskedWord, MaskedWords, Matrix
 from serving.requests.parameters import TokenIds
 from serving.requests.request import Encoding
-from serving.text.tokenizer import Span, Tokenizer
+from serving.text.spans import Span
+from serving.text.tokenizer import Tokenizer
 
 
 def apply_activation(logits: Matrix, activation: Activation) -> Matrix:

@@ -164,34 +164,30 @@ def sentence_continues(sentence: str, following: str, language: str) -> bool:
     """Return whether a sentence goes on after the place where sentencex has cut it."""
     if not sentence[-1:].isspace() and _GOES_ON.match(following):
         return True
-    known = _LANGUAGES.get(language, _NONE)
+    abbreviations = _LANGUAGES.get(language, _NONE)
     ordinal = _ORDINAL.search(sentence[-_LONGEST_END:])
-    if ordinal and ordinal[1].lower() in known.before_ordinal:
+    if ordinal and ordinal[1].lower() in abbreviations.before_ordinal:
         return True
-    word, next_text = _abbreviation(sentence), following.lstrip(_OPENING)
-    if not (word and next_text):
+    last, next_text = _LAST_WORD.search(sentence[-_LONGEST_END:]), following.lstrip(_OPENING)
+    if not (last and next_text):
         return False
-    if _is_in(word, known.always):
+    word = last[1]
+    forms = {word, word[:1].lower() + word[1:]}
+    if forms & abbreviations.always:
         return True
-    if _is_in(word, known.before_number) and _NUMBER.match(next_text):
+    if forms & abbreviations.before_number and _NUMBER.match(next_text):
         return True
-    is_letter = len(word) == 1 and word.islower()
-    if not (is_letter or _is_in(word, known.may_end)):
+    is_small_letter = len(word) == 1 and word.islower()
+    if not (is_small_letter or forms & abbreviations.may_end):
         return False
     first = _FIRST_WORD.match(next_text)
-    return first is None or first.group().lower() not in known.starters
+    return first is None or first.group().lower() not in abbreviations.starters
 
 
 def ends_with_abbreviation(text: str, language: str) -> bool:
     """Return whether a text ends with an abbreviation after which a sentence always goes on."""
-    return _is_in(_abbreviation(text), _LANGUAGES.get(language, _NONE).always)
-
-
-def _abbreviation(text: str) -> str:
-    """Return the word before the full stop that a text ends with; empty if there is none."""
     last = _LAST_WORD.search(text[-_LONGEST_END:])
-    return last[1] if last else ""
-
-
-def _is_in(word: str, known: frozenset[str]) -> bool:
-    return word in known or word[:1].lower() + word[1:] in known
+    if last is None:
+        return False
+    word = last[1]
+    return bool({word, word[:1].lower() + word[1:]} & _LANGUAGES.get(language, _NONE).always)

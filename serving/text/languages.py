@@ -17,6 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from babel import Locale
 from babel.core import get_global
@@ -41,31 +42,52 @@ _NO_REGION = "xx"  # mBART's way to say that there is none
 UNDETERMINED = "und"  # ISO 639-3's code of no language in particular
 
 
-def match_codes(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
+class _Code(NamedTuple):
+    """The parts of a language code, in small letters; None for what it leaves open."""
+
+    language: str
+    script: str | None
+    region: str | None
+
+    def agrees_with(self, other: "_Code") -> bool:
+        """Return whether the language is the same, and nothing that both name differs."""
+        language, other_language = (
+            _SAME.get(code.language, code.language) for code in (self, other)
+        )
+        pairs = zip(self[1:], other[1:], strict=True)
+        return language == other_language and all(
+            None in pair or pair[0] == pair[1] for pair in pairs
+        )
+
+
+def match_codes(code: str, known_codes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the known codes that a client's may mean: the same one alone, else the likeliest of
     that language that it does not rule out.
     """
-    return _matching(code, known) if len(code) <= _LONGEST_CODE else ()
+    return _match_codes(code, known_codes) if len(code) <= _LONGEST_CODE else ()
 
 
 @lru_cache(maxsize=1024)
-def _matching(code: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    same = [each for each in known if _plain(each) == _plain(code)]
-    wanted = _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))
-    meant = same[:1] or [each for each in known if _agree(_parts(each), wanted)]
-    if len(meant) > 1:
-        language, script, region = wanted
-        likely_script, likely_region = _likely(language, region)
-        likeliest = language, script or likely_script, likely_region
-        meant = [each for each in meant if _agree(_parts(each), likeliest)] or meant
-        if script:  # zh-Hant comes before zh, which leaves it open
-            meant = [each for each in meant if _parts(each)[1] == script] or meant
-    return tuple(meant)
+def _match_codes(code: str, known_codes: tuple[str, ...]) -> tuple[str, ...]:
+    for known in known_codes:
+        if _normalize(known) == _normalize(code):
+            return (known,)
+    wanted = _parse(_OF_LIBRETRANSLATE.get(_normalize(code), code))
+    matches = [known for known in known_codes if _parse(known).agrees_with(wanted)]
+    if len(matches) > 1:
+        likely_script, likely_region = _likely_subtags(wanted.language, wanted.region)
+        likeliest = wanted._replace(script=wanted.script or likely_script, region=likely_region)
+        matches = [known for known in matches if _parse(known).agrees_with(likeliest)] or matches
+        if wanted.script:  # zh-Hant comes before zh, which leaves it open
+            matches = [
+                known for known in matches if _parse(known).script == wanted.script
+            ] or matches
+    return tuple(matches)
 
 
 def is_same_language(code: str, other: str) -> bool:
-    """Check that two codes mean one language in one script, in whatever regions: en and en-GB do,
-    zh-Hans and zh-TW do not. A script that a code leaves open is the language's likeliest.
+    """Return whether two codes mean one language in one script, in whatever regions: en and en-GB
+    do, zh-Hans and zh-TW do not. A script that a code leaves open is the language's likeliest.
     """
     if max(len(code), len(other)) > _LONGEST_CODE:
         return False
@@ -75,15 +97,16 @@ def is_same_language(code: str, other: str) -> bool:
     return script == other_script or None in (script, other_script)
 
 
+@lru_cache(maxsize=1024)
 def _written_language(code: str) -> tuple[str, str | None]:
     """Return the language and its script, the likeliest if the code leaves it open."""
-    language, script, region = _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))
-    return _SAME.get(language, language), script or _likely(language, region)[0]
+    language, script, region = _parse(_OF_LIBRETRANSLATE.get(_normalize(code), code))
+    return _SAME.get(language, language), script or _likely_subtags(language, region)[0]
 
 
 def script_of_code(code: str) -> str | None:
     """Return the script that a code names, or that its region tells; None if it leaves it open."""
-    return _parts(_OF_LIBRETRANSLATE.get(_plain(code), code))[1]
+    return _parse(_OF_LIBRETRANSLATE.get(_normalize(code), code)).script
 
 
 def script_of_text(text: str) -> str | None:
@@ -121,7 +144,7 @@ def _can_write(letter: str, charset: str) -> bool:
 
 def primary_language(code: str) -> str:
     """Return the language of a code, in two letters if it has such."""
-    return _parts(code)[0]
+    return _parse(code).language
 
 
 def language_name(code: str) -> str:
@@ -133,11 +156,13 @@ def full_language_name(code: str) -> str:
     """Return the English name with script and region, where they have one together: Traditional
     Chinese, Brazilian Portuguese. The code itself where no name is known.
     """
-    language, script, _ = _parts(code)
-    region = _plain(code).rpartition("-")[2].upper()
+    language, script, _ = _parse(code)
+    region = _normalize(code).rpartition("-")[2].upper()
     names = _english().languages
-    known = (f"{language}_{(script or '').title()}", f"{language}_{region}")
-    return next((names[each] for each in known if each in names), language_name(code))
+    for key in (f"{language}_{(script or '').title()}", f"{language}_{region}"):
+        if key in names:
+            return str(names[key])
+    return language_name(code)
 
 
 @cache
@@ -145,43 +170,35 @@ def _english() -> Locale:
     return Locale("en")
 
 
-def _parts(code: str) -> tuple[str, str | None, str | None]:
-    """Return language, script and region; the script also where the region tells it."""
-    language, *others = _plain(code).split("-")
+def _parse(code: str) -> _Code:
+    """Return the parts of a code. A client's code may be of any length: only those as short as BCP
+    47 has them are kept in memory.
+    """
+    return _parse_short(code) if len(code) <= _LONGEST_CODE else _parse_short.__wrapped__(code)
+
+
+@lru_cache(maxsize=1024)
+def _parse_short(code: str) -> _Code:
+    language, *others = _normalize(code).split("-")
     script = next((part for part in others if re.fullmatch("[a-z]{4}", part)), None)
     regions = (part for part in others if re.fullmatch("[a-z]{2}|[0-9]{3}", part))
     region = next((part for part in regions if part != _NO_REGION), None)
-    language = _short(language)
-    if region is not None and script is None:
-        script, _ = _likely(language, region)
-    return language, script, region
-
-
-def _short(language: str) -> str:
-    """Return the code in two letters, if there is one that is not another language's."""
     alias = get_global("language_aliases").get(language, language)
-    return _SHORT.get(language, alias if len(alias) == 2 else language)
+    language = _SHORT.get(language, alias if len(alias) == 2 else language)
+    if region is not None and script is None:
+        script, _ = _likely_subtags(language, region)  # zh-TW is written in Hant
+    return _Code(language, script, region)
 
 
-def _likely(language: str, region: str | None) -> tuple[str | None, str | None]:
+def _likely_subtags(language: str, region: str | None) -> tuple[str | None, str | None]:
     """Return the likeliest script, and region where none is given."""
-    known = get_global("likely_subtags")
-    found = known.get(f"{language}_{(region or '').upper()}") or known.get(language)
-    if found is None:
+    subtags = get_global("likely_subtags")
+    likeliest = subtags.get(f"{language}_{(region or '').upper()}") or subtags.get(language)
+    if likeliest is None:
         return None, region
-    _, script, likely_region = found.lower().split("_")
+    _, script, likely_region = likeliest.lower().split("_")
     return script, region or likely_region
 
 
-def _plain(code: str) -> str:
+def _normalize(code: str) -> str:
     return code.lower().replace("_", "-")
-
-
-def _agree(
-    own: tuple[str, str | None, str | None], wanted: tuple[str, str | None, str | None]
-) -> bool:
-    """Check that the language is the same, and nothing that both name differs."""
-    if _SAME.get(own[0], own[0]) != _SAME.get(wanted[0], wanted[0]):
-        return False
-    pairs = zip(own[1:], wanted[1:], strict=True)
-    return all(None in pair or pair[0] == pair[1] for pair in pairs)

@@ -7,7 +7,7 @@ too long is cut at the safest place near its middle.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -17,7 +17,7 @@ import sentencex
 from serving.text.abbreviations import sentence_continues
 
 Fits = Callable[[str], bool]
-_LINE_OR_BREAK = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # Where a long sentence may be cut, safest first: after a clause, and after a comma. Marks with a
 # space after them, or of scripts that write none: "3,000" and "10:30" stay whole.
 _AFTER_CLAUSE = re.compile(r"(?<=[;:!?.…—–])\s+|(?<=\s-)\s+|(?<=[。；：！？])\s*")
@@ -37,8 +37,9 @@ _CONJUNCTIONS = {
     "ru": "а если и или когда который но однако поскольку потому что чтобы",
 }
 _OPENING, _CLOSING = frozenset("([{«“„"), frozenset(")]}»”")
-_LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a line's
-_BLANK = re.compile(r"\s")  # sentencex panics at "A\u00a0.": it takes any blank for one byte
+_LONGEST_STRETCH = 5_000  # characters; sentencex takes time by the square of a line's length
+# Read as spaces: sentencex panics at "A\u00a0.", because it takes any blank for one byte.
+_BLANK = re.compile(r"\s")
 _ZERO_WIDTH_JOINER = "\u200d"
 
 
@@ -68,8 +69,10 @@ class TextLayout:
 
     def fill(self, segments: Sequence[str]) -> str:
         """Return the text with `segments` in place of its own; with its own, the text itself."""
-        body = (gap + segment for gap, segment in zip(self.gaps, segments, strict=False))
-        return "".join(body) + self.gaps[-1]
+        parts: list[str] = []
+        for gap, segment in zip(self.gaps, segments, strict=False):
+            parts += gap, segment
+        return "".join(parts) + self.gaps[-1]
 
 
 def split_text(text: str, language: str, fits: Fits, finds_sentences: bool = True) -> TextLayout:
@@ -79,67 +82,55 @@ def split_text(text: str, language: str, fits: Fits, finds_sentences: bool = Tru
     """
     segments: list[str] = []
     gaps: list[str] = []
-    end = 0
-    for start, segment in _segments(text, language, fits, finds_sentences):
-        gaps.append(text[end:start])
-        segments.append(segment)
-        end = start + len(segment)
+    end = 0  # of the last segment
+    for line in _LINE.finditer(text):
+        start = line.start()
+        sentences = _split_line(line.group(), language) if finds_sentences else [line.group()]
+        for sentence in sentences:
+            fits_whole = len(sentence) < 2 or fits(sentence.strip())
+            pieces = [sentence] if fits_whole else _split_long(sentence, fits, language)
+            for piece in pieces:
+                if segment := piece.strip():
+                    first = start + piece.index(segment)
+                    gaps.append(text[end:first])
+                    segments.append(segment)
+                    end = first + len(segment)
+                start += len(piece)
     return TextLayout(tuple(segments), (*gaps, text[end:]))
 
 
-def _segments(
-    text: str, language: str, fits: Fits, finds_sentences: bool
-) -> Iterator[tuple[int, str]]:
-    """Yield start and text of each segment, none with whitespace at its ends."""
-    for line in _LINE_OR_BREAK.finditer(text):
-        start = line.start()
-        whole = line.group()
-        for sentence in _sentences(whole, language) if finds_sentences else [whole]:
-            for piece in _pieces(sentence, fits, language):
-                stripped = piece.strip()
-                if stripped:
-                    yield start + piece.index(stripped), stripped
-                start += len(piece)
+def _split_line(line: str, language: str) -> list[str]:
+    """Return the sentences of a line, which joined are the line."""
+    stretches: Iterable[str] = [line]
+    if len(line.strip()) > _LONGEST_STRETCH:
+        stretches = _split_long(line, lambda text: len(text) <= _LONGEST_STRETCH)
+    sentences: list[str] = []
+    for stretch in stretches:
+        spaced = _BLANK.sub(" ", stretch)
+        try:
+            parts = list(sentencex.segment(language, spaced))
+        except BaseException as error:  # a panic of its Rust code is no Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            parts = [spaced]
+        start = end = 0
+        for part in parts:  # joined again where sentencex has cut after an abbreviation
+            if start < end and not sentence_continues(spaced[start:end], part, language):
+                sentences.append(stretch[start:end])
+                start = end
+            end += len(part)
+        sentences.append(stretch[start:end])
+    return sentences
 
 
-def _sentences(line: str, language: str) -> Iterator[str]:
-    """Yield the sentences of a line, which joined are the line."""
-    for stretch in _pieces(line, lambda text: len(text) <= _LONGEST_STRETCH):
-        start = 0
-        for sentence in _whole(_segmented(_BLANK.sub(" ", stretch), language), language):
-            yield stretch[start : start + len(sentence)]
-            start += len(sentence)
-
-
-def _whole(sentences: Sequence[str], language: str) -> Iterator[str]:
-    """Yield the sentences, those joined that were cut after an abbreviation."""
-    held = ""
-    for sentence in sentences:
-        if held and not sentence_continues(held, sentence, language):
-            yield held
-            held = ""
-        held += sentence
-    yield held
-
-
-def _segmented(line: str, language: str) -> list[str]:
-    """Return what sentencex makes of a line; the line itself where its Rust code panics."""
-    try:
-        return list(sentencex.segment(language, line))
-    except BaseException as error:  # a panic is no Exception
-        if type(error).__name__ != "PanicException":
-            raise
-        return [line]
-
-
-def _pieces(text: str, fits: Fits, language: str = "") -> Iterator[str]:
-    """Yield `text` in parts that fit, cut in two as often as needed."""
-    if len(text) < 2 or fits(text.strip()):
-        yield text
-        return
+def _split_long(text: str, fits: Fits, language: str = "") -> Iterator[str]:
+    """Yield a text that does not fit in parts that do, cut in two as often as needed."""
     cut = _safest_cut(text, language)
-    yield from _pieces(text[:cut], fits, language)
-    yield from _pieces(text[cut:], fits, language)
+    for part in (text[:cut], text[cut:]):
+        if len(part) < 2 or fits(part.strip()):
+            yield part
+        else:
+            yield from _split_long(part, fits, language)
 
 
 def _safest_cut(text: str, language: str) -> int:

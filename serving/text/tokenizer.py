@@ -1,7 +1,7 @@
 """Turns text into token ids and back, by the bundle's own `tokenizer.json`.
 
 Special tokens are never read from text, unless that is asked for: a literal "</s>" is four
-    characters. They are put around a request's ids by the pipelines, as the bundle's manifest says.
+characters. They are put around a request's ids by the pipelines, as the bundle's manifest says.
 """
 
 import codecs
@@ -15,6 +15,7 @@ from typing import Any
 
 from serving.errors import BundleError, Untokenizable
 from serving.text.encoders import Encoders, refusing_tokenizer_errors
+from serving.text.spans import Span
 from serving.text.token_bytes import TokenTable, UnknownDecoder, Writer, token_table
 
 _MOST_HOLES = 1000  # ids without a token
@@ -22,13 +23,10 @@ _MOST_HOLES = 1000  # ids without a token
 _BEYOND = "<beyond the vocabulary>"
 # No text in UTF-8 has others.
 _BYTES_OF_TEXTS = {bytes([byte]) for byte in range(0xF5) if byte not in (0, 0xC0, 0xC1)}
-Span = tuple[int, int]  # of characters: the first one, and the one after the last
 
 
 class Tokenizer:
     """Encodes and decodes for one model.
-
-    Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
     Whatever encodes raises Untokenizable, a RequestError, for a text that the library fails at.
 
@@ -43,13 +41,14 @@ class Tokenizer:
         self._encoders = Encoders(path)
         self._spec = self._encoders.outline
         encoder = self._encoders.get()
-        self._names = _names(path, encoder, vocab_size)
+        self._names = _name_tokens(path, encoder, vocab_size)
         self.textless_ids = frozenset(i for i, name in enumerate(self._names) if name is None)
         """Ids that the model has no token for: padding of its vocabulary, and holes in it."""
-        self.special_tokens: Mapping[int, str] = _special(encoder, self._names)
+        self.special_tokens: Mapping[int, str] = _find_special_tokens(encoder, self._names)
         """How special tokens are written, by id."""
-        self.unknown_id = _unknown_id(encoder, self._spec)
+        self.unknown_id = _find_unknown_id(encoder, self._spec)
         self._reserved = {*self.special_tokens} - {self.unknown_id}
+        self._first_unknown = min(self.textless_ids, default=len(self._names))
         self.table = self._token_table(path)
 
     @property
@@ -70,40 +69,36 @@ class Tokenizer:
 
         parse_special: read special tokens from it, as in a chat template.
         """
-        text = self._encoders.normalise(text)
-        ids = self._ids(self._encoders.get(False, parse_special), text)
-        return ids if parse_special else self._plain(ids, text)
+        return self._encode(self._encoders.normalise(text), False, parse_special)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) == 1:  # the library's threads take longer than a sentence does
             return [self.encode(texts[0])]
         normalised = [self._encoders.normalise(text) for text in texts]
-        with refusing_tokenizer_errors(texts[0] if len(texts) == 1 else f"{len(texts)} texts"):
+        with refusing_tokenizer_errors(f"{len(texts)} texts"):
             encodings = self._encoders.get().encode_batch(normalised, add_special_tokens=False)
         rows = zip(encodings, normalised, strict=True)
-        return [self._plain(self._known(encoding.ids), text) for encoding, text in rows]
+        return [self._model_ids(encoding.ids, text) for encoding, text in rows]
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         """Return what `encode` does, and which characters of the text each token stands for."""
         normalised, origins = self._encoders.normalise_with_origins(text)
-        found = self._located(self._encoders.get(), normalised)
-        if any(token_id in self._reserved for token_id, _ in found):  # as `_plain` has it
-            first, *others = self._inside_names.split(normalised)
-            found, start = self._located(self._encoders.get(), first), len(first)
+        tokens = self._encode_with_offsets(self._encoders.get(), normalised)
+        if any(token_id in self._reserved for token_id, _ in tokens):  # as in `_model_ids`
+            first, *others = self._within_special_names.split(normalised)
+            tokens, start = self._encode_with_offsets(self._encoders.get(), first), len(first)
             for part in others:
-                found += self._located(self._encoders.get(inside=True), part, start)
+                tokens += self._encode_with_offsets(self._encoders.get(inside=True), part, start)
                 start += len(part)
-            found = [each for each in found if each[0] not in self._reserved]
-        return [i for i, _ in found], [_origin(span, origins) for _, span in found]
+            tokens = [(i, span) for i, span in tokens if i not in self._reserved]
+        return [i for i, _ in tokens], [_original_span(span, origins) for _, span in tokens]
 
     def encode_inside(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the ids of a text as it goes on from other text: with a space before it only if it
         begins with one, if the text before has not ended with it.
         """
-        text = self._encoders.normalise(text)
         inside = not self.table.drops_last_space
-        ids = self._ids(self._encoders.get(inside, parse_special), text)
-        return ids if parse_special else self._plain(ids, text, inside)
+        return self._encode(self._encoders.normalise(text), inside, parse_special)
 
     def can_write(self, text: str) -> bool:
         """Check that tokens can write all of the text: the unknown one stands for none of it."""
@@ -131,35 +126,47 @@ class Tokenizer:
         """Return the text. Bytes that are not UTF-8 become U+FFFD, exactly as a `Detokenizer`
         streams them.
         """
-        return b"".join(self.pieces(token_ids, begins_text)).decode("utf-8", errors="replace")
+        pieces = Writer(self.table, begins_text).push_all(token_ids)
+        return b"".join(pieces).decode("utf-8", errors="replace")
 
-    def _ids(self, encoder: Any, text: str) -> list[int]:
+    def _encode(self, text: str, inside: bool, parse_special: bool) -> list[int]:
+        ids = self._library_ids(text, inside, parse_special)
+        return self._known_ids(ids) if parse_special else self._model_ids(ids, text, inside)
+
+    def _library_ids(self, text: str, inside: bool, parse_special: bool = False) -> list[int]:
         with refusing_tokenizer_errors(text):
-            encoding = encoder.encode(text, add_special_tokens=False)
-        return self._known(encoding.ids)
+            encoder = self._encoders.get(inside, parse_special)
+            ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        return ids
 
-    def _located(self, encoder: Any, text: str, start: int = 0) -> list[tuple[int, Span]]:
+    def _encode_with_offsets(
+        self, encoder: Any, text: str, start: int = 0
+    ) -> list[tuple[int, Span]]:
         """Return each token with its characters, counted from `start` on."""
         with refusing_tokenizer_errors(text):
             encoding = encoder.encode(text, add_special_tokens=False)
-        known = (self._known([token_id]) for token_id in encoding.ids)
+        known = (self._known_ids([token_id]) for token_id in encoding.ids)
         pairs = zip(known, encoding.offsets, strict=True)
-        return [(i, (start + first, start + end)) for ids, (first, end) in pairs for i in ids]
+        return [(i, Span(start + first, start + end)) for ids, (first, end) in pairs for i in ids]
 
-    def _plain(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
-        """Return the ids of a text without special tokens: some models find them as they find any
-        piece. Their names are cut in two then.
+    def _model_ids(self, ids: list[int], text: str, inside: bool = False) -> list[int]:
+        """Return the ids of a text as the model knows them, without special tokens.
+
+        Some tokenizers find special tokens in a text as they find any piece; then the text is
+        encoded in parts, cut within their names.
         """
+        if ids and max(ids) >= self._first_unknown:
+            ids = self._known_ids(ids)
         if self._reserved.isdisjoint(ids):
             return ids
-        first, *others = self._inside_names.split(text)
-        ids = self._ids(self._encoders.get(inside), first)
+        first, *others = self._within_special_names.split(text)
+        ids = self._library_ids(first, inside)
         for part in others:
-            ids += self._ids(self._encoders.get(inside=True), part)
-        return [token_id for token_id in ids if token_id not in self._reserved]
+            ids += self._library_ids(part, inside=True)
+        return [token_id for token_id in self._known_ids(ids) if token_id not in self._reserved]
 
     @cached_property
-    def _inside_names(self) -> re.Pattern[str]:
+    def _within_special_names(self) -> re.Pattern[str]:
         """Match after the first character of a special token's name."""
         names = (self.special_tokens[token_id] for token_id in self._reserved)
         places = (f"(?<={re.escape(name[:1])})(?={re.escape(name[1:])})" for name in names)
@@ -175,30 +182,28 @@ class Tokenizer:
         except UnknownDecoder as error:
             raise BundleError(path, [str(error)]) from None
 
-    def _known(self, ids: list[int]) -> list[int]:
-        """Leave out ids that the model does not know, or put its unknown token there."""
-        if not ids or max(ids) < self._first_unknown:
-            return list(ids)
-        known = (i if self._knows(i) else self.unknown_id for i in ids)
-        return [token_id for token_id in known if token_id is not None]
-
-    @cached_property
-    def _first_unknown(self) -> int:
-        return min(self.textless_ids, default=len(self._names))
-
-    def _knows(self, token_id: int) -> bool:
-        return token_id < len(self._names) and token_id not in self.textless_ids
+    def _known_ids(self, ids: list[int]) -> list[int]:
+        """Return the ids with the unknown token, if there is one, for those that the model does not
+        know.
+        """
+        known_ids: list[int] = []
+        for token_id in ids:
+            if token_id < self.vocab_size and token_id not in self.textless_ids:
+                known_ids.append(token_id)
+            elif self.unknown_id is not None:
+                known_ids.append(self.unknown_id)
+        return known_ids
 
 
-def _origin(span: Span, origins: Sequence[int]) -> Span:
+def _original_span(span: Span, origins: Sequence[int]) -> Span:
     """Return the characters that a span of normalised ones was made of."""
-    first, end = span
-    if first == end:
-        return origins[first], origins[first]
-    return origins[first], origins[bisect_right(origins, origins[end - 1])]
+    if span.start == span.end:
+        return Span(origins[span.start], origins[span.start])
+    end = bisect_right(origins, origins[span.end - 1])
+    return Span(origins[span.start], origins[end])
 
 
-def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
+def _name_tokens(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | None]:
     """Name every token of the model; None where an id has no token."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values(), default=-1) + 1
@@ -212,13 +217,16 @@ def _names(path: Path, tokenizer: Any, vocab_size: int | None) -> list[str | Non
     return names[: known_size if vocab_size is None else vocab_size]
 
 
-def _special(tokenizer: Any, names: Sequence[str | None]) -> dict[int, str]:
+def _find_special_tokens(tokenizer: Any, names: Sequence[str | None]) -> dict[int, str]:
     added = tokenizer.get_added_tokens_decoder()
-    known = {i: token.content for i, token in added.items() if token.special and i < len(names)}
-    return {i: content for i, content in known.items() if names[i] is not None}
+    return {
+        i: token.content
+        for i, token in added.items()
+        if token.special and i < len(names) and names[i] is not None
+    }
 
 
-def _unknown_id(tokenizer: Any, spec: Mapping[str, Any]) -> int | None:
+def _find_unknown_id(tokenizer: Any, spec: Mapping[str, Any]) -> int | None:
     model = spec["model"]
     if model.get("unk_id") is not None:
         return int(model["unk_id"])

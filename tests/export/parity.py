@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import Rows, levels
+from export.bundling.running import GraphRows, levels
 from serving.bundle.opening import open_bundle
 from serving.requests.request import Picture
 from tests.reference_models import is_language_model
@@ -43,7 +43,7 @@ def examples_of(
 
 def largest_error(bundle: Path, checkpoint: Path, examples: Examples) -> float:
     """Compare log-probabilities, the bundle's step by step against torch's all at once."""
-    found = Rows(open_bundle(bundle), examples.sources).score(examples.targets)
+    found = GraphRows(open_bundle(bundle), examples.sources).score(examples.targets)
     return float(np.abs(found - torch_log_probabilities(checkpoint, examples)).max())
 
 

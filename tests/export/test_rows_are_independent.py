@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import LOGITS, SOURCE, TOP_IDS, TOP_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.runtime.graph import sharing_attention
+from serving.engine.runtime.graph import share_attention_graphs
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import (
@@ -150,7 +150,7 @@ class Runs:
 
     def __init__(self, bundle: Bundle, examples: Examples, threads: int) -> None:
         self._bundle, self._examples = bundle, examples
-        self._graphs = sharing_attention(open_graphs(bundle, EngineConfig(threads=threads)))
+        self._graphs = share_attention_graphs(open_graphs(bundle, EngineConfig(threads=threads)))
         self._has_attention = self._graphs.attention is not None
 
     def __call__(self, chosen: list[int], span: int) -> list[dict[str, np.ndarray]]:
@@ -159,7 +159,7 @@ class Runs:
         """
         bundle, examples = self._bundle, self._examples
         sources = [examples.sources[row] for row in chosen]
-        rows = Rows(
+        rows = GraphRows(
             bundle, sources, span=span, wants_attention=self._has_attention, graphs=self._graphs
         )
         found = [real_positions(bundle, rows, index, len(s)) for index, s in enumerate(sources)]
@@ -178,7 +178,7 @@ class Runs:
         return found
 
 
-def real_positions(bundle: Bundle, rows: Rows, row: int, length: int) -> dict[str, np.ndarray]:
+def real_positions(bundle: Bundle, rows: GraphRows, row: int, length: int) -> dict[str, np.ndarray]:
     """Copies of the row's states; what lies beyond its source becomes loud garbage."""
     found = {}
     for state in bundle.manifest.states:

@@ -12,7 +12,7 @@ from models.architectures.registry import parse_config
 from models.data.batching import ParallelData, ProseData
 from models.loading import build
 from models.training.config import OptimizerConfig
-from models.training.learning import Learner, Loader, can_compile, compile_where_it_pays
+from models.training.learning import BatchLoader, Learner, can_compile, compile_where_it_pays
 from models.training.optimizer import Arithmetic, Optimizer
 from tests.gpu.figures.shapes import SHAPES
 from tests.gpu.findings import Aim, Finding, none_of
@@ -66,7 +66,7 @@ def _data(config: Any, count: int, longest: int) -> ParallelData | ProseData:
 
 def _losses(learner: Learner, config: Any, steps: int) -> list[float]:
     data, device = _data(config, 200, 20), learner.arithmetic.device
-    loader = Loader(data, device, builds_ahead=device.type == "cuda")
+    loader = BatchLoader(data, device, builds_ahead=device.type == "cuda")
     epochs = [each for number in range(steps) for each in data.epoch(0, number, 512)]
     losses = [learner.learn(batch, 1.0) for batch in loader.batches(epochs[:steps])]
     found: list[float] = torch.stack(losses).tolist()
@@ -78,7 +78,7 @@ def _waits(learner: Learner, config: Any) -> list[str]:
     if learner.arithmetic.device.type != "cuda":
         return []
     data = _data(config, 50, 20)
-    loader = Loader(data, learner.arithmetic.device, builds_ahead=True)
+    loader = BatchLoader(data, learner.arithmetic.device, builds_ahead=True)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -111,7 +111,7 @@ def _tokens_per_second(learner: Learner, config: Any) -> float:
     data = _data(config, 20_000, 60)
     epoch = data.epoch(0, 0, TOKENS_PER_BATCH)
     num_tokens, started = 0, 0.0
-    batches = Loader(data, learner.arithmetic.device, builds_ahead=True).batches(epoch)
+    batches = BatchLoader(data, learner.arithmetic.device, builds_ahead=True).batches(epoch)
     for step, batch in enumerate(batches):
         if step == SPEED_STEPS // 2:
             torch.cuda.synchronize()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from models.contract import LanguageModel
-from models.decoding import BeamRules, Hypothesis, beam_search, encode_rows
+from models.decoding import BeamRules, FinishedText, beam_search, encode_rows
 from models.loading import load_module
 from tests.grid import full
 from tests.hugging_face import HuggingFaceModel, generate
@@ -32,7 +32,7 @@ def module(family: str, tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     return load_module(ending_checkpoint(family, tmp_path_factory.mktemp("checkpoint")))
 
 
-def ids_of(hypotheses: list[Hypothesis]) -> list[list[int]]:
+def ids_of(hypotheses: list[FinishedText]) -> list[list[int]]:
     return [hypothesis.token_ids for hypothesis in hypotheses]
 
 
@@ -82,14 +82,14 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_of_all(
 @torch.inference_mode()
 def all_of_two_tokens(
     module: nn.Module, source: list[int] | None, prompt: list[int]
-) -> list[Hypothesis]:
+) -> list[FinishedText]:
     model, start = HuggingFaceModel(module, source), [module.config.bos_id, *prompt]
     first = next_log_probabilities(model, [start])[0]
     second = next_log_probabilities(model, [[*start, token] for token in range(len(first))])
-    found = [Hypothesis([EOS_ID], first[EOS_ID])]
+    found = [FinishedText([EOS_ID], first[EOS_ID])]
     for token, other in product(range(len(first)), repeat=2):
         if token != EOS_ID:
-            found.append(Hypothesis([token, other], first[token] + second[token][other]))
+            found.append(FinishedText([token, other], first[token] + second[token][other]))
     return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 

@@ -21,7 +21,7 @@ from models.architectures.registry import (
 from models.architectures.transformer.config import TransformerConfig
 from models.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from models.safetensors import Storage
-from models.training.config import ConfigError, read_config
+from models.training.config import TrainingConfigError, read_config
 from tests.tiny import tiny_checkpoint
 
 
@@ -217,7 +217,7 @@ def test_what_reads_pictures_is_not_trained(tmp_path) -> None:
         model = { vocab_size = 300, architecture = "vision-transformer" }
         data = { train = ["x"] }
     """)
-    with pytest.raises(ConfigError, match="vision-transformer reads pictures"):
+    with pytest.raises(TrainingConfigError, match="vision-transformer reads pictures"):
         read_config(path)
 
 
@@ -227,7 +227,7 @@ def test_all_problems_of_a_training_configuration_are_listed(tmp_path) -> None:
         'name = "x"\n[model]\narchitecture = "llama"\nvocab_size = 0\n'
         '[data]\ntrain = ["a"]\n[run]\nmax_minutes = -1\nspeed = 3\n'
     )
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(TrainingConfigError) as caught:
         read_config(path)
     text = "\n".join(caught.value.problems)
     for word in ("vocab_size", "max_minutes", "speed"):

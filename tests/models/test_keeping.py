@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.data.corpus import Pair, read_pairs
+from models.data.corpus import SentencePair, read_pairs
 from models.scores import keeps, score, share_kept
 
 SETS = sorted((Path(__file__).parents[1] / "data" / "made").glob("*.tsv"))
@@ -38,11 +38,11 @@ def test_references_keep_everything_and_empty_translations_nothing(path: Path) -
     ],
 )
 def test_what_is_carried_over(source: str, target: str, hypothesis: str, expected) -> None:
-    assert keeps(Pair("x", source, target), hypothesis) == expected
+    assert keeps(SentencePair("x", source, target), hypothesis) == expected
 
 
 def test_the_table_says_what_was_kept() -> None:
-    pairs = [Pair("a", "Take 5.", "Prenez 5."), Pair("b", "A dog.", "Un chien.")]
+    pairs = [SentencePair("a", "Take 5.", "Prenez 5."), SentencePair("b", "A dog.", "Un chien.")]
     table = score(pairs, ["Prenez 6.", "Un chien."]).as_table()
     assert "| a | 1 |" in table
     assert table.splitlines()[2].endswith("| 0.0 % |")

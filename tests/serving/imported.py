@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models
 
-from models.conventions import LanguageIds
+from models.conventions import AddedLanguageIds
 from serving.bundle.manifest import Precision
 from tests.cache import export_cached
 from tests.tiny import PICTURE_READER, SPECIAL_TOKENS, tiny_checkpoint
@@ -19,11 +19,11 @@ SAMPLED = {"temperature": 0.0, "max_new_tokens": 6}
 SEARCHED = {"num_beams": 3, "length_penalty": 0.6}
 # Ids of the byte tokenizer, here those of languages.
 LANGUAGES = {
-    "sources": {"eng_Latn": LanguageIds((130,)), "fra_Latn": LanguageIds((131,))},
+    "sources": {"eng_Latn": AddedLanguageIds((130,)), "fra_Latn": AddedLanguageIds((131,))},
     "targets": {
-        "eng_Latn": LanguageIds((), (), (130,)),
-        "fra_Latn": LanguageIds((), (), (131,)),
-        "por_Latn": LanguageIds((140,), (), (132,)),
+        "eng_Latn": AddedLanguageIds((), (), (130,)),
+        "fra_Latn": AddedLanguageIds((), (), (131,)),
+        "por_Latn": AddedLanguageIds((140,), (), (132,)),
     },
 }
 

@@ -2,7 +2,7 @@
 
 Two formats: since torch 1.6 a zip archive of `data.pkl`, a pickle, and `data/<key>`, storages, all
 uncompressed; before that five pickles after each other and the storages behind them
-(torch/serialization.py, `_save` and `_legacy_save`). The pickle is read as data by `unpickling`;
+(torch/serialization.py, `_save` and `_legacy_save`). `unpickling` makes plain data of the pickle;
 storages stay in the file, mapped into memory, until a tensor is read.
 
 A pickle holds a tensor as torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...) and a
@@ -23,12 +23,27 @@ from typing import IO, Any
 
 import numpy as np
 
-from export.readers.common.unpickling import Constructor, Name, PickleProblem, unpickle
+from export.readers.common.unpickling import (
+    MOST_BYTES,
+    Constructor,
+    Items,
+    PickleProblem,
+    Record,
+    Sealed,
+    unpickle,
+)
 from models.checkpoint import CheckpointError
 from models.files import open_archive
 
 MOST_DIMENSIONS = 8
 MOST_ELEMENTS = 2**48
+MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of the older format
+LEGACY_START = b"\x80\x02\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
+ZIP_START = b"PK\x03\x04"
+LEGACY_VERSION = 1001
+COUNT = struct.Struct("<q")  # number of elements, before a storage of the older format
+LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of a zip entry's name and extra field
+LONGEST_START = 512
 
 # storage classes of torch: what an element is called in safetensors, and how it lies in the file
 STORED: dict[str, tuple[str, str]] = {
@@ -43,9 +58,21 @@ STORED: dict[str, tuple[str, str]] = {
     "torch.ByteStorage": ("U8", "|u1"),
     "torch.BoolStorage": ("BOOL", "|b1"),
 }
+_PLAIN = (
+    *("float64", "float32", "float16", "bfloat16"),
+    *("int64", "int32", "int16", "int8", "uint8", "bool", "strided"),
+)
+# What pickles may name beside tensors. All are data here: a Record with attributes, or a name.
+NAMES = frozenset(
+    [
+        "argparse.Namespace",
+        *STORED,
+        *(f"torch.{name}" for name in _PLAIN),
+    ]
+)
 
 
-class Storage:
+class TorchStorage(Sealed):
     """Describes a run of elements in the file; `elements` are known once it is placed."""
 
     def __init__(self, key: str, class_name: str, size: int) -> None:
@@ -59,24 +86,24 @@ class Storage:
         return self.size * self.dtype.itemsize
 
     def place(self, file: mmap.mmap, span: slice | None, problems: list[str]) -> None:
-        """Its elements are the bytes `span` of the file."""
+        """Take the bytes `span` of the file as its elements."""
         if span is None:
             problems.append(f"storage {self.key[:40]!r} is missing")
             return
-        found = min(span.stop, len(file)) - span.start
-        if found < self.num_bytes:
+        size = min(span.stop, len(file)) - span.start
+        if size < self.num_bytes:
             problems.append(
-                f"storage {self.key[:40]!r} has {max(found, 0)} bytes, expected {self.num_bytes}"
+                f"storage {self.key[:40]!r} has {max(size, 0)} bytes, expected {self.num_bytes}"
             )
             return
         self.elements = np.frombuffer(file, self.dtype, self.size, span.start)
 
 
 @dataclass(frozen=True, eq=False)
-class LazyArray:
+class LazyArray(Sealed):
     """Describes a tensor in a file. `read` copies it into memory; nothing is kept."""
 
-    storage: Storage
+    storage: TorchStorage
     offset: int  # elements
     shape: tuple[int, ...]
     strides: tuple[int, ...]  # elements
@@ -87,7 +114,7 @@ class LazyArray:
         return self.storage.kind
 
     def read(self) -> np.ndarray:
-        """fp32 of floats of any size; integers and truth values as they are."""
+        """Return fp32 of floats of any size; integers and truth values as they are."""
         view = self._view()
         if self.kind == "BF16":
             return (view.astype(np.uint32) << 16).view(np.float32)
@@ -108,26 +135,30 @@ class Storages:
     """Collects all storages that a pickle names, each once."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, Storage] = {}
+        self.by_key: dict[str, TorchStorage] = {}
 
-    def load(self, identity: Any) -> Storage:
-        """`persistent_load` of torch's files. Raises ValueError, TypeError."""
-        tag, kind, key, _location, size, *view = identity
-        if tag != "storage" or not (isinstance(kind, Name) and kind.dotted in STORED):
+    def load(
+        self, tag: Any, kind: Any, key: Any, _location: Any, size: Any, *view: Any
+    ) -> TorchStorage:
+        """Return the storage of a persistent id. Raises ValueError."""
+        is_storage = isinstance(kind, type) and issubclass(kind, Record) and kind.dotted in STORED
+        if tag != "storage" or not is_storage:
             raise ValueError("a persistent id is not that of a storage")
         if not isinstance(key, str) or not _is_size(size):
             raise ValueError("a storage has no name or no size")
-        if view not in ([], [None]):
+        if view not in ((), (None,)):
             raise ValueError(f"storage {key[:40]!r} is a part of another")
-        known = self.by_key.setdefault(key, Storage(key, kind.dotted, size))
-        if (known.size, known.class_name) != (size, kind.dotted):
+        storage = self.by_key.setdefault(key, TorchStorage(key, kind.dotted, size))
+        if (storage.size, storage.class_name) != (size, kind.dotted):
             raise ValueError(f"storage {key[:40]!r} has two sizes or two types")
-        return known
+        return storage
 
 
 def rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> LazyArray:
-    """torch._utils._rebuild_tensor and _rebuild_tensor_v2. Raises ValueError."""
-    if not (isinstance(storage, Storage) and _is_size(offset)):
+    """Return the tensor of a call of torch._utils._rebuild_tensor or _rebuild_tensor_v2. Raises
+    ValueError.
+    """
+    if not (isinstance(storage, TorchStorage) and _is_size(offset)):
         raise ValueError("a tensor has no storage or no place in it")
     if not (_are_sizes(shape) and _are_sizes(strides) and len(shape) == len(strides)):
         raise ValueError("a tensor's shape or strides are no sizes")
@@ -139,14 +170,16 @@ def rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any)
 
 
 def rebuild_parameter(tensor: Any, *_: Any) -> LazyArray:
-    """torch._utils._rebuild_parameter(data, requires_grad, hooks). Raises ValueError."""
+    """Return the tensor of torch._utils._rebuild_parameter(data, requires_grad, hooks). Raises
+    ValueError.
+    """
     if not isinstance(tensor, LazyArray):
         raise ValueError("a parameter holds no tensor")
     return tensor
 
 
 def rebuild_size(sizes: Any = ()) -> tuple[int, ...]:
-    """torch.Size. Raises ValueError."""
+    """Return the sizes of a torch.Size. Raises ValueError."""
     if not _are_sizes(sizes):
         raise ValueError("a torch.Size holds no sizes")
     return sizes
@@ -161,50 +194,26 @@ def _are_sizes(values: Any) -> bool:
     return is_short and all(_is_size(value) for value in values)
 
 
-MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of the older format
-LEGACY_START = b"\x80\x02\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
-ZIP_START = b"PK\x03\x04"
-LEGACY_VERSION = 1001
-COUNT = struct.Struct("<q")  # number of elements, before a storage of the older format
-LOCAL_HEADER = struct.Struct("<26xHH")  # lengths of a zip entry's name and extra field
-LONGEST_START = 512
-LARGEST_PICKLE = 2**26  # vocabularies of 100,000 words take 3 MB
-
-_PLAIN = (
-    *("float64", "float32", "float16", "bfloat16"),
-    *("int64", "int32", "int16", "int8", "uint8", "bool", "strided"),
-)
-
-# What pickles may name beside tensors. All are data here: a Record with attributes, or a name.
-NAMES = frozenset(
-    [
-        "argparse.Namespace",
-        *STORED,
-        *(f"torch.{name}" for name in _PLAIN),
-    ]
-)
-
-
-def rebuild_ordered(*arguments: Any) -> dict[Any, Any]:
-    """collections.OrderedDict; its items are set afterwards. Raises ValueError."""
+def rebuild_ordered_dict(*arguments: Any) -> Items:
+    """Return the items of an OrderedDict, which are set afterwards. Raises ValueError."""
     if arguments not in ((), ([],)):
         raise ValueError("an OrderedDict is made of something")
-    return {}
+    return Items()
 
 
-def rebuild_default(*factory: Any) -> dict[Any, Any]:
-    """collections.defaultdict, without its default."""
-    return {}
+def rebuild_default_dict(*_factory: Any) -> Items:
+    """Return the items of a defaultdict, without its default."""
+    return Items()
 
 
-def rebuild_device(*arguments: Any) -> str:
-    """torch.device("cuda", 0): nothing depends on where tensors have been."""
+def rebuild_device(*_arguments: Any) -> str:
+    """Return the CPU for any torch.device: nothing depends on where tensors have been."""
     return "cpu"
 
 
 CONSTRUCTORS: Mapping[str, Constructor] = {
-    "collections.OrderedDict": rebuild_ordered,
-    "collections.defaultdict": rebuild_default,
+    "collections.OrderedDict": rebuild_ordered_dict,
+    "collections.defaultdict": rebuild_default_dict,
     "torch._utils._rebuild_tensor": rebuild_tensor,
     "torch._utils._rebuild_tensor_v2": rebuild_tensor,
     "torch._utils._rebuild_parameter": rebuild_parameter,
@@ -235,14 +244,14 @@ def read_torch(path: Path, names: frozenset[str] = frozenset()) -> Any:
     try:
         if not path.is_file():
             raise PickleProblem(["there is no such file"])
-        return _read(path, names)
+        return _read_file(path, names)
     except PickleProblem as error:
         raise CheckpointError(path, error.problems) from None
     except OSError as error:
         raise CheckpointError(path, [f"it cannot be read: {error.strerror or error}"]) from None
 
 
-def _read(path: Path, names: frozenset[str]) -> Any:
+def _read_file(path: Path, names: frozenset[str]) -> Any:
     if path.stat().st_size < len(LEGACY_START):
         raise PickleProblem(["it is too short for a torch checkpoint"])
     with path.open("rb") as file:
@@ -255,13 +264,13 @@ def _read(path: Path, names: frozenset[str]) -> Any:
 
 
 def _read_zip(path: Path, mapped: mmap.mmap, names: frozenset[str]) -> Any:
-    entries = _entries(path, len(mapped))
-    root = _root(entries)
+    entries = _list_entries(path, len(mapped))
+    root = _find_root(entries)
     pickle, order = entries[f"{root}data.pkl"], entries.get(f"{root}byteorder")
     if order is not None and mapped[order] != b"little":
         raise PickleProblem(["its numbers are not little-endian"])
-    if pickle.stop - pickle.start > LARGEST_PICKLE:
-        raise PickleProblem([f"its pickle is larger than {LARGEST_PICKLE} bytes"])
+    if pickle.stop - pickle.start > MOST_BYTES:
+        raise PickleProblem([f"its pickle is larger than {MOST_BYTES} bytes"])
     storages = Storages()
     tree = _unpickle(io.BytesIO(mapped[pickle]), names, storages)
     problems: list[str] = []
@@ -272,7 +281,7 @@ def _read_zip(path: Path, mapped: mmap.mmap, names: frozenset[str]) -> Any:
     return tree
 
 
-def _root(entries: Mapping[str, slice]) -> str:
+def _find_root(entries: Mapping[str, slice]) -> str:
     """Return the folder in the archive: it has the first name of the file, or is called
     "archive".
     """
@@ -282,17 +291,17 @@ def _root(entries: Mapping[str, slice]) -> str:
     return roots[0]
 
 
-def _entries(path: Path, size: int) -> dict[str, slice]:
+def _list_entries(path: Path, size: int) -> dict[str, slice]:
     """Return the offsets of the archive's entries in the file, by name."""
     try:
         with open_archive(path) as archive, path.open("rb") as file:
-            return {info.filename: _span(info, file, size) for info in archive.infolist()}
+            return {info.filename: _find_entry(info, file, size) for info in archive.infolist()}
     # RuntimeError: what zipfile says of a version of the format that it does not know.
     except (zipfile.BadZipFile, ArithmeticError, RuntimeError, ValueError, struct.error):
         raise PickleProblem(["the archive is damaged or cut short"]) from None
 
 
-def _span(info: zipfile.ZipInfo, file: IO[bytes], size: int) -> slice:
+def _find_entry(info: zipfile.ZipInfo, file: IO[bytes], size: int) -> slice:
     """Return the offsets of an entry's bytes, after its local header."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise PickleProblem([f"{info.filename[:80]!r} in the archive is compressed or encrypted"])
@@ -327,5 +336,6 @@ def _read_legacy(mapped: mmap.mmap, names: frozenset[str]) -> Any:
 
 
 def _unpickle(stream: Any, names: frozenset[str], storages: Storages | None) -> Any:
-    load = storages.load if storages is not None else None
-    return unpickle(stream, CONSTRUCTORS if storages is not None else {}, names, load)
+    if storages is None:
+        return unpickle(stream, {}, names)
+    return unpickle(stream, CONSTRUCTORS, names, storages.load)

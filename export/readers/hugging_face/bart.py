@@ -42,7 +42,7 @@ from export.readers.hugging_face.translators import (
     weights,
 )
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
-from models.conventions import Conventions, LanguageIds
+from models.conventions import AddedLanguageIds, Conventions
 from models.safetensors import Array
 
 FIXED: dict[str, Any] = {  # in older files; the architecture has nothing else
@@ -128,8 +128,8 @@ def _mbart_conventions(folder: Folder, decoding: Decoding) -> Conventions:
     return decoding.conventions(
         (decoding.start,) if is_50 else (),
         num_forced=1,
-        sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
-        targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
+        sources=by_language(tokens, lambda token_id: AddedLanguageIds(**{part: (token_id,)})),
+        targets=by_language(targets, lambda token_id: AddedLanguageIds(prompt_prefix=(token_id,))),
     )
 
 
@@ -157,8 +157,8 @@ def _m2m_100_conventions(folder: Folder, decoding: Decoding) -> Conventions:
     return decoding.conventions(
         (decoding.start,),
         num_forced=1,
-        sources=by_language(tokens, lambda token_id: LanguageIds(**{part: (token_id,)})),
-        targets=by_language(targets, lambda token_id: LanguageIds(prompt_prefix=(token_id,))),
+        sources=by_language(tokens, lambda token_id: AddedLanguageIds(**{part: (token_id,)})),
+        targets=by_language(targets, lambda token_id: AddedLanguageIds(prompt_prefix=(token_id,))),
     )
 
 
@@ -187,7 +187,7 @@ def read_marian(folder: Folder) -> Checkpoint:
     if not shares:
         _check_tables(folder)
     targets = language_tokens(folder, MARIAN) if shares else {}
-    ids = by_language(targets, lambda token_id: LanguageIds(source_prefix=(token_id,)))
+    ids = by_language(targets, lambda token_id: AddedLanguageIds(source_prefix=(token_id,)))
     banned, conventions = _banned(decoding.conventions(decoding.prompt, targets=ids))
     bias = output_bias(folder.tensors, decoding.vocab_size)
     config: Any = folder.configured(

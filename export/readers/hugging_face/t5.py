@@ -38,7 +38,7 @@ from export.readers.hugging_face.translators import (
     language_tokens,
 )
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
-from models.conventions import Conventions, LanguageIds
+from models.conventions import AddedLanguageIds, Conventions
 
 MAX_TOKENS = 512  # of source and target where nothing says how many: those that it was trained on
 TRANSLATION = re.compile(r"translation_([a-z]+)_to_([a-z]+)")
@@ -85,7 +85,9 @@ def read_t5(folder: Folder) -> Checkpoint:
     )
     weights = read_weights(transformer_shapes(config), _table(options, config), tensors)
     if languages:
-        targets = by_language(languages, lambda token_id: LanguageIds(source_prefix=(token_id,)))
+        targets = by_language(
+            languages, lambda token_id: AddedLanguageIds(source_prefix=(token_id,))
+        )
         conventions = decoding.conventions(decoding.prompt, targets=targets)
     else:
         conventions = _conventions(folder, decoding, tasks)
@@ -229,7 +231,7 @@ def _conventions(
     prefixes = {target: task.word("prefix", "") for (_, target), task in tasks.items()}
     settings = next(iter(tasks.values()), decoding.options)
     targets = {
-        target: LanguageIds(source_prefix=_encode(folder, prefix))
+        target: AddedLanguageIds(source_prefix=_encode(folder, prefix))
         for target, prefix in prefixes.items()
     }
     return decoding.conventions(decoding.prompt, options=settings, targets=targets)

@@ -37,7 +37,7 @@ from export.readers.hugging_face.folder import (
 )
 from export.readers.hugging_face.tokenizers import token_ids, token_text
 from models.checkpoint import UNKNOWN_LANGUAGE
-from models.conventions import Conventions, LanguageIds
+from models.conventions import AddedLanguageIds, Conventions
 from models.safetensors import Array
 
 NLLB = r"([a-z]{3}_[A-Z][a-z]{3})"  # eng_Latn
@@ -69,8 +69,8 @@ def only_token(tokens: Mapping[str, int], token_id: int | None) -> dict[str, int
 
 
 def by_language(
-    tokens: Mapping[str, int], ids: Callable[[int], LanguageIds]
-) -> dict[str, LanguageIds]:
+    tokens: Mapping[str, int], ids: Callable[[int], AddedLanguageIds]
+) -> dict[str, AddedLanguageIds]:
     return {code: ids(token_id) for code, token_id in tokens.items()}
 
 

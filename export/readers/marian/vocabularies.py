@@ -14,7 +14,7 @@ from export.readers.common.tokenizers import (
     tokenizer_from_sentencepiece,
     tokenizer_from_vocabulary,
 )
-from models.conventions import LanguageIds
+from models.conventions import AddedLanguageIds
 from models.files import MOST_CONFIG_BYTES, read_file, read_json, read_text
 
 EOS, UNKNOWN = "</s>", "<unk>"
@@ -33,7 +33,7 @@ class MarianVocabulary:
     tokenizer: bytes = field(repr=False)
     eos: int
     unk: int | None
-    targets: Mapping[str, LanguageIds]
+    targets: Mapping[str, AddedLanguageIds]
 
 
 def read_vocabulary(
@@ -145,8 +145,10 @@ def _special_tokens(ids: Mapping[str, int]) -> list[str]:
     return [name for name in ids if name in (EOS, "<pad>") or LANGUAGE.fullmatch(name)]
 
 
-def _target_languages(ids: Mapping[str, int]) -> dict[str, LanguageIds]:
+def _target_languages(ids: Mapping[str, int]) -> dict[str, AddedLanguageIds]:
     matches = ((LANGUAGE.fullmatch(name), token_id) for name, token_id in ids.items())
     return {
-        match[1]: LanguageIds(source_prefix=(token_id,)) for match, token_id in matches if match
+        match[1]: AddedLanguageIds(source_prefix=(token_id,))
+        for match, token_id in matches
+        if match
     }

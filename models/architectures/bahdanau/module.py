@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from models.architectures.bahdanau.config import BahdanauConfig
 from models.batch import length_mask
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.attention import ATTENTIONS, Tape
 from models.layers.recurrent import (
     CellState,
@@ -25,7 +25,7 @@ from models.layers.recurrent import (
 
 
 @dataclass(frozen=True)
-class BahdanauState(State):
+class BahdanauState(DecoderState):
     """The encoded source and s_i."""
 
     source: Tape  # U h_j [batch, source, attention_dim], h_j [batch, source, 2 * hidden_dim]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.architectures.cho.config import ChoConfig
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.recurrent import (
     CellState,
     Readout,
@@ -23,7 +23,7 @@ from models.layers.recurrent import (
 
 
 @dataclass(frozen=True)
-class ChoState(State):
+class ChoState(DecoderState):
     """The sentence's vector and the decoder's hidden state."""
 
     context: Tensor  # c [batch, hidden_dim]

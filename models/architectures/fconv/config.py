@@ -8,14 +8,14 @@ from pydantic import AfterValidator, Field
 from models.configs.base import Conflict, Section, Size, TranslationModelConfig
 
 
-class Convolution(Section):
+class ConvolutionLayer(Section):
     """Output size of a layer, and how many words it reads at once."""
 
     dim: Size
     kernel_size: Size = 3
 
 
-class AttentiveConvolution(Convolution):
+class AttentiveConvolution(ConvolutionLayer):
     """attends: whether the layer attends to the source."""
 
     attends: bool = True
@@ -27,7 +27,7 @@ def _attends(layers: tuple[AttentiveConvolution, ...]) -> tuple[AttentiveConvolu
     return layers
 
 
-Encoder = Annotated[tuple[Convolution, ...], Field(min_length=1, strict=False)]
+Encoder = Annotated[tuple[ConvolutionLayer, ...], Field(min_length=1, strict=False)]
 Decoder = Annotated[
     tuple[AttentiveConvolution, ...], Field(min_length=1, strict=False), AfterValidator(_attends)
 ]
@@ -41,7 +41,7 @@ class FConvConfig(TranslationModelConfig):
     architecture: Literal["fconv"] = "fconv"
     embedding_dim: Size = 256
     readout_dim: Size = 256
-    encoder: Encoder = (Convolution(dim=256),) * 4
+    encoder: Encoder = (ConvolutionLayer(dim=256),) * 4
     decoder: Decoder = (AttentiveConvolution(dim=256),) * 3
     source_vocab_size: Size | None = None  # None: that of the target, vocab_size
     tied_embeddings: bool = True

@@ -62,7 +62,7 @@ class FConvEncoder(nn.Module):
         return self.output(x)
 
 
-class DecoderLayer(ResidualConvolution):
+class FconvDecoderLayer(ResidualConvolution):
     """Convolves a word and those before it, and attends if the layer does."""
 
     def __init__(self, in_dim: int, layer: AttentiveConvolution, config: FConvConfig) -> None:
@@ -86,7 +86,7 @@ class DecoderLayer(ResidualConvolution):
         return self.add(hidden, x), inputs[:, x.shape[1] :]
 
 
-class Decoder(nn.Module):
+class FconvDecoder(nn.Module):
     """Position vectors of the target, layers, and the linear layers before and after them."""
 
     def __init__(self, config: FConvConfig) -> None:
@@ -95,7 +95,7 @@ class Decoder(nn.Module):
         self.positions = positions_table(config.max_target_tokens, config.embedding_dim)
         self.input = scaled_linear(config.embedding_dim, dims[0], variance=1 - config.dropout)
         self.layers = nn.ModuleList(
-            DecoderLayer(in_dim, layer, config)
+            FconvDecoderLayer(in_dim, layer, config)
             for in_dim, layer in zip(dims, config.decoder, strict=False)
         )
         # Attention and sums make values smaller: this makes readouts as large as in convs2s.
@@ -114,7 +114,7 @@ class FConv(ConvolutionalTranslator):
         sizes = config.embedding_dim, config.readout_dim, config.source_vocabulary
         super().__init__(config, *sizes, config.dropout)
         self.encoder = FConvEncoder(config)
-        self.decoder = Decoder(config)
+        self.decoder = FconvDecoder(config)
 
     def encode_source(self, embedded: Tensor, is_real: Tensor) -> tuple[Tensor, Tensor]:
         keys = self.encoder(embedded, is_real)

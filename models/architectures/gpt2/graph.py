@@ -1,7 +1,7 @@
 """Graphs of the GPT-2-shaped language model: learned positions, LayerNorm, GELU, biases."""
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, positions_from_one
+from export.layers.attention import AttentionSizes, positions_from_one
 from export.layers.basic import feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from models.architectures.gpt2.config import GPT2Config
@@ -10,10 +10,10 @@ from models.architectures.gpt2.config import GPT2Config
 class GPT2Graph(DecoderOnlyGraph[GPT2Config]):
     has_qkv_bias = has_mixing_bias = True
 
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         config = self.config
         sizes = (config.num_heads, config.num_heads, head_layout(config.head_size))
-        return Heads(*sizes, self.layers.target, window=config.window_of(layer))
+        return AttentionSizes(*sizes, self.layers.target, window=config.window_of(layer))
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         """Add positions. Padding may be beyond the last one."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.architectures.gpt2.config import GPT2Config
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
-from models.layers.decoder_only import Block, DecoderOnly, initialise
+from models.layers.decoder_only import DecoderBlock, DecoderOnly, initialise
 from models.layers.positions import LearnedPositions
 
 
@@ -39,12 +39,12 @@ class GPT2(DecoderOnly):
                 linear.weight /= math.sqrt(2 * self.config.num_layers)
 
 
-def _block(config: GPT2Config) -> Block:
+def _block(config: GPT2Config) -> DecoderBlock:
     attention = Attention(
         config.d_model, config.num_heads, config.num_heads, bias=True, head_dim=config.head_size
     )
     feed_forward = FeedForward(config.d_model, config.ffn_dim, config.activation)
-    return Block(attention, feed_forward, partial(_norm, config), config.dropout)
+    return DecoderBlock(attention, feed_forward, partial(_norm, config), config.dropout)
 
 
 def _norm(config: GPT2Config) -> nn.Module:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, positions_from_zero
+from export.layers.attention import AttentionSizes, positions_from_zero
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.positions import rotary_tables
@@ -25,14 +25,16 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         self.has_output_bias = config.imported.output_bias
         super().__init__(config, layers)
 
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         config = self.config
         frequencies, magnitude = config.frequencies_of(layer), config.imported.rotary_magnitude
         spare = BIAS_PARTS if config.imported.position_biases else 0
         layout = head_layout(config.head_size, len(frequencies), spare)
         sizes = (config.num_heads, config.kv_heads, layout)
         tables = rotary_tables(self.layers, config.context_length, frequencies, magnitude, "rotary")
-        return Heads(*sizes, self.layers.target, rotary=tables, window=config.window_of(layer))
+        return AttentionSizes(
+            *sizes, self.layers.target, rotary=tables, window=config.window_of(layer)
+        )
 
     def embed(self, ids: Value, past_lengths: Value) -> Value:
         if self.config.imported.position_biases:
@@ -41,7 +43,7 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
         x = super().embed(ids, past_lengths)
         return self.norm(x, "embedding_norm") if self.config.imported.embedding_norm else x
 
-    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+    def normalise_heads(self, qkv: Value, name: str, heads: AttentionSizes) -> Value:
         imported = self.config.imported
         if (limit := imported.qkv_limit) is not None:
             floats = qkv.cast(self.layers.target.common_dtype)  # CUDA has no minimum of bf16
@@ -81,7 +83,7 @@ class GPTNeoXGraph(DecoderOnlyGraph[GPTNeoXConfig]):
     def _layer_norm(self, x: Value, name: str) -> Value:
         return self.layers.layer_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
-    def _normalise(self, x: Value, name: str, heads: Heads) -> Value:
+    def _normalise(self, x: Value, name: str, heads: AttentionSizes) -> Value:
         """Divide each head of x [batch, tokens, heads * head_dim] by its root mean square, and
         multiply it by weights of its own.
         """

@@ -18,7 +18,7 @@ from models.architectures.gpt_neox.config import GPTNeoXConfig
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward
 from models.layers.decoder_only import (
-    Block,
+    DecoderBlock,
     DecoderOnly,
     NormedResidualBlock,
     ParallelBlock,
@@ -112,7 +112,7 @@ class GPTNeoX(DecoderOnly):
         return self.position_biases(allowed) if self.config.imported.position_biases else allowed
 
 
-def _block(config: GPTNeoXConfig) -> Block:
+def _block(config: GPTNeoXConfig) -> DecoderBlock:
     imported = config.imported
     feed_forward = FeedForward(
         config.d_model,
@@ -121,7 +121,7 @@ def _block(config: GPTNeoXConfig) -> Block:
         is_gated=imported.gated_ffn,
         bias=imported.ffn_bias,
     )
-    kind = ParallelBlock if config.parallel_residual else Block
+    kind = ParallelBlock if config.parallel_residual else DecoderBlock
     if imported.residual_after_norm:
         kind = NormedResidualBlock
     return kind(GPTNeoXAttention(config), feed_forward, partial(_norm, config), config.dropout)

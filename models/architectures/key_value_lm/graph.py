@@ -2,8 +2,8 @@
 
 from export.graph.model import ExportedModel, Weights
 from export.layers.basic import Layers
-from export.layers.recurrent_language_model import AttentiveReadout, recurrent_language_model
-from export.layers.tape import Window
+from export.layers.recurrent_language_model import AttentiveReadoutGraph, recurrent_language_model
+from export.layers.tape import TapeWindow
 from models.architectures.key_value_lm.config import KeyValueLMConfig
 from serving.bundle.manifest import Precision
 
@@ -12,6 +12,6 @@ def build(config: KeyValueLMConfig, weights: Weights, precision: Precision) -> E
     return recurrent_language_model(config, weights, precision, _readout)
 
 
-def _readout(config: KeyValueLMConfig, layers: Layers) -> AttentiveReadout:
-    window = Window(layers, config.window, config.part_dim, config.part_dim)
-    return AttentiveReadout(config, layers, window, config.num_parts, config.part_dim)
+def _readout(config: KeyValueLMConfig, layers: Layers) -> AttentiveReadoutGraph:
+    window = TapeWindow(layers, config.window, config.part_dim, config.part_dim)
+    return AttentiveReadoutGraph(config, layers, window, config.num_parts, config.part_dim)

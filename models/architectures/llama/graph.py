@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, positions_from_one
+from export.layers.attention import AttentionSizes, positions_from_one
 from export.layers.basic import Layers, feed_forward, head_layout
 from export.layers.decoder_only import DecoderOnlyGraph
 from export.layers.experts import mixture_of_experts
@@ -33,7 +33,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             self.growth = self.layers.lookup(self.positions, "query_growth", factors)
         return super().embed(ids, past_lengths)
 
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         config = self.config
         frequencies, _ = config.table_of(layer)
         is_rotated_here = config.imported.qk_norm_after_rotation
@@ -41,7 +41,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             head_layout(config.head_size, len(frequencies)),
             config.imported.latent_attention,
         )
-        return Heads(
+        return AttentionSizes(
             config.num_heads,
             config.num_kv_heads,
             layout,
@@ -53,7 +53,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             value_layout=None if latent is None else layout.of_first(latent.value_size),
         )
 
-    def project_heads(self, x: Value, name: str, heads: Heads) -> Value:
+    def project_heads(self, x: Value, name: str, heads: AttentionSizes) -> Value:
         latent = self.config.imported.latent_attention
         if latent is None:
             return super().project_heads(x, name, heads)
@@ -68,7 +68,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         y = self.feed_forward(self.norm(x, f"{name}.feed_forward_norm"), f"{name}.feed_forward")
         return x + self.norm(y, f"{name}.feed_forward_output_norm")
 
-    def normalise_heads(self, qkv: Value, name: str, heads: Heads) -> Value:
+    def normalise_heads(self, qkv: Value, name: str, heads: AttentionSizes) -> Value:
         imported = self.config.imported
         if not (imported.qk_norm or imported.query_growth):
             return qkv
@@ -100,7 +100,9 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
             return x
         return self.layers.rms_norm(x, name, self.config.d_model, self.config.norm_epsilon)
 
-    def _project_latents(self, x: Value, name: str, heads: Heads, latent: LatentAttention) -> Value:
+    def _project_latents(
+        self, x: Value, name: str, heads: AttentionSizes, latent: LatentAttention
+    ) -> Value:
         """Return queries, keys and values of normalised x. Both parts of a key have zeros where the
         other one lies, and are added.
         """
@@ -152,7 +154,7 @@ class LlamaGraph(DecoderOnlyGraph[LlamaConfig]):
         tables = self._rotary_of(0)
         return x if tables is None else rotated(x, self.positions, tables, num_heads)
 
-    def _normalise(self, x: Value, name: str, heads: Heads, num_heads: int) -> Value:
+    def _normalise(self, x: Value, name: str, heads: AttentionSizes, num_heads: int) -> Value:
         """Normalise each head of x [batch, tokens, heads * head_dim] (Henry et al. 2020), or all
         together.
         """

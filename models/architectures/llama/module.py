@@ -18,7 +18,7 @@ from models.architectures.llama.config import LATENT_EPSILON, LatentAttention, L
 from models.configs.transformer import Experts
 from models.layers.attention import Attention, KeysValues
 from models.layers.basic import FeedForward
-from models.layers.decoder_only import Block, DecoderOnly, initialise
+from models.layers.decoder_only import DecoderBlock, DecoderOnly, initialise
 from models.layers.experts import MixtureOfExperts
 from models.layers.position_tables import query_growth
 from models.layers.positions import Rotary
@@ -162,8 +162,8 @@ def _attention(config: LlamaConfig) -> Attention:
     return LlamaAttention(config) if latent is None else MultiHeadLatentAttention(config, latent)
 
 
-def _block(config: LlamaConfig, layer: int) -> Block:
-    block = Block(
+def _block(config: LlamaConfig, layer: int) -> DecoderBlock:
+    block = DecoderBlock(
         _attention(config),
         _feed_forward(config, config.experts_of(layer)),
         partial(_norm, config),

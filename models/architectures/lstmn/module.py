@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models.architectures.lstmn.config import LstmnConfig
 from models.batch import length_mask
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.attention import AdditiveAttention, Tape, empty_tape
 from models.layers.equations import lstm_memory, lstm_output
 from models.layers.recurrent import RecurrentTranslator, initialise, initialise_readout
@@ -24,7 +24,7 @@ Inputs = Sequence[Tensor]  # what a token alone feeds, [..., features]
 
 
 @dataclass(frozen=True)
-class LstmnState(State):
+class LstmnState(DecoderState):
     """The source's tape, the target's, and results of the last step, which begin with zeros."""
 
     source: Tape

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from models.architectures.luong.config import LuongConfig
 from models.batch import length_mask
 from models.configs.recurrent import Global
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.attention import one_hot_of_largest
 from models.layers.basic import Dropout
 from models.layers.equations import gaussian
@@ -36,7 +36,7 @@ from models.layers.roles import ScoreMatrix
 
 
 @dataclass(frozen=True)
-class LuongState(State):
+class LuongState(DecoderState):
     """The encoded source, and the decoder's states."""
 
     memory: Tensor  # h_s [batch, source, encoder_dim]

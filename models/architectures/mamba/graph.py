@@ -12,8 +12,8 @@ from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.state_space import (
     PRECISE,
-    Convolution,
-    Tokens,
+    CausalConvolutionGraph,
+    RealTokens,
     build_model,
     updated_in_place,
 )
@@ -27,14 +27,14 @@ class MambaLayer:
     def __init__(self, config: MambaConfig, layers: Layers, number: int) -> None:
         self._config, self._layers, self._graph = config, layers, layers.graph
         self._name, inner = f"layers.{number}", config.inner_dim
-        self._convolution = Convolution(layers, number, inner, config.conv_kernel_size)
+        self._convolution = CausalConvolutionGraph(layers, number, inner, config.conv_kernel_size)
         self.kept = updated_in_place(layers, f"kept.{number}", inner, config.state_dim, 1)
 
     @property
     def states(self) -> list[StateSpec]:
         return [self._convolution.window, self.kept]
 
-    def build(self, u: Value, tokens: Tokens) -> Value:
+    def build(self, u: Value, tokens: RealTokens) -> Value:
         config, layers, inner = self._config, self._layers, self._config.inner_dim
         normed = layers.rms_norm(u, f"{self._name}.norm", config.d_model, config.norm_epsilon)
         read, z = self._linear(normed, config.d_model, x=inner, z=inner)
@@ -43,7 +43,7 @@ class MambaLayer:
         [update] = self._linear(gated.cast(layers.dtype), inner, output=config.d_model)
         return u + update.cast(layers.dtype)
 
-    def _recur(self, x: Value, tokens: Tokens) -> Value:
+    def _recur(self, x: Value, tokens: RealTokens) -> Value:
         """Return y [batch, tokens, inner]. Where dt is 0, as for padding, a state stays
         unchanged.
         """

@@ -14,8 +14,8 @@ from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.state_space import (
     PRECISE,
-    Convolution,
-    Tokens,
+    CausalConvolutionGraph,
+    RealTokens,
     build_model,
     updated_in_place,
 )
@@ -30,7 +30,7 @@ class Mamba2Layer:
         self._config, self._layers, self._graph = config, layers, layers.graph
         self._name, self._channels = f"layers.{number}", sum(config.convolved.values())
         sizes = self._channels, config.conv_kernel_size
-        self._convolution = Convolution(layers, number, *sizes)
+        self._convolution = CausalConvolutionGraph(layers, number, *sizes)
         shape = config.num_heads, config.state_dim, config.head_dim
         self.matrices = updated_in_place(layers, f"matrices.{number}", *shape)
 
@@ -38,7 +38,7 @@ class Mamba2Layer:
     def states(self) -> list[StateSpec]:
         return [self._convolution.window, self.matrices]
 
-    def build(self, u: Value, tokens: Tokens) -> Value:
+    def build(self, u: Value, tokens: RealTokens) -> Value:
         config, layers, mixer = self._config, self._layers, f"{self._name}.mixer"
         normed = layers.rms_norm(u, f"{self._name}.norm", config.d_model, config.norm_epsilon)
         names = [f"{mixer}.{part}" for part in config.projected]
@@ -54,7 +54,7 @@ class Mamba2Layer:
             gated, [f"{mixer}.output"], inner, [config.d_model], bias=config.imported.biases
         )
 
-    def _recur(self, convolved: Value, dt: Value, tokens: Tokens) -> Value:
+    def _recur(self, convolved: Value, dt: Value, tokens: RealTokens) -> Value:
         """Return y [batch, tokens, inner] of x, B and C, side by side, and of dt [batch, tokens,
         heads]. Where dt is 0, as for padding, a state stays unchanged.
         """

@@ -39,7 +39,7 @@ class NormedLayers:
         return joined
 
 
-class TransitionCell:
+class TransitionCellGraph:
     """The cell `name`. Without an input it has a bias in place of the input's part."""
 
     def __init__(self, normed: NormedLayers, name: str) -> None:
@@ -117,8 +117,8 @@ class NematusGraph(TranslatorGraph[NematusConfig]):
         self.words.choose((word + state + context_part).tanh())
         self.put_cross_attention(weights)
 
-    def _cell(self, name: str) -> TransitionCell:
-        return TransitionCell(self.normed, name)
+    def _cell(self, name: str) -> TransitionCellGraph:
+        return TransitionCellGraph(self.normed, name)
 
     def _deep(self, layer: str, num_cells: int, gates: Value, state: State) -> State:
         """Run a layer's cells, of which the first reads an input."""

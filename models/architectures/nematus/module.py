@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from models.architectures.nematus.config import NematusConfig
 from models.batch import length_mask
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.basic import Dropout
 from models.layers.equations import CELLS
 from models.layers.recurrent import RecurrentTranslator, initialise, reverse
@@ -24,7 +24,7 @@ CellState = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
-class NematusState(State):
+class NematusState(DecoderState):
     """The encoded source, and the decoder's states."""
 
     memory: Tensor  # [batch, source, memory_dim]
@@ -148,7 +148,7 @@ class NematusEncoder(nn.Module):
         return x
 
 
-class Decoder(nn.Module):
+class NematusDecoder(nn.Module):
     """The layer that attends, and the layers above."""
 
     def __init__(self, config: NematusConfig) -> None:
@@ -197,7 +197,7 @@ class Nematus(RecurrentTranslator[NematusState]):
         self.key = NormedLinear(memory_dim, [memory_dim], epsilon)
         self.query = NormedLinear(config.hidden_dim, [memory_dim], epsilon)
         self.score = nn.Linear(memory_dim, 1, bias=False)
-        self.decoder = Decoder(config)
+        self.decoder = NematusDecoder(config)
         self.readout = nn.ModuleDict(
             {name: NormedLinear(dim, [config.readout_dim], epsilon) for name, dim in dims.items()}
         )

@@ -3,12 +3,12 @@
 from export.graph.model import ExportedModel, Weights
 from export.graph.writer import Value
 from export.layers.basic import Layers
-from export.layers.recurrent_language_model import Readout, recurrent_language_model
+from export.layers.recurrent_language_model import ReadoutGraph, recurrent_language_model
 from models.architectures.ngram_lm.config import NgramLMConfig
 from serving.bundle.manifest import Precision, StateKind
 
 
-class NgramReadout(Readout):
+class NgramReadoutGraph(ReadoutGraph):
     """Reads part i + 1 of the output i positions back now, and later parts later.
 
     The state `parts` holds parts 2.. of the last output, 3.. of the one before, down to the last
@@ -38,4 +38,4 @@ class NgramReadout(Readout):
 
 
 def build(config: NgramLMConfig, weights: Weights, precision: Precision) -> ExportedModel:
-    return recurrent_language_model(config, weights, precision, NgramReadout)
+    return recurrent_language_model(config, weights, precision, NgramReadoutGraph)

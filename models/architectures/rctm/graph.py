@@ -18,7 +18,7 @@ from models.layers.equations import CELLS
 from serving.bundle.manifest import StateKind, StateSpec
 
 
-class SentenceModel:
+class SentenceModelGraph:
     """A loop with one iteration for each convolution that the longest row needs.
 
     Each feature is computed by itself: x is [batch, embedding_dim, columns], with zeros at the end.
@@ -95,7 +95,7 @@ class RctmGraph(TranslatorGraph[RctmConfig]):
     def encode(self, ids: Value, lengths: Value) -> None:
         """Write S csm(e). The cell begins with zeros."""
         embedded = self.words.embed_source(ids)
-        sentence = SentenceModel(self.config, self.layers).encode(embedded, lengths)
+        sentence = SentenceModelGraph(self.config, self.layers).encode(embedded, lengths)
         context = self._gates(sentence, "decoder.context", bias=False)
         self.graph.state_output(self.context, context)
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from models.architectures.rctm.config import RctmConfig
 from models.batch import length_mask
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.recurrent import CellState, RecurrentCell, RecurrentTranslator, initialise
 
 
 @dataclass(frozen=True)
-class RctmState(State):
+class RctmState(DecoderState):
     """The sentence's part in every step, and the decoder's hidden state."""
 
     context: Tensor  # S csm(e) [batch, gates]

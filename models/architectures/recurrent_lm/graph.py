@@ -4,8 +4,8 @@ from export.graph.model import ExportedModel, Weights
 from export.graph.writer import Value
 from export.layers.basic import Layers
 from export.layers.recurrent_language_model import (
-    AttentiveReadout,
-    Readout,
+    AttentiveReadoutGraph,
+    ReadoutGraph,
     recurrent_language_model,
 )
 from export.layers.tape import Tape
@@ -13,7 +13,7 @@ from models.architectures.recurrent_lm.config import RecurrentLMConfig
 from serving.bundle.manifest import Precision
 
 
-class PlainReadout(Readout):
+class PlainReadoutGraph(ReadoutGraph):
     """Computes h* = tanh(W_x h_t)."""
 
     def build(self, output: Value) -> Value:
@@ -25,9 +25,9 @@ def build(config: RecurrentLMConfig, weights: Weights, precision: Precision) -> 
     return recurrent_language_model(config, weights, precision, _readout)
 
 
-def _readout(config: RecurrentLMConfig, layers: Layers) -> Readout:
+def _readout(config: RecurrentLMConfig, layers: Layers) -> ReadoutGraph:
     if config.attention is None:
-        return PlainReadout(config, layers)
+        return PlainReadoutGraph(config, layers)
     dim = config.attention.dim
     tape = Tape(layers, "tape", dim, config.hidden_dim)
-    return AttentiveReadout(config, layers, tape, num_parts=1, attention_dim=dim)
+    return AttentiveReadoutGraph(config, layers, tape, num_parts=1, attention_dim=dim)

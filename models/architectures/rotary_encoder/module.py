@@ -9,13 +9,13 @@ language models (see `models.architectures.llama`), causal or not, and no vocabu
 from torch import Tensor
 
 from models.architectures.rotary_encoder.config import RotaryEncoderConfig
-from models.contract import Encoder
+from models.contract import EncoderModel
 from models.layers.encoder import HeadLayers, pool
 from models.layers.recurrent import initialise
 from models.layers.rotary_encoder import RotaryStack
 
 
-class RotaryEncoder(RotaryStack, Encoder):
+class RotaryEncoder(RotaryStack, EncoderModel):
     """Layers over a text's words, then pooling of its tokens."""
 
     config: RotaryEncoderConfig

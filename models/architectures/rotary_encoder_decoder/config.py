@@ -8,8 +8,8 @@ from models.configs.rotary_encoder import (
     LayerWindow,
     RotaryEncoderImports,
     RotaryStackConfig,
+    RotaryWindow,
     Rotation,
-    Window,
 )
 from models.configs.transformer import (
     Activation,
@@ -79,7 +79,9 @@ class RotaryEncoderDecoderConfig(BaseTransformerConfig):
 
     def _stack(self, window: LayerWindow | None, **sizes: Any) -> RotaryStackConfig:
         """Return the options of layers of these sizes. They may not fit together."""
-        own = window and Window(size=window.size, layers=window.layers, rotation=self.rotation)
+        own = window and RotaryWindow(
+            size=window.size, layers=window.layers, rotation=self.rotation
+        )
         return RotaryStackConfig.model_construct(
             vocab_size=self.source_vocabulary,
             max_source_tokens=self.max_source_tokens,

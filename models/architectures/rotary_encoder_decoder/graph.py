@@ -5,7 +5,7 @@ and values, `step` a Transformer's with rotations, windows and caps.
 from dataclasses import replace
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import AttentionSizes, SourceTokens
 from export.layers.basic import Layers, head_layout
 from export.layers.positions import rotary_tables
 from export.layers.rotary_encoder import RotaryStackGraph
@@ -22,12 +22,12 @@ class RotaryEncoderDecoderGraph(SelfAttentionGraph[RotaryEncoderDecoderConfig]):
         super().__init__(config, layers)
         self.logit_cap = config.logit_cap
 
-    def make_heads(self) -> Heads:
+    def make_heads(self) -> AttentionSizes:
         pairs = len(self.config.rotation.pairs_of(self.config.head_size))
         layout = head_layout(self.config.head_size, pairs)
         return replace(super().make_heads(), layout=layout, cap=self.config.attention_cap)
 
-    def heads_of(self, layer: int) -> Heads:
+    def heads_of(self, layer: int) -> AttentionSizes:
         config, rotation = self.config, self.config.rotation
         pairs, length = rotation.pairs_of(config.head_size), config.max_target_tokens
         tables = rotary_tables(self.layers, length, pairs, rotation.magnitude, "decoder.rotary")

@@ -10,7 +10,7 @@ import numpy as np
 from export.graph.model import ExportedModel, Weights
 from export.graph.writer import GraphWriter, Value
 from export.layers.basic import Layers
-from export.layers.state_space import PRECISE, Tokens, read_tokens
+from export.layers.state_space import PRECISE, RealTokens, read_tokens
 from export.layers.vocabulary import VocabularyGraph
 from models.architectures.rwkv7.config import FASTEST_DECAY, RWKV7Config
 from serving.bundle.manifest import Limits, Precision, StateKind, StateSpec
@@ -48,7 +48,7 @@ class RWKV7Layer:
             for name, shape in shapes.items()
         ]
 
-    def build(self, x: Value, tokens: Tokens, first_value: Value | None) -> tuple[Value, Value]:
+    def build(self, x: Value, tokens: RealTokens, first_value: Value | None) -> tuple[Value, Value]:
         """Read x [batch, tokens, d_model] and the states. Return the output and the first layer's
         values, and write the next states.
         """
@@ -61,7 +61,9 @@ class RWKV7Layer:
         found = self._linear(inner * inner, "channels.value", in_dim=self._config.ffn_dim)
         return x + found.cast(dtype), first_value
 
-    def _mix_time(self, x: Value, tokens: Tokens, first_value: Value | None) -> tuple[Value, Value]:
+    def _mix_time(
+        self, x: Value, tokens: RealTokens, first_value: Value | None
+    ) -> tuple[Value, Value]:
         before, linear = self._before(x, self.states[0], tokens), self._linear
         shares = self._take("time.mix", 6, self._config.d_model)
         receptance, decaying, keyed, valued, rated, gated = (
@@ -85,7 +87,7 @@ class RWKV7Layer:
         gate = self._low_rank(gated, "gate", self._config.gate_rank, "sigmoid", bias=False)
         return linear(y * gate, "time.output"), v if first_value is None else first_value
 
-    def _recur(self, parts: list[Value], tokens: Tokens) -> Value:
+    def _recur(self, parts: list[Value], tokens: RealTokens) -> Value:
         """Return y [batch, tokens, d_model] of r, decay, removed, rate, k and v [batch, tokens,
         heads, head_dim]. Padding changes no state: its decay is 1, and it removes and adds nothing.
         """
@@ -109,7 +111,7 @@ class RWKV7Layer:
         graph.next_state(self.states[2], state)
         return self._joined(outputs.transpose(1, 0, 2, 3))
 
-    def _before(self, x: Value, last: StateSpec, tokens: Tokens) -> Value:
+    def _before(self, x: Value, last: StateSpec, tokens: RealTokens) -> Value:
         """Return how the input before each of x [batch, tokens, d_model] differs from it, and write
         the last real one as the next state.
         """

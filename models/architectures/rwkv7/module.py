@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
 from models.architectures.rwkv7.config import FASTEST_DECAY, RWKV7Config
-from models.contract import LanguageModel, State
-from models.layers.basic import Dropout, Vocabulary
+from models.contract import DecoderState, LanguageModel
+from models.layers.basic import Dropout, VocabularyLayers
 from models.layers.decoder_only import initialise
 
 MIXED = ("receptance", "decay", "key", "value", "rate", "gate")  # with the token before
@@ -28,7 +28,7 @@ LayerState = tuple[Tensor, Tensor, Tensor]  # last inputs [batch, d_model] twice
 
 
 @dataclass(frozen=True)
-class RWKV7State(State):
+class RWKV7State(DecoderState):
     """The states of every layer; empty: zeros."""
 
     layers: tuple[LayerState, ...] = ()
@@ -83,7 +83,7 @@ class TimeMixing(nn.Module):
         removed = normalize(self._heads(k * self.removal), dim=-1)
         k = k * (1 + (rate - 1) * self.rate_share)
         r, decay, k, v, rate = (self._heads(each) for each in (r, decay, k, v, rate))
-        y, matrices = scan(Reading(r, decay, k, v, rate, removed), matrices)
+        y, matrices = scan(HeadInputs(r, decay, k, v, rate, removed), matrices)
         y = self.head_norm(y.flatten(2).flatten(0, 1)).view_as(x)
         likeness = (r * k * self._heads(self.bonus)).sum(-1, keepdim=True)
         y = y + (likeness * v).flatten(2)
@@ -94,7 +94,7 @@ class TimeMixing(nn.Module):
         return x.unflatten(-1, (self.config.num_heads, self.config.head_dim))
 
 
-class Reading(NamedTuple):
+class HeadInputs(NamedTuple):
     """What a text does to the matrices of each head; each [batch, length, heads, head_dim]."""
 
     receptance: Tensor
@@ -105,7 +105,7 @@ class Reading(NamedTuple):
     removed: Tensor
 
 
-def scan(read: Reading, state: Tensor) -> tuple[Tensor, Tensor]:
+def scan(read: HeadInputs, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return y [batch, length, heads, V] of all positions, and the last state [batch, heads, K,
     V].
     """
@@ -138,7 +138,7 @@ def shifted(x: Tensor, last: Tensor) -> Tensor:
     return torch.cat([last[:, None], x[:, :-1]], 1)
 
 
-class Layer(nn.Module):
+class Rwkv7Layer(nn.Module):
     """Both mixings, each with a normalised input and a residual sum."""
 
     def __init__(self, config: RWKV7Config, *, is_first: bool) -> None:
@@ -161,7 +161,7 @@ class Layer(nn.Module):
         return x, (normed[:, -1], read[:, -1], matrices), first_value
 
 
-class RWKV7(Vocabulary, LanguageModel[RWKV7State]):
+class RWKV7(VocabularyLayers, LanguageModel[RWKV7State]):
     """Layers between embedding and output."""
 
     config: RWKV7Config
@@ -172,7 +172,7 @@ class RWKV7(Vocabulary, LanguageModel[RWKV7State]):
             nn.LayerNorm(config.d_model, config.norm_epsilon) for _ in range(2)
         )
         self.layers = nn.ModuleList(
-            Layer(config, is_first=number == 0) for number in range(config.num_layers)
+            Rwkv7Layer(config, is_first=number == 0) for number in range(config.num_layers)
         )
         self.apply(initialise)
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from models.architectures.self_attentive.config import SelfAttentiveConfig
 from models.batch import length_mask
-from models.contract import Encoder
+from models.contract import EncoderModel
 from models.layers.basic import Dropout
 from models.layers.encoder import HeadLayers
 from models.layers.recurrent import Recurrent, initialise
 
 
-class SelfAttentive(Encoder):
+class SelfAttentive(EncoderModel):
     """Attends to a bidirectional network's outputs, once for each hop."""
 
     config: SelfAttentiveConfig

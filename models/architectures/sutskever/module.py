@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from models.architectures.sutskever.config import SutskeverConfig
-from models.contract import State
+from models.contract import DecoderState
 from models.layers.recurrent import (
     CellStates,
     Recurrent,
@@ -23,7 +23,7 @@ from models.layers.recurrent import (
 
 
 @dataclass(frozen=True)
-class SutskeverState(State):
+class SutskeverState(DecoderState):
     """The state of every layer."""
 
     cells: CellStates

@@ -44,7 +44,7 @@ class Disentangled(Section):
         return self
 
 
-class Convolution(Section):
+class ConvolutionOptions(Section):
     """A convolution of the embedded text, which is added to the first layer's output, normalised
     (DeBERTa v2, He et al. 2021). kernel_size: words that it reads, as many on either side.
     """
@@ -78,7 +78,7 @@ class TransformerEncoderConfig(EncoderConfig, HasHeads):
     has_positions: bool = True
     embedding_dim: Size | None = None
     distances: Relative | Disentangled | None = Field(default=None, discriminator="kind")
-    convolution: Convolution | None = None
+    convolution: ConvolutionOptions | None = None
     shared_layer: bool = False
     norm_epsilon: Positive = 1e-12
     activation: Activation = "gelu"

@@ -3,14 +3,18 @@
 from collections.abc import Callable
 
 from export.graph.writer import Value
-from export.layers.attention import Heads, SourceTokens, is_real
+from export.layers.attention import AttentionSizes, SourceTokens, is_real
 from export.layers.basic import feed_forward, head_layout
 from export.layers.convolutions import neighbours
 from export.layers.encoder import SQUASHING, EncoderGraph, pool
 from export.layers.memory import encoder_attention_weights
-from export.layers.positions import AddedPositions, DisentangledPositions, RelativePositions
+from export.layers.positions import (
+    AddedPositions,
+    DisentangledPositionsGraph,
+    RelativePositionsGraph,
+)
 from models.architectures.transformer_encoder.config import (
-    Convolution,
+    ConvolutionOptions,
     Disentangled,
     TransformerEncoderConfig,
 )
@@ -26,7 +30,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
 
     def encode(self, ids: Value, lengths: Value) -> Value:
         config, target = self.config, self.layers.target
-        self.heads = Heads(
+        self.heads = AttentionSizes(
             config.num_heads, config.num_heads, head_layout(config.head_size), target
         )
         tokens = SourceTokens(ids, lengths, target)
@@ -72,7 +76,9 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             case Relative(num_buckets=num_buckets, max_distance=farthest):
                 weight = take("distances.weight", num_buckets, config.num_heads)
                 table = weight[relative_buckets(num_buckets, farthest, bidirectional=True)].T
-                bias = RelativePositions(self.layers, "distances.weight", table, 0).source_bias(ids)
+                bias = RelativePositionsGraph(
+                    self.layers, "distances.weight", table, 0
+                ).source_bias(ids)
                 return lambda qkv, layer: bias
             case Disentangled() as found:
                 positions = self._disentangled(found, ids)
@@ -80,11 +86,11 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
             case None:
                 return lambda qkv, layer: None
 
-    def _disentangled(self, found: Disentangled, ids: Value) -> DisentangledPositions:
+    def _disentangled(self, found: Disentangled, ids: Value) -> DisentangledPositionsGraph:
         buckets = disentangled_buckets(
             self.config.max_source_tokens, found.num_buckets, found.max_distance
         )
-        return DisentangledPositions(
+        return DisentangledPositionsGraph(
             self.layers,
             ids,
             self.heads,
@@ -119,7 +125,7 @@ class TransformerEncoderGraph(EncoderGraph[TransformerEncoderConfig]):
         )
         return self._norm(x + update, f"{name}_norm", config.d_model)
 
-    def _convolve(self, x: Value, windows: Value, config: Convolution) -> Value:
+    def _convolve(self, x: Value, windows: Value, config: ConvolutionOptions) -> Value:
         """Add to x what comes of each token's window, its neighbours side by side with it."""
         size, layers = self.config.d_model, self.layers
         names, num_inputs = ["convolution.linear"], config.kernel_size * size

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from models.architectures.transformer_encoder.config import (
-    Convolution,
+    ConvolutionOptions,
     Disentangled,
     TransformerEncoderConfig,
 )
 from models.batch import length_mask
 from models.configs.base import MaskedWordHead
 from models.configs.transformer import Relative
-from models.contract import Encoder
+from models.contract import EncoderModel
 from models.layers.attention import Attention
 from models.layers.basic import Dropout, FeedForward
 from models.layers.encoder import SQUASHING, HeadLayers, MaskedWordLayers, pool
@@ -27,7 +27,7 @@ from models.layers.positions import DisentangledPositions, LearnedPositions, Rel
 from models.layers.recurrent import initialise
 
 
-class EncoderLayer(nn.Module):
+class TypedEncoderLayer(nn.Module):
     """Self-attention, then feed-forward. Norms come after the residual sums."""
 
     def __init__(self, config: TransformerEncoderConfig) -> None:
@@ -54,7 +54,7 @@ class EncoderLayer(nn.Module):
 class ConvolutionLayer(nn.Module):
     """Adds a convolution of the embedded text to a layer's output, and normalises the sum."""
 
-    def __init__(self, dim: int, config: Convolution, epsilon: float) -> None:
+    def __init__(self, dim: int, config: ConvolutionOptions, epsilon: float) -> None:
         super().__init__()
         self.half = config.kernel_size // 2
         self.linear = nn.Linear(config.kernel_size * dim, dim)
@@ -69,7 +69,7 @@ class ConvolutionLayer(nn.Module):
         return self.norm(x + self.activation(self.linear(torch.cat(windows, -1))))
 
 
-class TransformerEncoder(Encoder):
+class TransformerEncoder(EncoderModel):
     """Self-attention over a text, then pooling of its tokens, unless the head reads each token."""
 
     config: TransformerEncoderConfig
@@ -85,7 +85,9 @@ class TransformerEncoder(Encoder):
         self.embedding_norm = nn.LayerNorm(size, eps=config.norm_epsilon)
         self.projection = nn.Linear(size, config.d_model) if config.embedding_dim else None
         self.distances = _distances(config)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_stored_layers))
+        self.layers = nn.ModuleList(
+            TypedEncoderLayer(config) for _ in range(config.num_stored_layers)
+        )
         self.convolution = None
         if config.convolution is not None:
             sizes = config.d_model, config.convolution, config.norm_epsilon

@@ -38,7 +38,7 @@ from serving.documents.formats.registry import file_extension, result_name
 from serving.errors import RequestError
 from serving.glossaries.entries import GlossaryPair
 from serving.jobs.documents import DocumentJob, Handle, seconds_remaining
-from serving.jobs.table import State
+from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 
 _READER = reads_json_or_form()
@@ -203,7 +203,7 @@ async def _glossary(services: Services, body: DocumentBody, texts: Sequence[str]
 
 
 def _status(job: DocumentJob) -> dict[str, Any]:
-    statuses = {State.COMPLETED: "done", State.FAILED: "error"}
+    statuses = {JobState.COMPLETED: "done", JobState.FAILED: "error"}
     in_queue = "translating" if job.worker else "queued"
     status: dict[str, Any] = {
         "document_id": job.id,
@@ -214,8 +214,8 @@ def _status(job: DocumentJob) -> dict[str, Any]:
     seconds = seconds_remaining(job)
     if seconds is not None:
         status["seconds_remaining"] = math.ceil(seconds)
-    if job.state is State.COMPLETED:
+    if job.state is JobState.COMPLETED:
         status["billed_characters"] = job.data.num_characters
-    if job.state is State.FAILED:
+    if job.state is JobState.FAILED:
         status["error_message"] = job.data.error
     return status

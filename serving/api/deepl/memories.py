@@ -23,7 +23,7 @@ from serving.api.http.services import Services
 from serving.api.http.uploads import base_url
 from serving.errors import RequestError, TooLarge, TranslationMemoryNotFound
 from serving.jobs.memory_imports import MemoryImport
-from serving.jobs.table import State as JobState
+from serving.jobs.table import JobState
 from serving.observability.request_stats import current_key
 from serving.text.checks import check_text
 from serving.translation_memory.store import (

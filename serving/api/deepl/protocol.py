@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.memories import TranslatedSegment
-from serving.api.http.protocol import Protocol, message_of
+from serving.api.http.protocol import Protocol, message_of, reason_of
 from serving.api.http.quality import TextQuality
 from serving.errors import KeyRefused, QuotaExceeded, RequestError
 from serving.glossaries.entries import GlossaryPair
@@ -36,14 +36,21 @@ OF_A_BODY = (400, 403, 404, 413, 415, 429, 456, 500, 503, 504)
 
 
 class DeepLError(TypedDict):
+    """An error. field, reason: extensions, the wrong field and what is wrong with it."""
+
     message: str
     detail: NotRequired[str]
+    field: NotRequired[str]
+    reason: NotRequired[str]
 
 
 def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
-    if isinstance(error, RequestError) and error.field in _MESSAGES and status == 400:
-        return {"message": _MESSAGES[error.field], "detail": message_of(error)}
-    return {"message": message_of(error)}
+    if not isinstance(error, RequestError):
+        return {"message": message_of(error)}
+    wrong = {"field": error.field, "reason": reason_of(error)}
+    if error.field in _MESSAGES and status == 400:
+        return {"message": _MESSAGES[error.field], "detail": message_of(error), **wrong}
+    return {"message": message_of(error), **wrong}
 
 
 PROTOCOL = Protocol(

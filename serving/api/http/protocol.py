@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired
 
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -148,10 +148,18 @@ def path_of(scope: Scope) -> str:
 
 
 class PlainError(TypedDict):
+    """An error. field: the wrong field of the request. reason: what is wrong with it, without its
+    name and its value.
+    """
+
     error: str
+    field: NotRequired[str]
+    reason: NotRequired[str]
 
 
 def plain_error(status: int, error: BaseException) -> dict[str, Any]:
+    if isinstance(error, RequestError):
+        return {"error": message_of(error), "field": error.field, "reason": reason_of(error)}
     return {"error": message_of(error)}
 
 
@@ -169,8 +177,18 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, StorageError):
         return "the server cannot use its state now"
     if isinstance(error, AttendantError):
-        return str(error).encode(errors="backslashreplace").decode()
+        return _without_surrogates(str(error))
     return "internal error"
+
+
+def reason_of(error: RequestError) -> str:
+    """Return what is wrong with the field of an error, without its name and its value."""
+    return _without_surrogates(error.message)
+
+
+def _without_surrogates(text: str) -> str:
+    """Return a text that can be sent as UTF-8: it may quote halves of surrogate pairs."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def log_failure(error: BaseException) -> None:

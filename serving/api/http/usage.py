@@ -6,7 +6,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
-from serving.access.quota import Usage
+from serving.access.quota import KeyUsage
 from serving.api.http.openapi import OF_A_LIST
 from serving.api.http.routing import Routes
 from serving.api.http.services import Services
@@ -35,7 +35,7 @@ def add_usage(routes: Routes, services: Services, name: str) -> None:
     routes.add("GET", "/usage", usage, UsageBody, OF_A_LIST, name=name)
 
 
-def usage_body(usage: Usage) -> UsageBody:
+def usage_body(usage: KeyUsage) -> UsageBody:
     return {
         "character_count": usage.characters,
         "character_limit": usage.limit,

@@ -34,7 +34,7 @@ from serving.errors import (
 )
 from serving.jobs import batches as jobs
 from serving.jobs.batches import INPUT_PURPOSE, MAX_FILE_MIB, WINDOW, Batches, BatchRequest
-from serving.jobs.table import FileRecord, State
+from serving.jobs.table import FileRecord, JobState
 from serving.observability.request_stats import collect_request_stats, current_key
 
 _PRIORITY = 1_000  # lower values come first; 0 is the default of other requests
@@ -210,12 +210,16 @@ def _batch(job: jobs.Batch) -> dict[str, Any]:
         "errors": {"object": "list", "data": data.problems} if data.problems else None,
         "input_file_id": data.input_file,
         "completion_window": data.window,
-        "status": "validating" if job.state is State.QUEUED else job.state,
+        "status": "validating" if job.state is JobState.QUEUED else job.state,
         "output_file_id": data.output_file,
         "error_file_id": data.error_file,
         "created_at": int(job.created_at),
         "expires_at": data.expires_at,
-        **{f"{state}_at": job.times.get(state) for state in State if state is not State.QUEUED},
+        **{
+            f"{state}_at": job.times.get(state)
+            for state in JobState
+            if state is not JobState.QUEUED
+        },
         "request_counts": {
             "total": data.num_lines,
             "completed": job.num_results - job.num_errors,

@@ -40,11 +40,11 @@ def without_notes(value: Any) -> Any:
     """
     if not isinstance(value, dict):
         return value
-    said = {name: each for name, each in value.items() if each is not None and each != []}
-    for name in _MEANINGFUL & said.keys():
-        if said[name]:
-            raise RequestError("messages", said[name], f"{name} is not supported here")
-    return said
+    members = {name: member for name, member in value.items() if member not in (None, [])}
+    for name, member in members.items():
+        if member and name in _MEANINGFUL:
+            raise RequestError("messages", member, f"{name} is not supported here")
+    return members
 
 
 class _Said(BaseModel):
@@ -215,8 +215,9 @@ class ChatFields(BaseModel):
         if self.continue_final_message and self.add_generation_prompt:
             message = "cannot be combined with add_generation_prompt"
             raise RequestError("continue_final_message", True, message)
-        for name in _OF_THE_TEMPLATE & {*self.chat_template_kwargs}:
-            raise RequestError("chat_template_kwargs", name, "is not for it to say")
+        for name in self.chat_template_kwargs:
+            if name in _OF_THE_TEMPLATE:
+                raise RequestError("chat_template_kwargs", name, "is a field of its own")
 
 
 PICTURE = "image_url"  # type of a part

@@ -128,7 +128,7 @@ class PairsBody(EncodingBody):
         return tuple(map(TextPair, firsts, seconds))
 
     def check(self, max_characters: int) -> None:
-        check_texts("text_1", {pair.first for pair in self.inputs}, max_characters)
+        check_texts("text_1", dict.fromkeys(pair.first for pair in self.inputs), max_characters)
         check_texts("text_2", [pair.second for pair in self.inputs], max_characters)
         check_size("text_2", self.inputs, max_characters)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from serving.api.http.attention import AttentionMapBody
-from serving.api.http.protocol import Protocol, message_of
+from serving.api.http.protocol import Protocol, message_of, reason_of
 from serving.bundle.manifest import Activation, AttentionShape, PictureSpec, Precision, Task
 from serving.errors import KeyRefused, ModelNotFound, QuotaExceeded, RequestError, TooManyTokens
 from serving.requests.request import FinishReason
@@ -29,17 +29,20 @@ _CODES = {429: "rate_limit_exceeded", 503: "service_unavailable"}
 def _error_shape(status: int, error: BaseException) -> dict[str, Any]:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     code = next((code for cls, code in _CODES_OF if isinstance(error, cls)), _CODES.get(status))
-    param = error.field if isinstance(error, RequestError) else None
-    return {"error": {"message": message_of(error), "type": kind, "param": param, "code": code}}
+    body = {"message": message_of(error), "type": kind, "param": None, "code": code}
+    if isinstance(error, RequestError):
+        body |= {"param": error.field, "reason": reason_of(error)}
+    return {"error": body}
 
 
 class OpenAIErrorBody(TypedDict):
-    """An error. param: the wrong field."""
+    """An error. param: the wrong field. reason: an extension, what is wrong with it."""
 
     message: str
     type: str
     param: str | None
     code: str | None
+    reason: NotRequired[str]
 
 
 class OpenAIError(TypedDict):

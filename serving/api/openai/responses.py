@@ -118,8 +118,9 @@ class ResponseBody(FieldsWithoutEffect, DecodingFields, RequestBody):
         return self.chat.job(request_id)
 
     def _chat_fields(self) -> Iterator[tuple[str, Any]]:
-        for name in self.model_fields_set & _OF_CHATS_TOO:
-            yield name, getattr(self, name)
+        for name in self.model_fields_set:
+            if name in _OF_CHATS_TOO:
+                yield name, getattr(self, name)
         yield "messages", self._messages()
         yield "max_completion_tokens", self.max_output_tokens
         yield "logprobs", _LOGPROBS in self.include

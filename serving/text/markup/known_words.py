@@ -21,6 +21,7 @@ _REFERENCE = re.compile(
     r"|[Ee]xt)\. ?"
     r"(?:\d[\w/,.–-]*\w|\d|[IVX]{2,}(?!\w))"
 )
+_LONGEST_TITLE = 8  # characters with what follows: "Madam. ", "Prof. "
 _NUMERAL = re.compile(r"X{0,3}(?:IX|IV|V?I{0,3})")
 
 
@@ -35,6 +36,16 @@ class KnownWords:
         """Read a bundle's list; None where it has none."""
         text = bundle.words_text
         return None if text is None else cls(text.split())
+
+    def has_names(self, text: str, source_capitalizes_nouns: bool) -> bool:
+        """Return whether a text has references or, in a language that does not write all nouns with
+        capitals, unknown names.
+        """
+        if _REFERENCE.search(text):
+            return True
+        if source_capitalizes_nouns:
+            return False
+        return next(self.unknown_words(text), None) is not None
 
     def references(self, text: str) -> Iterator[Span]:
         """Yield where references to numbered things stand, as p. 45."""
@@ -55,10 +66,21 @@ class KnownWords:
     def unknown_words(self, text: str) -> Iterator[Span]:
         """Yield where the words of unknown names stand."""
         for match in _WORD.finditer(text):
-            if text[match.start()].isupper():
-                word = _POSSESSIVE.sub("", match.group())
-                if self._is_unknown_name(word) or _follows_title(text, match.start()):
-                    yield Span(match.start(), match.start() + len(word))
+            start = match.start()
+            if not text[start].isupper():
+                continue
+            word = _POSSESSIVE.sub("", match.group())
+            small = word.lower()
+            if len(word) < 2:
+                is_unknown = False
+            elif word.isupper():
+                is_unknown = _NUMERAL.fullmatch(word) is not None
+            else:
+                is_unknown = small not in self._usual and not all(
+                    part in self._usual for part in _PARTS.split(small)
+                )
+            if is_unknown or _TITLE.search(text, max(start - _LONGEST_TITLE, 0), start):
+                yield Span(start, start + len(word))
 
     def in_usual_letters(self, text: str) -> str:
         """Write a text as if it were not in capitals (truecasing, Lita et al. 2003)."""
@@ -67,14 +89,3 @@ class KnownWords:
             return self._usual.get(match.group(), match.group())
 
         return _WORD.sub(usual, text.lower())
-
-    def _is_unknown_name(self, word: str) -> bool:
-        if len(word) < 2 or word.isupper():
-            return len(word) > 1 and _NUMERAL.fullmatch(word) is not None
-        small = word.lower()
-        is_known = small in self._usual or all(part in self._usual for part in _PARTS.split(small))
-        return not is_known
-
-
-def _follows_title(text: str, start: int) -> bool:
-    return _TITLE.search(text, max(start - 8, 0), start) is not None

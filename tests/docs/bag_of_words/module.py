@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from models.batch import length_mask
-from models.contract import State, Translator
-from models.layers.basic import Vocabulary
+from models.contract import DecoderState, TranslationModel
+from models.layers.basic import VocabularyLayers
 from tests.docs.bag_of_words.config import BagOfWordsConfig
 
 
 @dataclass(frozen=True)
-class BagState(State):
+class BagState(DecoderState):
     words: Tensor  # of the source [batch, source, dim]
     is_real: Tensor  # which of them are no padding [batch, source]
     hidden: Tensor  # [batch, dim]
 
 
-class BagOfWords(Vocabulary, Translator[BagState]):
+class BagOfWords(VocabularyLayers, TranslationModel[BagState]):
     def __init__(self, config: BagOfWordsConfig) -> None:
         super().__init__(config, config.dim)
         nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from export.bundling import running
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.graph.blocks import NO_OUTLIERS
 from models.checkpoint import Checkpoint
@@ -48,7 +48,7 @@ def exported(checkpoint: Checkpoint, folder: Path, precision: Precision) -> Bund
 
 
 def mean_error(bundle: Bundle, examples: Examples, expected: np.ndarray) -> float:
-    found = Rows(bundle, examples.sources).score(examples.targets)
+    found = GraphRows(bundle, examples.sources).score(examples.targets)
     return float(np.abs(found - expected).mean())
 
 

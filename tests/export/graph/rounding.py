@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.parity import Examples, torch_log_probabilities
@@ -59,6 +59,6 @@ def assert_errs_by_rounding(
     exact = torch_log_probabilities(checkpoint, examples)
     with Rounded(ROUNDED[precision or opened.manifest.precision]):
         rounded = torch_log_probabilities(checkpoint, examples)
-    found = Rows(opened, examples.sources).score(examples.targets)
+    found = GraphRows(opened, examples.sources).score(examples.targets)
     ours, theirs = (float(np.abs(each - exact).mean()) for each in (found, rounded))
     assert 0 < ours < LUCK * theirs, (ours, theirs)

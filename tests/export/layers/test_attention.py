@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import WEIGHTS_FILE, WeightFile, build_model
 from export.layers.basic import head_layout
 from models.checkpoint import load_checkpoint
@@ -22,7 +22,7 @@ FAMILIES = ("bahdanau", "transformer", "transformer-ssru")
 
 def attention_of(bundle: Path, examples: Examples) -> np.ndarray:
     """[batch, target, heads, source]"""
-    rows = Rows(open_bundle(bundle), examples.sources, span=SPAN, wants_attention=True)
+    rows = GraphRows(open_bundle(bundle), examples.sources, span=SPAN, wants_attention=True)
     found = []
     for column in zip(*examples.targets, strict=True):
         rows.read([[token_id] for token_id in column])
@@ -89,8 +89,8 @@ def test_all_other_outputs_are_those_of_the_step_graph(
 ) -> None:
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision))
     examples = examples_of(architecture, tuple(lengths))
-    plain = Rows(bundle, examples.sources)
-    aligning = Rows(bundle, examples.sources, wants_attention=True)
+    plain = GraphRows(bundle, examples.sources)
+    aligning = GraphRows(bundle, examples.sources, wants_attention=True)
     for column in zip(*examples.targets, strict=True):
         for rows in (plain, aligning):
             rows.read([[token_id] for token_id in column])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.checkpoint import load_checkpoint
 from models.decoding import teacher_forced_log_probabilities
 from models.loading import load_module
@@ -71,7 +71,7 @@ def torch_weights(folder: Path, architecture: str, examples: Examples) -> list[l
 
 def told_by_step(bundle: Bundle, examples: Examples, chunks: list[int]) -> list[np.ndarray]:
     """Read targets piece by piece; return what decoders look at, [heads, target, target]."""
-    rows = Rows(bundle, examples.sources, wants_attention=True)
+    rows = GraphRows(bundle, examples.sources, wants_attention=True)
     pieces: list[np.ndarray] = []
     start = 0
     for size in chunks:
@@ -102,7 +102,7 @@ def test_a_transformers_attention_is_that_of_torch(
 ) -> None:
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, Precision.FP32, **changes))
     examples = examples_of(architecture, LENGTHS)
-    rows = Rows(bundle, examples.sources, wants_attention=True)
+    rows = GraphRows(bundle, examples.sources, wants_attention=True)
     shapes = bundle.manifest.attention_shapes
     num_layers = shapes[AttentionKind.ENCODER].num_layers
     by_torch = torch_weights(tmp_path, architecture, examples)
@@ -138,7 +138,7 @@ def test_a_recurrent_models_memory_is_that_of_torch(
 def test_lstmns_memories_are_those_of_torch(tmp_path: Path, fusion: str) -> None:
     bundle = open_bundle(tiny_bundle("lstmn", tmp_path, Precision.FP32, fusion=fusion))
     examples = examples_of("lstmn", LENGTHS)
-    rows = Rows(bundle, examples.sources, wants_attention=True)
+    rows = GraphRows(bundle, examples.sources, wants_attention=True)
     targets = told_by_step(bundle, examples, [1] * 12)
     for row, expected in enumerate(torch_weights(tmp_path, "lstmn", examples)):
         length = len(examples.sources[row])
@@ -170,8 +170,8 @@ def test_nothing_else_is_other_than_without(
     bundle = open_bundle(tiny_bundle(architecture, tmp_path, precision))
     is_prefilled = architecture == "llama"
     examples = examples_of(architecture, LENGTHS[:1] if is_prefilled else LENGTHS)
-    plain = Rows(bundle, examples.sources)
-    attending = Rows(bundle, examples.sources, wants_attention=True)
+    plain = GraphRows(bundle, examples.sources)
+    attending = GraphRows(bundle, examples.sources, wants_attention=True)
     same_states(plain, attending)
     start = 0
     for size in [5, 4, 1, 1, 1] if is_prefilled else [1] * 12:
@@ -185,7 +185,7 @@ def test_nothing_else_is_other_than_without(
         same_states(plain, attending)
 
 
-def same_states(plain: Rows, attending: Rows) -> None:
+def same_states(plain: GraphRows, attending: GraphRows) -> None:
     for name, expected in plain.states.items():
         assert np.array_equal(attending.states[name], expected), name
 

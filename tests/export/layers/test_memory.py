@@ -7,7 +7,7 @@ import pytest
 from export.graph.model import ON_CPU
 from export.graph.quantise import LEVELS
 from export.graph.writer import GraphWriter
-from export.layers.attention import Heads, SourceTokens
+from export.layers.attention import AttentionSizes, SourceTokens
 from export.layers.basic import head_layout
 from export.layers.memory import FloatMemory, Int8Memory, SourceMemory
 from serving.engine.config import EngineConfig
@@ -16,8 +16,8 @@ from serving.engine.runtime.session import open_session
 LENGTHS = np.array([5, 9, 1], np.int32)
 
 
-def heads_of(num_heads: int, num_kv_heads: int) -> Heads:
-    return Heads(num_heads, num_kv_heads, head_layout(16), ON_CPU)
+def heads_of(num_heads: int, num_kv_heads: int) -> AttentionSizes:
+    return AttentionSizes(num_heads, num_kv_heads, head_layout(16), ON_CPU)
 
 
 def run(graph: GraphWriter, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import BATCH, CANDIDATES, SOURCE, WANTS_LOGP, Precision
@@ -152,9 +152,9 @@ def test_sources_keep_their_bits_in_any_company(tmp_path: Path, kind: str) -> No
     bundle = BUNDLES[kind](tmp_path)
     random = np.random.default_rng(4)
     sources = [random.integers(2, NUM_PIECES, length).tolist() for length in (17, 1, 40, 6)]
-    together = Rows(bundle, sources, span=64)
+    together = GraphRows(bundle, sources, span=64)
     for row, source in enumerate(sources):
-        alone = Rows(bundle, [source])
+        alone = GraphRows(bundle, [source])
         for name, array in alone.states.items():
             if name.startswith("cross"):
                 found = together.states[name][row][:, : len(source)]

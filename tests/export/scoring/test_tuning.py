@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from export.scoring.tuning import Split, tune
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from serving.bundle.opening import open_bundle
 from serving.translation_memory.tmx import MemorySegment, TranslationUnit, write_tmx
 from tests.export.readers.hugging_face.translators import FAMILIES, save
@@ -16,9 +16,10 @@ from tests.export.readers.hugging_face.translators import FAMILIES, save
 CHECKPOINT = "models/checkpoints/transformer-en-fr"
 
 
-def pairs(count: int) -> list[Pair]:
+def pairs(count: int) -> list[SentencePair]:
     return [
-        Pair("team", f"Press button {number}.", f"Appuie {number} !") for number in range(count)
+        SentencePair("team", f"Press button {number}.", f"Appuie {number} !")
+        for number in range(count)
     ]
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from export.zoo.results import (
-    Bundle,
-    Document,
+    DocumentBits,
     LengthBin,
-    Look,
-    Pace,
-    Prose,
-    Quality,
+    ProseResults,
     Results,
     Searches,
-    Speed,
-    Training,
-    Translation,
+    SpeedResults,
+    StateBytes,
+    TokensPerSecond,
+    TrainingResults,
+    TranslationQuality,
+    TranslationResults,
+    Validation,
 )
 
 
@@ -37,14 +37,14 @@ def results(
         parameters=2_600_000,
         checkpoint="0" * 64,
         training=_training(minutes, epochs),
-        bundle=Bundle(
+        bundle=StateBytes(
             has_attention=has_attention,
             fixed_bytes=2048,
             bytes_per_source_token=512,
             bytes_per_target_token=0,
         ),
         translation=_translation(bleu, by_length),
-        speed=Speed(command="", machine="abacus", threads=2, fp32=_pace(1), int8=_pace(2)),
+        speed=SpeedResults(command="", machine="abacus", threads=2, fp32=_pace(1), int8=_pace(2)),
     )
 
 
@@ -53,7 +53,7 @@ def prose_results(
 ) -> Results:
     """Make those of a language model. `by_document`: bits of 1,000 bytes each."""
     found = results(name, languages="en", epochs=epochs)
-    prose = Prose(
+    prose = ProseResults(
         command="",
         documents=3,
         bytes=9000,
@@ -63,7 +63,7 @@ def prose_results(
         fp32=bits,
         int8=bits + 0.01,
         perplexity=40.0,
-        by_document=tuple(Document(bytes=1000, bits=each) for each in by_document),
+        by_document=tuple(DocumentBits(bytes=1000, bits=each) for each in by_document),
     )
     return found.model_copy(update={"translation": None, "prose": prose})
 
@@ -71,13 +71,13 @@ def prose_results(
 def with_curve(found: Results, *bleu: float | None) -> Results:
     """The same, with a validation every minute."""
     assert found.training is not None
-    looks = [Look(minutes=i, dev_loss=3.0 - i, dev_bleu=b) for i, b in enumerate(bleu, 1)]
+    looks = [Validation(minutes=i, dev_loss=3.0 - i, dev_bleu=b) for i, b in enumerate(bleu, 1)]
     training = found.training.model_copy(update={"curve": tuple(looks)})
     return found.model_copy(update={"training": training})
 
 
-def _training(minutes: float, epochs: float) -> Training:
-    return Training(
+def _training(minutes: float, epochs: float) -> TrainingResults:
+    return TrainingResults(
         command="",
         clock="processor",
         max_minutes=minutes,
@@ -89,14 +89,14 @@ def _training(minutes: float, epochs: float) -> Training:
     )
 
 
-def _translation(bleu: float, by_length: Sequence[float]) -> Translation:
-    quality = Quality(bleu=bleu, bleu_interval=1.0, chrf=70.0, lowercased_bleu=bleu + 1)
+def _translation(bleu: float, by_length: Sequence[float]) -> TranslationResults:
+    quality = TranslationQuality(bleu=bleu, bleu_interval=1.0, chrf=70.0, lowercased_bleu=bleu + 1)
     searches = Searches(greedy=quality, beam_5=quality)
     bins = [
         LengthBin(words=f"{words}-{words + 4}", sentences=10, mean_words=words, bleu=each)
         for words, each in zip(range(5, 100, 5), by_length, strict=False)
     ]
-    return Translation(
+    return TranslationResults(
         command="",
         test="test",
         sentences=1000,
@@ -109,5 +109,5 @@ def _translation(bleu: float, by_length: Sequence[float]) -> Translation:
     )
 
 
-def _pace(factor: float) -> Pace:
-    return Pace(batch_1=1000 * factor, batch_32=20000 * factor, engine_over_graph=0.75)
+def _pace(factor: float) -> TokensPerSecond:
+    return TokensPerSecond(batch_1=1000 * factor, batch_32=20000 * factor, engine_over_graph=0.75)

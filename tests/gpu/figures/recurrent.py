@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from models.architectures.registry import parse_config
-from models.contract import S, Translator
+from models.contract import S, TranslationModel
 from models.loading import build
 from serving.bundle.manifest import Precision
 from tests.gpu.bundles import bundle_of
@@ -56,7 +56,7 @@ def _torch_seconds(place: Place, shape: Shape, batch: int) -> float:
 
 
 def _decoder(
-    module: Translator[S], state: S, first: Tensor, num_tokens: int
+    module: TranslationModel[S], state: S, first: Tensor, num_tokens: int
 ) -> Callable[[], Tensor]:
     """Decodes greedily from one state, which stays as it is."""
 

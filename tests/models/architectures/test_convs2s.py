@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.architectures.convs2s.config import ConvS2SConfig
 from models.architectures.convs2s.module import ConvS2S
 from models.architectures.registry import ModelConfigError, parse_config
@@ -202,7 +202,7 @@ def test_log_probabilities_are_those_of_torch(
 def test_attention_is_that_of_every_decoder_layer(tmp_path: Path) -> None:
     bundle = tiny_bundle("convs2s", tmp_path, Precision.FP32, decoder_layers=3)
     source = examples_of("convs2s").sources[0]
-    rows = Rows(open_bundle(bundle), [source], wants_attention=True)
+    rows = GraphRows(open_bundle(bundle), [source], wants_attention=True)
     module: Any = load_module(load_checkpoint(tmp_path / "convs2s"))
     expected: list[np.ndarray] = []
 

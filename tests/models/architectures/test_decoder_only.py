@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from tests.export.graph.rounding import assert_errs_by_rounding
@@ -126,7 +126,7 @@ def test_a_prompt_is_read_in_chunks(
     examples = examples_of(architecture, num_steps=20)
     expected = torch_log_probabilities(tmp_path / architecture, examples)
     for row, target in enumerate(examples.targets):
-        rows = Rows(bundle, [[]])
+        rows = GraphRows(bundle, [[]])
         for chunk in (slice(0, 9), slice(9, 10), slice(10, 20)):
             (found,) = rows.read([target[chunk]])
             assert np.abs(found - expected[row, chunk.stop - 1]).max() < 2e-5

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.architectures.lstmn.config import LstmnConfig
 from models.architectures.lstmn.module import Lstmn
 from models.architectures.registry import ModelConfigError, parse_config
@@ -191,7 +191,7 @@ def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str,
 def test_attention_is_that_to_the_source(tmp_path: Path, fusion: str) -> None:
     bundle = tiny_bundle("lstmn", tmp_path, Precision.FP32, fusion=fusion)
     source, target = (each[0] for each in vars(examples_of("lstmn")).values())
-    rows = Rows(open_bundle(bundle), [source], wants_attention=True)
+    rows = GraphRows(open_bundle(bundle), [source], wants_attention=True)
     module: Any = load_module(load_checkpoint(tmp_path / "lstmn"))
     state = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
     for token_id in target:

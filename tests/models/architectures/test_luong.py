@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.architectures.luong.config import LuongConfig
 from models.architectures.luong.module import Luong
 from models.architectures.registry import ModelConfigError, parse_config
@@ -305,7 +305,7 @@ def test_log_probabilities_are_those_of_torch(tmp_path: Path, changes: dict[str,
 def test_attention_is_that_of_torch(tmp_path: Path, changes: dict[str, Any]) -> None:
     bundle = tiny_bundle("luong", tmp_path, Precision.FP32, **changes)
     examples = examples_of("luong", (9, 4), num_steps=14)
-    rows = Rows(open_bundle(bundle), examples.sources, wants_attention=True)
+    rows = GraphRows(open_bundle(bundle), examples.sources, wants_attention=True)
     module: Any = load_module(load_checkpoint(tmp_path / "luong"))
     seen: list[np.ndarray] = []
     module.attention.register_forward_hook(lambda *call: seen.append(call[-1][1][0, 0].numpy()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import build_model
 from models.architectures.mamba2.config import Mamba2Config
 from models.architectures.registry import ModelConfigError
@@ -168,7 +168,7 @@ def test_a_prompt_is_read_in_chunks(bundle: Bundle, tmp_path: Path) -> None:
     examples = examples_of("mamba2", num_steps=20)
     expected = torch_log_probabilities(tmp_path / "mamba2", examples)
     for row, target in enumerate(examples.targets):
-        rows = Rows(bundle, [[]])
+        rows = GraphRows(bundle, [[]])
         for chunk in (slice(0, 9), slice(9, 10), slice(10, 20)):
             (found,) = rows.read([target[chunk]])
             assert np.abs(found - expected[row, chunk.stop - 1]).max() < TOLERANCE
@@ -178,10 +178,10 @@ def test_padding_behind_a_prompt_leaves_no_trace(bundle: Bundle) -> None:
     random = np.random.default_rng(0)
     prompts = [random_prompt(random, length) for length in LENGTHS]
     following = [random_prompt(random, length) for length in reversed(LENGTHS)]
-    together = Rows(bundle, [[]] * len(prompts))
+    together = GraphRows(bundle, [[]] * len(prompts))
     found = [together.read(prompts), together.read(following)]
     for row, texts in enumerate(zip(prompts, following, strict=True)):
-        alone = Rows(bundle, [[]])
+        alone = GraphRows(bundle, [[]])
         for scores, text in zip(found, texts, strict=True):
             np.testing.assert_allclose(scores[row], alone.read([text])[0], atol=1e-5)
         for name, state in alone.states.items():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.architectures.rctm.config import RctmConfig
 from models.architectures.rctm.module import Rctm
 from models.architectures.registry import ModelConfigError, parse_config
@@ -123,7 +123,7 @@ def test_sentences_of_every_length_are_those_of_torch(tmp_path: Path) -> None:
     bundle = tiny_bundle("rctm", tmp_path, Precision.FP32, max_source_tokens=24)
     random = np.random.default_rng(0)
     sources = [random.integers(3, 250, length).tolist() for length in range(1, 25)]
-    found = Rows(open_bundle(bundle), sources).states["context"]
+    found = GraphRows(open_bundle(bundle), sources).states["context"]
     module: Any = load_module(load_checkpoint(tmp_path / "rctm"))
     for row, source in zip(found, sources, strict=True):
         with torch.inference_mode():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from models.architectures.registry import ModelConfigError, parse_config
 from models.batch import TranslationBatch
 from models.layers.equations import CELLS
@@ -203,7 +203,7 @@ def test_a_reversed_source_is_read_up_to_its_own_end(tmp_path: Path) -> None:
     for is_reversed, given in ((True, sources), (False, [each[::-1] for each in sources])):
         folder = tmp_path / str(is_reversed)
         bundle = tiny_bundle("sutskever", folder, Precision.FP32, reversed_source=is_reversed)
-        states.append(Rows(open_bundle(bundle), given).states)
+        states.append(GraphRows(open_bundle(bundle), given).states)
     for name, array in states[0].items():
         assert np.array_equal(array, states[1][name]), name
 

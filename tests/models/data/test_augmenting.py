@@ -8,7 +8,7 @@ import pytest
 
 from models.data.augmenting import KINDS, augmented, mistype, titled, without_apostrophes
 from models.data.augmenting import MISTAKES as NOISES
-from models.data.corpus import Pair, read_pairs
+from models.data.corpus import SentencePair, read_pairs
 from models.data.synthetic import (
     NAME,
     TRAINING,
@@ -21,12 +21,12 @@ from models.data.synthetic import (
 
 EVERYDAY = Path(__file__).parents[2] / "data/everyday.tsv"
 PAIRS = [
-    Pair("a", "The 3 dogs ran 500 m.", "Les 3 chiens ont couru 500 m."),
-    Pair("a", "Hello, world.", "Bonjour, le monde."),
-    Pair("a", "I am here.", "Je suis là."),
-    Pair("a", "It is late.", "Il est tard."),
-    Pair("a", "On 2014-12-31 at 23:59", "Le 2014-12-31 à 23:59"),
-    Pair("a", "Tom and Ann saw Tom.", "Tom et Ann ont vu Tom."),
+    SentencePair("a", "The 3 dogs ran 500 m.", "Les 3 chiens ont couru 500 m."),
+    SentencePair("a", "Hello, world.", "Bonjour, le monde."),
+    SentencePair("a", "I am here.", "Je suis là."),
+    SentencePair("a", "It is late.", "Il est tard."),
+    SentencePair("a", "On 2014-12-31 at 23:59", "Le 2014-12-31 à 23:59"),
+    SentencePair("a", "Tom and Ann saw Tom.", "Tom et Ann ont vu Tom."),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 from models.batch import IGNORED_LABEL
 from models.configs.base import SpecialTokens
 from models.data.batching import ParallelData, ProseData
-from models.data.corpus import Pair, hold_out, read_documents, read_pairs
+from models.data.corpus import SentencePair, hold_out, read_documents, read_pairs
 
 
 def parallel(lengths: list[tuple[int, int]], repeats: list[float]) -> ParallelData:
@@ -79,7 +79,10 @@ def test_pairs_are_read_and_a_bad_line_is_named(tmp_path) -> None:
 def test_without_origins_they_are_of_the_file(tmp_path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("cat\tchat\n\ndog\tchien\n")
-    assert read_pairs(path) == [Pair("pairs", "cat", "chat"), Pair("pairs", "dog", "chien")]
+    assert read_pairs(path) == [
+        SentencePair("pairs", "cat", "chat"),
+        SentencePair("pairs", "dog", "chien"),
+    ]
     path.write_text("cat\tchat\nweb\tdog\tchien\n")
     with pytest.raises(ValueError, match=r"pairs.tsv:2: expected source and target .*found 3"):
         read_pairs(path)

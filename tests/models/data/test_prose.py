@@ -9,7 +9,7 @@ import pytest
 
 from models.checkpoint import load_checkpoint
 from models.conventions import Conventions
-from models.data.corpus import DocumentScore, Reader, Window, windows
+from models.data.corpus import DocumentScore, ProseReader, ProseWindow, windows
 from models.decoding import nats, teacher_forced_log_probabilities
 from models.loading import load_module
 from tests.tiny import byte_tokenizer, tiny_checkpoint
@@ -28,14 +28,14 @@ def test_every_token_is_predicted_once(count: int, num_unseen: int) -> None:
     assert {len(each.token_ids) for each in cut} == {min(count, 8)}
 
 
-def uniform(found: Sequence[Window]) -> np.ndarray:
+def uniform(found: Sequence[ProseWindow]) -> np.ndarray:
     """A model to which all 259 tokens are alike."""
     return np.stack([np.full(len(w.token_ids) - w.num_known, math.log(259)) for w in found])
 
 
 def test_bits_are_counted_per_byte_of_the_text() -> None:
     """Two documents of 3 and 4 bytes are nine tokens, with their ends."""
-    found = Reader(byte_tokenizer(), OWN, 6).score(["abc", "été"[:2] + "x"], uniform)
+    found = ProseReader(byte_tokenizer(), OWN, 6).score(["abc", "été"[:2] + "x"], uniform)
     assert (found.documents, found.bytes, found.tokens) == (2, 7, 9)
     assert found.bits_per_byte == pytest.approx(9 / 7 * math.log2(259), abs=1e-3)
     assert found.perplexity == pytest.approx(259, rel=1e-3)
@@ -46,12 +46,12 @@ def test_bits_are_counted_per_byte_of_the_text() -> None:
 def test_documents_have_the_bits_of_their_own_tokens(prefix: tuple[int, ...]) -> None:
     """To this model token t is worth t nats; without a prefix nothing predicts the first."""
 
-    def telling(found: Sequence[Window]) -> np.ndarray:
+    def telling(found: Sequence[ProseWindow]) -> np.ndarray:
         return np.array([w.token_ids[w.num_known :] for w in found], float)
 
     documents, tokenizer = ["abcdefg", "été", "x"], byte_tokenizer()
     conventions = Conventions(prompt_prefix=prefix, stop=(2,))
-    found = Reader(tokenizer, conventions, 6).score(documents, telling)
+    found = ProseReader(tokenizer, conventions, 6).score(documents, telling)
     tokens = [[*tokenizer.encode(text).ids, 2] for text in documents]
     tokens[0] = tokens[0] if prefix else tokens[0][1:]
     bits = [round(sum(each) / math.log(2), 1) for each in tokens]
@@ -69,5 +69,5 @@ def test_torch_says_what_teacher_forcing_says(
     ids = list(range(40, 60))
     logp = teacher_forced_log_probabilities(module, [], [*prefix, *ids])
     expected = [-float(logp[len(prefix) + i - 1, ids[i]]) for i in range(7, 20)]
-    found = nats(module, [Window(ids, 7)] * 11, prefix)
+    found = nats(module, [ProseWindow(ids, 7)] * 11, prefix)
     np.testing.assert_allclose(found, [expected] * 11, rtol=1e-4)

@@ -1,10 +1,10 @@
 """The words that a translator knows: frequent ones, and rare ones that are no names."""
 
-from models.data.corpus import MOST_COPIED, Pair, known_words
+from models.data.corpus import MOST_COPIED, SentencePair, known_words
 
 
 def known(texts: list[str], target: str = "") -> set[str]:
-    words = known_words(Pair("a", text, target) for text in texts)
+    words = known_words(SentencePair("a", text, target) for text in texts)
     assert words == sorted(words)
     return {*words}
 

@@ -7,7 +7,7 @@ from models.architectures.bahdanau.config import BahdanauConfig
 from models.architectures.registry import parse_config
 from models.batch import LanguageBatch, TranslationBatch
 from models.checkpoint import load_checkpoint
-from models.layers.roles import ParameterRole, Role, parameter_roles
+from models.layers.roles import ParameterKind, ParameterRole, parameter_roles
 from models.loading import build
 from models.training.config import OptimizerConfig
 from models.training.optimizer import Optimizer
@@ -21,9 +21,9 @@ FAMILIES = [
     {"architecture": "sutskever", "num_layers": 3},
 ]
 MATRIX, TABLE, VECTOR = (
-    ParameterRole(Role.MATRIX),
-    ParameterRole(Role.TABLE),
-    ParameterRole(Role.VECTOR),
+    ParameterRole(ParameterKind.MATRIX),
+    ParameterRole(ParameterKind.TABLE),
+    ParameterRole(ParameterKind.VECTOR),
 )
 
 
@@ -105,23 +105,23 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
                 "readout.embedding.weight": MATRIX,
                 "readout.state.bias": VECTOR,
                 "attention.score.weight": VECTOR,
-                "encoder.weight_ih_l0_reverse": ParameterRole(Role.MATRIX, 3),
-                "decoder.context.weight": ParameterRole(Role.MATRIX, 3),
+                "encoder.weight_ih_l0_reverse": ParameterRole(ParameterKind.MATRIX, 3),
+                "decoder.context.weight": ParameterRole(ParameterKind.MATRIX, 3),
             },
         ),
         (
             {"architecture": "lstmn", "fusion": "shallow", "tied_embeddings": False},
             {
                 "output.weight": TABLE,
-                "fusion.gates.weight": ParameterRole(Role.MATRIX, 4),
-                "decoder.gates_recalled.weight": ParameterRole(Role.MATRIX, 4),
+                "fusion.gates.weight": ParameterRole(ParameterKind.MATRIX, 4),
+                "decoder.gates_recalled.weight": ParameterRole(ParameterKind.MATRIX, 4),
                 "decoder.attention.score.weight": VECTOR,
             },
         ),
         (
             {"architecture": "luong", "hidden_dim": 64, "embedding_dim": 32, "readout_dim": 32},
             {
-                "attention.score.key.weight": ParameterRole(Role.MATRIX, 1, 64**-0.5),
+                "attention.score.key.weight": ParameterRole(ParameterKind.MATRIX, 1, 64**-0.5),
                 "readout.weight": MATRIX,
             },
         ),
@@ -139,7 +139,7 @@ def test_trained_weights_keep_the_scale_they_were_trained_with() -> None:
         ),
         (
             {"architecture": "recurrent-lm", "cell": "mut1"},
-            {"recurrent.weight_hh_l0": ParameterRole(Role.MATRIX, 2)},
+            {"recurrent.weight_hh_l0": ParameterRole(ParameterKind.MATRIX, 2)},
         ),
     ],
 )

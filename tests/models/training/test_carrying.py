@@ -14,7 +14,7 @@ from models.batch import LanguageBatch
 from models.checkpoint import load_checkpoint
 from models.data.batching import CarriedProse
 from models.loading import build
-from models.training.config import ConfigError, read_config
+from models.training.config import TrainingConfigError, read_config
 from models.training.learning import Carry
 from models.training.trainer import Trainer
 from tests.models.training.test_training import run_until
@@ -132,5 +132,5 @@ def test_what_grows_with_its_text_is_not_carried(tmp_path: Path, model: str) -> 
         model = {{ vocab_size = 300, architecture = {model} }}
         data = {{ train = ["x"], carried_window = 8 }}
     """)
-    with pytest.raises(ConfigError, match=r"carried_window: .* keeps more of a text"):
+    with pytest.raises(TrainingConfigError, match=r"carried_window: .* keeps more of a text"):
         read_config(path)

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from models.architectures.registry import parse_config
-from models.batch import IGNORED_LABEL, Batch
+from models.batch import IGNORED_LABEL, TargetBatch
 from models.configs.base import LanguageModelConfig
 from models.data.batching import Dataset, ParallelData, ProseData
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from models.decoding import (
     BeamRules,
     beam_search,
@@ -105,7 +105,7 @@ def everything(config: Any, device: torch.device) -> dict[str, Any]:
     return {"losses": losses} | look(module, data)
 
 
-def learn(module: nn.Module, optimizer: Optimizer, batch: Batch) -> float:
+def learn(module: nn.Module, optimizer: Optimizer, batch: TargetBatch) -> float:
     real = batch.labels != IGNORED_LABEL
     logits = module.project(module(batch)[real])
     loss = SmoothedCrossEntropy.apply(logits, batch.labels[real], 0.1)
@@ -118,7 +118,7 @@ def look(module: nn.Module, data: Dataset) -> dict[str, Any]:
     """Validation, and every way of decoding."""
     is_prose = isinstance(module.config, LanguageModelConfig)
     tokenizer, ids = byte_tokenizer(), [[40, 41, 42], [43, 44, 45]]
-    pairs = [] if is_prose else [Pair("toy", text, text) for text in TEXTS]
+    pairs = [] if is_prose else [SentencePair("toy", text, text) for text in TEXTS]
     validation = validate(module, tokenizer, data, pairs, 64)
     module.eval()
     decode = continue_batch if is_prose else partial(translate_all, batch_size=2)

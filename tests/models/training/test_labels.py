@@ -7,7 +7,7 @@ import pytest
 
 from models.checkpoint import load_checkpoint
 from models.data.batching import LabelData
-from models.data.corpus import Pair
+from models.data.corpus import SentencePair
 from models.scores import LabelResult, LabelScore, tally
 from models.training.config import read_config
 from models.training.prepare import label_data
@@ -79,7 +79,7 @@ def test_labels_are_learned_and_the_card_says_how_well(architecture: str, tmp_pa
 def test_long_texts_are_cut_and_framed(tmp_path: Path) -> None:
     config = read_config(write(tmp_path, "self-attentive"))
     model = config.model.model_copy(update={"max_source_tokens": 5})
-    data = label_data(model, byte_tokenizer(), [Pair("numbers", "sixteen", "")])
+    data = label_data(model, byte_tokenizer(), [SentencePair("numbers", "sixteen", "")])
     [row] = data.rows
     assert (len(row), row[0], row[-1], data.labels) == (5, 1, 2, [1])
 

@@ -13,7 +13,7 @@ from models.batch import IGNORED_LABEL
 from models.checkpoint import load_checkpoint
 from models.configs.base import MaskedWordHead
 from models.data.batching import MaskedProse
-from models.training.config import ConfigError, read_config
+from models.training.config import TrainingConfigError, read_config
 from models.training.trainer import Trainer
 from serving.bundle.manifest import Precision
 from serving.engine.config import EngineConfig
@@ -117,7 +117,9 @@ def test_a_share_of_masked_words_needs_a_head_of_them(tmp_path: Path) -> None:
     path.write_text(text)
     assert read_config(path).data.masked_share == 0.3
     path.write_text(text.replace('"masked-words"', '"embedding"'))
-    with pytest.raises(ConfigError, match="masked_share: only a model of masked words has it"):
+    with pytest.raises(
+        TrainingConfigError, match="masked_share: only a model of masked words has it"
+    ):
         read_config(path)
 
 
@@ -125,7 +127,9 @@ def test_texts_that_are_too_short_are_refused(tmp_path: Path) -> None:
     """There would be nothing to read, and training would look for it for ever."""
     path = write(tmp_path)
     path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 2"))
-    with pytest.raises(ConfigError, match="max_source_tokens 2 leaves no room for a masked word"):
+    with pytest.raises(
+        TrainingConfigError, match="max_source_tokens 2 leaves no room for a masked word"
+    ):
         read_config(path)
     path.write_text(CONFIG.replace("max_source_tokens = 24", "max_source_tokens = 30000"))
     with pytest.raises(ValueError, match="tokens of prose are too few for one text"):

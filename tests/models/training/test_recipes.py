@@ -7,7 +7,7 @@ import pytest
 from export.zoo.effects import LUONG_PLACES, LUONG_SCORES, recipe_of
 from models.architectures.luong.config import LuongConfig
 from models.configs.recurrent import Global, LocalM
-from models.training.config import ConfigError, TrainingConfig, read_config
+from models.training.config import TrainingConfig, TrainingConfigError, read_config
 
 MODELS = Path(__file__).parents[3] / "models"
 RECIPES = sorted([*MODELS.glob("recipes/*.toml"), *MODELS.glob("zoo/[!_]*.toml")])
@@ -68,7 +68,7 @@ def test_a_section_of_another_kind_has_its_own_options(tmp_path: Path) -> None:
 )
 def test_a_bad_extension_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     write(tmp_path, base=BASE, this=text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(TrainingConfigError) as caught:
         read_config(tmp_path / "this.toml")
     assert [each for each in caught.value.problems if problem in each]
 

@@ -20,8 +20,8 @@ from models.training import learning, optimizer
 from models.training.config import OptimizerConfig
 from models.training.learning import (
     BUILT_AHEAD,
+    BatchLoader,
     Learner,
-    Loader,
     SmoothedCrossEntropy,
     TrainingBatch,
     compile_where_it_pays,
@@ -156,7 +156,7 @@ def test_batches_built_ahead_are_those_built_in_turn(data: Counted) -> None:
     sides = [
         [
             each.labels.tolist()
-            for each in Loader(data, FP32.device, builds_ahead=ahead).batches(epoch)
+            for each in BatchLoader(data, FP32.device, builds_ahead=ahead).batches(epoch)
         ]
         for ahead in (False, True)
     ]
@@ -165,14 +165,14 @@ def test_batches_built_ahead_are_those_built_in_turn(data: Counted) -> None:
 
 
 def test_no_more_are_built_ahead_than_there_is_room_for(data: Counted) -> None:
-    batches = Loader(data, FP32.device, builds_ahead=True).batches(data.epoch(0, 0, 8))
+    batches = BatchLoader(data, FP32.device, builds_ahead=True).batches(data.epoch(0, 0, 8))
     next(batches)
     batches.close()
     assert BUILT_AHEAD <= Counted.built <= BUILT_AHEAD + 1
 
 
 def test_a_batch_that_cannot_be_built_is_an_error_of_the_run(data: Counted) -> None:
-    batches = Loader(data, FP32.device, builds_ahead=True).batches([np.array([10_000])])
+    batches = BatchLoader(data, FP32.device, builds_ahead=True).batches([np.array([10_000])])
     with pytest.raises(IndexError):
         next(batches)
 

@@ -14,8 +14,8 @@ from models.conventions import Conventions, own_conventions
 from models.data.batching import ParallelData
 from models.loading import build
 from models.training import tuning
-from models.training.state import Stopped
-from models.training.tuning import Texts, Tuner, TuningConfig, TuningData
+from models.training.state import TrainingStopped
+from models.training.tuning import Tuner, TuningConfig, TuningData, TuningTexts
 
 MODEL = TransformerConfig(
     vocab_size=20, d_model=16, num_heads=2, ffn_dim=32, encoder_layers=1, decoder_layers=1
@@ -30,11 +30,11 @@ def start() -> Checkpoint:
     return Checkpoint(Path("toy"), MODEL, weights, OWN, {})
 
 
-def texts(count: int, shift: int, seed: int) -> Texts:
+def texts(count: int, shift: int, seed: int) -> TuningTexts:
     """Return sentences whose translations are other words, so many further on."""
     rng = random.Random(seed)
     sources = [[rng.randrange(3, 12) for _ in range(4)] for _ in range(count)]
-    return Texts(sources, [[token + shift for token in source] for source in sources])
+    return TuningTexts(sources, [[token + shift for token in source] for source in sources])
 
 
 def data(general: int = 0) -> TuningData:
@@ -86,7 +86,7 @@ def test_a_stopped_run_goes_on(
     first = Tuner(start, data(), SETTINGS, tmp_path)
     checks = _stopping_at(5)
     monkeypatch.setattr(first.brake, "check", lambda: next(checks))
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         first.run()
     again = Tuner(start, data(), SETTINGS, tmp_path)
     assert again.progress.step == first.progress.step > 1
@@ -98,13 +98,13 @@ def test_a_stopped_run_goes_on(
 def _stopping_at(number: int) -> Iterator[None]:
     for _ in range(number - 1):
         yield None
-    raise Stopped(15)
+    raise TrainingStopped(15)
 
 
 def test_texts_beyond_the_limits_are_left_out() -> None:
     config = MODEL.model_copy(update={"max_source_tokens": 4, "max_target_tokens": 4})
     sources, targets = [[3], [3] * 3, [3] * 4, [], [3]], [[5], [5] * 3, [5], [5], [5] * 4]
-    found = Texts(sources, targets).within(config, OWN)
+    found = TuningTexts(sources, targets).within(config, OWN)
     assert found.sources == [[3], [3] * 3]
 
 

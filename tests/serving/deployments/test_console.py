@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serving.deployments.console import console, log_to_console
-from serving.deployments.progress import Progress
+from serving.deployments.progress import StartProgress
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def logger() -> Iterator[logging.Logger]:
 def test_a_record_is_shown_whole(
     tmp_path: Path, logger: logging.Logger, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with console(tmp_path, Progress().write_line):
+    with console(tmp_path, StartProgress().write_line):
         log_to_console()
         try:
             raise ValueError("é" * 100_000 + " is the end")
@@ -41,7 +41,7 @@ def test_a_record_is_shown_whole(
 def test_nobody_waits_for_a_console_that_is_gone(
     tmp_path: Path, logger: logging.Logger, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with console(tmp_path, Progress().write_line):
+    with console(tmp_path, StartProgress().write_line):
         log_to_console()
     logging.raiseExceptions, raises = False, logging.raiseExceptions
     logger.error("nobody hears this")

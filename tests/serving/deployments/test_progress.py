@@ -9,14 +9,14 @@ import time
 import pytest
 
 from serving.deployments import progress as progress_module
-from serving.deployments.progress import Progress
+from serving.deployments.progress import StartProgress
 
 
 def test_a_log_gets_a_line_for_each_step_and_others_while_it_lasts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress_module, "_LOG_SECONDS", 1)
-    progress = Progress()
+    progress = StartProgress()
 
     with progress.step("Starting Ray"):
         time.sleep(1.5)
@@ -29,7 +29,7 @@ def test_a_log_gets_a_line_for_each_step_and_others_while_it_lasts(
 
 
 def test_a_step_that_fails_has_not_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="no"), Progress().step("Starting Ray"):
+    with pytest.raises(ValueError, match="no"), StartProgress().step("Starting Ray"):
         raise ValueError("no")
 
     assert capsys.readouterr().err == ""
@@ -39,7 +39,7 @@ def test_a_start_that_was_stopped_says_nothing_of_its_step(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress_module, "_LOG_SECONDS", 1)
-    progress = Progress()
+    progress = StartProgress()
     with pytest.raises(SystemExit), progress.step("Starting Ray"):
         progress.end()
         time.sleep(1.2)
@@ -52,7 +52,7 @@ def test_a_terminal_counts_the_seconds_in_its_last_line(monkeypatch: pytest.Monk
     reader, writer = pty.openpty()
     with open(writer, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        progress = Progress()
+        progress = StartProgress()
         with progress.step("Loading a"):
             progress.write_line("a: 2 engines")
             time.sleep(1.5)

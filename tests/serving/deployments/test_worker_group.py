@@ -13,8 +13,8 @@ from serving.deployments.replica import (
     engine_config_of_group,
 )
 from serving.deployments.worker_group import WaitingTokens, cpus_per_replica, replicas_of
-from serving.engine.measures import EngineStats
-from serving.engine.runtime.planning import Plan
+from serving.engine.runtime.planning import ExecutionPlan
+from serving.engine.stats import EngineStats
 from serving.server_config import WorkerGroup
 
 BUNDLES = (Path("a"),)
@@ -34,7 +34,7 @@ def test_replicas_share_the_cpus_unless_they_were_given_some(
 
 def test_a_plan_that_was_given_reaches_every_model() -> None:
     group = WorkerGroup(bundles=(Path("a"),), engines=3)
-    assert cpu_budget_of_group(group, 6).given_plan == Plan(3, 2)
+    assert cpu_budget_of_group(group, 6).given_plan == ExecutionPlan(3, 2)
     assert cpu_budget_of_group(WorkerGroup(bundles=(Path("a"),)), 6).given_plan is None
 
 

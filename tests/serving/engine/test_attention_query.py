@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from serving.bundle.manifest import AttentionKind, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine import attention_query
@@ -96,7 +96,7 @@ def test_a_map_has_a_row_for_every_token_that_was_read(tmp_path: Path, architect
     assert isinstance(story.final, FinishedEvent)
     is_stopped = story.final.reason is FinishReason.STOP
     num_read = len(target) if is_stopped else len(target) - 1
-    rows = Rows(bundle, [list(request.source_ids or ())], wants_attention=True)
+    rows = GraphRows(bundle, [list(request.source_ids or ())], wants_attention=True)
     columns = []
     for token_id in target[:num_read]:
         rows.read([[token_id]])

@@ -23,7 +23,7 @@ from serving.jobs.batches import Batches, BatchRequest
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.memory_imports import MemoryImports
 from serving.jobs.queue import JobQueue
-from serving.jobs.table import OPEN, State
+from serving.jobs.table import OPEN, JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from serving.translation_memory.store import TranslationMemories
@@ -210,7 +210,7 @@ async def _end(batches: Batches, identity: str) -> list[dict[str, Any]]:
 
 async def _units(memories: TranslationMemories, imports: MemoryImports, identity: str) -> list[str]:
     """Wait until a memory is filled, and return the sources of its units."""
-    while (job := await imports.find(identity)) is None or job.state is not State.COMPLETED:
+    while (job := await imports.find(identity)) is None or job.state is not JobState.COMPLETED:
         await asyncio.sleep(0.01)
     [memory] = await memories.list_memories("ann")
     return [each.unit.source.text for each in await memories.list_units(memory.number)]

@@ -20,7 +20,7 @@ from serving.jobs import table
 from serving.jobs.batch_lines import problems_of
 from serving.jobs.batches import Batch, BatchData, Batches, BatchRequest
 from serving.jobs.queue import JobQueue
-from serving.jobs.table import OPEN, State
+from serving.jobs.table import OPEN, JobState
 
 URL = "/v1/completions"
 
@@ -70,7 +70,7 @@ async def test_from_its_file_to_its_results(tmp_path: Path) -> None:
     output = await results(batches, "ann", ended.data.output_file)
     [failed] = await results(batches, "ann", ended.data.error_file)
 
-    assert ended.state is State.COMPLETED
+    assert ended.state is JobState.COMPLETED
     assert list(ended.times) == ["in_progress", "finalizing", "completed"]
     assert (ended.data.num_lines, ended.num_results, ended.num_errors) == (40, 40, 1)
     assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(40) if n != 3]
@@ -134,7 +134,7 @@ async def test_kill_9_loses_nothing_and_does_nothing_twice(
         ended = await until(batches, await batches.batch("ann", batch_id), has_ended)
     output = await results(batches, "ann", ended.data.output_file)
 
-    assert ended.state is State.COMPLETED and 0 < kept < 400
+    assert ended.state is JobState.COMPLETED and 0 < kept < 400
     assert [each["custom_id"] for each in output] == [f"line {n}" for n in range(400)]
     assert len(again) == 400 - kept, "what has a result is not asked again"
     assert len({*begun} & {*again}) <= 16, "only what was in progress is"
@@ -162,7 +162,7 @@ async def test_cancelled_with_what_is_done(tmp_path: Path) -> None:
         cancelling = await batches.cancel("ann", batch.id)
         ended = await until(batches, batch, has_ended)
 
-    assert (cancelling.state, ended.state) == (State.CANCELLING, State.CANCELLED)
+    assert (cancelling.state, ended.state) == (JobState.CANCELLING, JobState.CANCELLED)
     assert len(await results(batches, "ann", ended.data.output_file)) == 1
     with pytest.raises(RequestError, match="cannot be cancelled: it is completed"):
         async with batches._queue.working(batches):
@@ -184,7 +184,7 @@ async def test_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ended = await until(batches, await created(batches, 2), has_ended)
     errors = await results(batches, "ann", ended.data.error_file)
 
-    assert ended.state is State.EXPIRED and ended.data.output_file is None
+    assert ended.state is JobState.EXPIRED and ended.data.output_file is None
     assert {each["error"]["code"] for each in errors} == {"batch_expired"} and len(errors) == 2
 
 
@@ -218,7 +218,10 @@ async def test_a_file_that_is_wrong_fails_its_batch(tmp_path: Path) -> None:
         file = await batches.add_file("", "in.jsonl", io.BytesIO(b"\xff\x00\n{}"))
         ended = await until(batches, await batches.create("", URL, file.id, {}), has_ended)
 
-    assert ended.state is State.FAILED and [each["line"] for each in ended.data.problems] == [1, 2]
+    assert ended.state is JobState.FAILED and [each["line"] for each in ended.data.problems] == [
+        1,
+        2,
+    ]
 
 
 async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ async def test_a_file_that_is_gone_fails_its_batch_and_holds_nobody_up(tmp_path:
         failed = await until(batches, lost, has_ended)
         ended = await until(batches, other, has_ended)
 
-    assert (failed.state, ended.state) == (State.FAILED, State.COMPLETED)
+    assert (failed.state, ended.state) == (JobState.FAILED, JobState.COMPLETED)
     assert [each["code"] for each in failed.data.problems] == ["file_not_found"]
 
 
@@ -251,7 +254,7 @@ async def test_who_has_lost_a_batch_writes_no_results_of_it(tmp_path: Path) -> N
         await asyncio.sleep(0.5)
         left = await batches.batch("ann", batch.id)
 
-    assert (left.state, left.num_results) == (State.IN_PROGRESS, 1)
+    assert (left.state, left.num_results) == (JobState.IN_PROGRESS, 1)
     assert [path.name for path in (tmp_path / "files").iterdir()] == [batch.data.input_file]
 
 

@@ -28,7 +28,7 @@ from serving.errors import (
 from serving.jobs import queue
 from serving.jobs.documents import Documents, Handle
 from serving.jobs.queue import JobQueue
-from serving.jobs.table import State
+from serving.jobs.table import JobState
 from serving.pipelines.routing import DocumentSources
 from serving.server_config import DocumentLimits
 from tests.serving.documents.shouting import ShoutingTranslator
@@ -82,8 +82,8 @@ async def test_a_document_is_translated_and_given_out(tmp_path: Path) -> None:
         await documents.finished(handle, "ann")
     job, path = await documents.result(handle, "ann")
 
-    assert (waiting.state, waiting.worker, waiting.num_results) == (State.QUEUED, None, 0)
-    assert (job.state, job.num_results, job.data.num_fragments) == (State.COMPLETED, 200, 200)
+    assert (waiting.state, waiting.worker, waiting.num_results) == (JobState.QUEUED, None, 0)
+    assert (job.state, job.num_results, job.data.num_fragments) == (JobState.COMPLETED, 200, 200)
     assert path.read_bytes() == TEXT.upper()
     assert all(job.decoding.priority > 0 for job in translator.jobs)
     assert {job.decoding.share for job in translator.jobs} == {"ann"}
@@ -115,7 +115,7 @@ async def test_another_replica_goes_on_with_what_was_left(tmp_path: Path) -> Non
     assert set(second.texts) == set(LINES[3 * 16 :])
     abandoned.cancel()
     await asyncio.gather(abandoned, return_exceptions=True)
-    assert (await living.job(handle, "ann")).state is State.COMPLETED
+    assert (await living.job(handle, "ann")).state is JobState.COMPLETED
 
 
 async def test_a_server_that_is_killed_goes_on_after_its_start(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_a_worker_that_stops_gives_its_document_back(tmp_path: Path) -> No
         await until(lambda: bool(translator.jobs))
 
     job = await documents.job(handle, "ann")
-    assert (job.state, job.worker) == (State.QUEUED, None)
+    assert (job.state, job.worker) == (JobState.QUEUED, None)
 
 
 async def test_a_cancelled_document_is_worked_on_no_more(

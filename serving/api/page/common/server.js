@@ -110,10 +110,13 @@ function unreachable(message) {
   return new Unreachable(message);
 }
 
-// Each protocol has its own field for the message.
+// Each protocol has its own members for the message and the wrong field.
 function inWords(body, status) {
-  const message = body?.error?.message ?? body?.error ?? body?.message;
-  return typeof message === "string" ? sentence(message) : `The server answered with status ${status}.`;
+  const error = body?.error?.message ? body.error : body;
+  const field = error?.param ?? error?.field;
+  if (field && error.reason) return `${NAMES[field] ?? field}: ${error.reason}.`;
+  const message = error?.message ?? error?.error;
+  return typeof message === "string" ? message : `The server answered with status ${status}.`;
 }
 
 // What people know fields of requests by.
@@ -123,16 +126,6 @@ const NAMES = {
   source: "The language of the text", source_lang: "The language of the text",
   target: "The language to translate into", target_lang: "The language to translate into",
 };
-
-const PREDICATE = /^(must|may|can|is|are|has|needs|does|leads|unpacks)\b/;
-
-// Servers write "field: must be so (got value)".
-function sentence(message) {
-  const [, field, predicate] = message.match(/^([\w.]+): (.*) \(got .*\)$/s) ?? [];
-  if (!field) return message;
-  if (PREDICATE.test(predicate)) return `${NAMES[field] ?? field} ${predicate}.`;
-  return field in NAMES ? `${predicate[0].toUpperCase()}${predicate.slice(1)}.` : `${field}: ${predicate}.`;
-}
 
 // Shows the message of an error, unless the user stopped the work.
 export async function showingErrors(place, work) {

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from export.readers.common.torch_files import LazyArray, is_torch_file, read_torch
-from export.readers.common.unpickling import Name, Record
+from export.readers.common.unpickling import Record
 from models.checkpoint import CheckpointError
 
 FORMATS: list[dict[str, Any]] = [
@@ -70,8 +70,9 @@ def test_what_torch_wrote_is_read(tmp_path: Path, options: dict[str, Any]) -> No
     path = saved(tmp_path, wrote, **options)
     assert is_torch_file(path)
     found = read_torch(path)
-    assert found["opt"] == Record("argparse.Namespace", vars(wrote["opt"]))
-    assert found["kind"] == Name("torch.float16")
+    assert isinstance(found["opt"], Record) and found["opt"].dotted == "argparse.Namespace"
+    assert found["opt"].fields == vars(wrote["opt"])
+    assert found["kind"].dotted == "torch.float16"
     for plain in ("tuple", "ordered", "size", "large"):
         assert found[plain] == wrote[plain]
     assert found["model"].keys() == wrote["model"].keys()
@@ -161,7 +162,7 @@ GADGETS = {
     "a text of the first protocol": b"cos\nsystem\n(S'touch {0}'\ntR.",
     "an instance": b"(S'touch {0}'\nios\nsystem\n.",
     "an object": b"(cos\nsystem\nS'touch {0}'\no.",
-    "names on the stack": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x09touch {0}\x85R.",
+    "names on the stack": b"\x80\x04\x8c\x05posix\x8c\x06system\x93Vtouch {0}\n\x85R.",
     "names in the memo": b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94h\x00h\x01\x93)R.",
     "a hidden call": b"\x80\x02cos\nsystem\n(S'touch {0}'\ntR0K\x01.",
     "torch.load": b"\x80\x02ctorch\nload\n(S'{0}'\ntR.",
@@ -185,6 +186,47 @@ def test_gadgets(tmp_path: Path, gadget: str) -> None:
     assert not touched.exists()
 
 
+SIZE = b"ctorch\nSize\n"
+TENSOR = (  # of one element, over a storage of one
+    b"ctorch._utils\n_rebuild_tensor\n"
+    b"((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
+    b"K\x00K\x01\x85K\x01\x85tR"
+)
+SHAPE = b"X\x05\x00\x00\x00shapeK\x64\x85"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        SIZE + b"}X\x0c\x00\x00\x00__defaults__K\x01\x85sb",  # of a function of ours
+        SIZE + b"N}X\x0c\x00\x00\x00__defaults__K\x01\x85s\x86b",
+        TENSOR + b"}" + SHAPE + b"sb",  # beyond its storage
+        TENSOR + b"N}" + SHAPE + b"s\x86b",
+        b"cargparse\nNamespace\n}X\x06\x00\x00\x00fieldsK\x01sb",
+        b"]}X\x01\x00\x00\x00aK\x01sb",
+    ],
+)
+def test_attributes_of_what_is_made_cannot_be_set(tmp_path: Path, state: bytes) -> None:
+    path = pickled_into_zip(tmp_path, b"\x80\x02" + state + b".")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("archive/data/0", bytes(4))
+    [problem] = problems_of(path)
+    assert problem.startswith("the pickle is damaged: ")
+
+
+@pytest.mark.parametrize("put", [b"r\xff\xff\xff\x7f", b"p2147483647\n"])
+def test_a_memo_has_no_more_places_than_there_are_values(tmp_path: Path, put: bytes) -> None:
+    """The unpickler would allocate 32 GB."""
+    [problem] = problems_of(pickled_into_zip(tmp_path, b"\x80\x02N" + put + b"."))
+    assert problem == "the pickle is damaged: it puts a value at place 2147483647 of its memo"
+
+
+def test_attributes_of_an_ordered_dict_say_nothing(tmp_path: Path) -> None:
+    ordered = collections.OrderedDict(x=1)
+    ordered.note = "as torch's `_metadata`"  # type: ignore[attr-defined]
+    assert read_torch(saved(tmp_path, ordered)) == {"x": 1}
+
+
 def test_attributes_of_classes_cannot_be_set(tmp_path: Path) -> None:
     data = b"\x80\x02cargparse\nNamespace\nN}(X\x06\x00\x00\x00__eq__K\x01u\x86b."
     assert problems_of(pickled_into_zip(tmp_path, data))
@@ -200,6 +242,9 @@ DAMAGED = {
     "something odd in a dictionary": b"\x80\x02}(K\x01u.",
     "a list as a key": b"\x80\x02}]K\x01s.",
     "a deep tuple as a key": b"\x80\x02})" + b"\x85" * 200_000 + b"K\x01s.",
+    "a tuple that deepens in the memo": b"\x80\x02})q\x00"
+    + b"0h\x00\x85q\x00" * 200_000
+    + b"K\x01s.",
     "a call of a number": b"\x80\x02K\x01)R.",
     "an unknown operation": b"\x80\x02\xff.",
     "no text": b"\x80\x02X\x04\x00\x00\x00\xff\xff\xff\xff.",

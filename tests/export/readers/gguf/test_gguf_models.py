@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from gguf import GGMLQuantizationType as Kind
 from transformers import PreTrainedModel
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.cli import export
 from export.readers.gguf.container import count_bits
@@ -264,6 +264,6 @@ def test_a_bundle_of_it_is_served(precision: Precision, tmp_path: Path) -> None:
     export_checkpoint(checkpoint, tmp_path / "bundle", precision)
     bundle = open_bundle(tmp_path / "bundle")
     ids = Tokenizer(bundle.tokenizer_path).encode("It was")
-    found = Rows(bundle, [[]]).read([ids])[0]
+    found = GraphRows(bundle, [[]]).read([ids])[0]
     expected = teacher_forced_log_probabilities(load_module(checkpoint), [], ids)[-1].numpy()
     assert np.corrcoef(found, expected)[0, 1] > 0.98

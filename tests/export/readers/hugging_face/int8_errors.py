@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
@@ -31,7 +31,7 @@ def errors(family: str, folder: Path, precision: Precision) -> np.ndarray:
     bundle, found = open_bundle(folder / "ours"), []
     for prompt in prompts(20):
         ids = [BOS, *prompt]
-        [logp] = Rows(bundle, [[]]).read([ids])
+        [logp] = GraphRows(bundle, [[]]).read([ids])
         found.append(np.abs(logp - log_probabilities(model, ids)[-1]))
     return np.stack(found)
 

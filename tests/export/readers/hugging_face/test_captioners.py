@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from export.bundling.running import Rows
-from export.bundling.verify import Verifier
+from export.bundling.running import GraphRows
+from export.bundling.verify import TranslationVerifier
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import PictureSpec, Precision
@@ -69,7 +69,7 @@ def imported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_log_probabilities_are_those_of_transformers(imported: Imported) -> None:
     random = np.random.default_rng(1)
     targets = [[2, *random.integers(4, VOCABULARY, NEW_TOKENS)] for _ in range(NUM_PICTURES)]
-    found = Rows(imported.bundle, imported.pictures).score(targets)
+    found = GraphRows(imported.bundle, imported.pictures).score(targets)
     logits = imported.model(imported.theirs, decoder_input_ids=torch.tensor(targets)).logits
     assert np.abs(found - logits.log_softmax(-1).numpy()).max() < 1e-4
 
@@ -105,7 +105,7 @@ def test_int8_is_near(name: str, tmp_path: Path) -> None:
     save(name, tmp_path / "theirs")
     checkpoint = read_model(tmp_path / "theirs")
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.INT8)
-    parity = Verifier(checkpoint, open_bundle(tmp_path / "ours")).compare(None, 0)
+    parity = TranslationVerifier(checkpoint, open_bundle(tmp_path / "ours")).compare(None, 0)
     print(name, parity.as_markdown())
     assert parity.random_ids.mean < 0.1
 

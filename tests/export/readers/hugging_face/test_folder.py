@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import can_read, read_checkpoint
 from models.checkpoint import CheckpointError
@@ -136,7 +136,7 @@ def test_a_shorter_context(name: str, tmp_path: Path) -> None:
     assert read_checkpoint(folder).config.model_dump()["context_length"] == 64
     bundle, ids = open_bundle(tmp_path / "ours"), [BOS, 50, 60, 70]
     assert bundle.manifest.limits.max_target_tokens == 5
-    (found,) = Rows(bundle, [[]]).read([ids])
+    (found,) = GraphRows(bundle, [[]]).read([ids])
     assert np.abs(found - log_probabilities(model, ids)[-1]).max() < 1e-4
     with pytest.raises(CheckpointError, match="context length 65 is not one of 2 to 64"):
         read_checkpoint(folder, context_length=65)

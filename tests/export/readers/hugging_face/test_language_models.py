@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedModel
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.common.decoders.families import FAMILIES as LANGUAGE_MODELS
 from export.readers.hugging_face.families import read_checkpoint
@@ -74,7 +74,7 @@ def test_log_probabilities_are_theirs(name: str, sides_of) -> None:
     for prompt in prompts(4):
         ids = [BOS, *prompt, *prompts(1, seed=1)[0], 100, 101, 102, 103]
         expected = log_probabilities(sides.model, ids)
-        rows, read = Rows(sides.bundle, [[]]), len(prompt) + 1
+        rows, read = GraphRows(sides.bundle, [[]]), len(prompt) + 1
         found = [rows.read([ids[:read]])[0], *(rows.read([[i]])[0] for i in ids[read:])]
         assert np.abs(np.stack(found) - expected[read - 1 :]).max() < TOLERANCE
 

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.hugging_face.families import read_checkpoint
 from serving.bundle.manifest import Precision
@@ -47,7 +47,7 @@ def test_log_probabilities_are_theirs(tmp_path: Path) -> None:
     assert checkpoint.bits == 8 and checkpoint.notes == ()
     export_checkpoint(checkpoint, tmp_path / "ours", Precision.FP32)
     ids = [BOS, *range(50, 60)]
-    [found] = Rows(open_bundle(tmp_path / "ours"), [[]]).read([ids])
+    [found] = GraphRows(open_bundle(tmp_path / "ours"), [[]]).read([ids])
     assert np.abs(found - log_probabilities(model, ids)[-1]).max() < 1e-4
 
     name = "model.layers.1.mlp.experts.down_proj"

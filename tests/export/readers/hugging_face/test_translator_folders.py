@@ -21,7 +21,7 @@ from export.readers.hugging_face.tokenizers import read_tokenizers
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
 from models.configs.base import TranslationModelConfig
-from models.conventions import LanguageIds
+from models.conventions import AddedLanguageIds
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import open_bundle
 from serving.commands.translate import translate
@@ -153,7 +153,7 @@ def test_a_folder_of_opus_mt_translates_as_in_transformers(tmp_path: Path) -> No
 def test_languages_of_marian(tmp_path: Path) -> None:
     many = read_model(folder_of("marian to many", tmp_path / "many"))
     assert languages(many) == (("eng",), ("deu", "fra"))
-    assert many.conventions.targets["deu"] == LanguageIds(source_prefix=(5,))
+    assert many.conventions.targets["deu"] == AddedLanguageIds(source_prefix=(5,))
     named = folder_of("marian", tmp_path / "opus-mt-tc-big-sh-en")
     (named / "tokenizer_config.json").unlink()
     assert languages(read_model(named)) == (("sh",), ("en",))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from export.bundling.running import Rows
+from export.bundling.running import GraphRows
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from serving.bundle.manifest import Precision, Tokens
@@ -86,7 +86,7 @@ def test_log_probabilities_are_those_of_transformers(imported: Imported) -> None
     sources = imported.sources[:6]
     prompt = list(imported.family.prompt)
     targets = [[*prompt, *map(int, random.integers(12, 105, NEW_TOKENS))] for _ in sources]
-    found = Rows(imported.bundle, [list(source) for source in sources]).score(targets)
+    found = GraphRows(imported.bundle, [list(source) for source in sources]).score(targets)
     for row, source, target in zip(found, sources, targets, strict=True):
         logits = imported.model(torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
         expected = _allowed(imported, logits.logits[0]).log_softmax(-1).numpy()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows, decode
+from export.bundling.running import GraphRows, decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint
-from models.conventions import LanguageIds
+from models.conventions import AddedLanguageIds
 from models.loading import load_module
 from serving.bundle.manifest import Precision
 from serving.bundle.opening import Bundle, open_bundle
@@ -81,7 +81,7 @@ def test_scores_and_translations_are_those_of_marian(
     export_checkpoint(checkpoint, tmp_path / "bundle", Precision.FP32)
     bundle = open_bundle(tmp_path / "bundle")
     forced = targets(len(SOURCES))
-    found = Rows(bundle, SOURCES).score([[BOS, *target] for target in forced])
+    found = GraphRows(bundle, SOURCES).score([[BOS, *target] for target in forced])
     by_torch = torch_scores(checkpoint, forced)
     for row, (source, target) in enumerate(zip(SOURCES, forced, strict=True)):
         expected = expected_scores(model, source, target)
@@ -170,7 +170,7 @@ def test_int8_computes_as_marian_does(tmp_path: Path, changes: dict[str, Any]) -
     options = OPTIONS | changes
     export_checkpoint(read_model(tmp_path / "model"), tmp_path / "bundle", Precision.INT8)
     forced = targets(len(SOURCES))
-    rows = Rows(open_bundle(tmp_path / "bundle"), SOURCES)
+    rows = GraphRows(open_bundle(tmp_path / "bundle"), SOURCES)
     found = rows.score([[BOS, *target] for target in forced])
     real = [i for i in range(NUM_PIECES) if i != UNK]
     errors = {
@@ -238,8 +238,8 @@ def test_opus_models_have_their_ids_in_yaml(tmp_path: Path) -> None:
     )
     checkpoint = read_model(tmp_path)
     assert checkpoint.conventions.targets == {
-        "fra": LanguageIds(source_prefix=(2,)),
-        "pt_BR": LanguageIds(source_prefix=(3,)),
+        "fra": AddedLanguageIds(source_prefix=(2,)),
+        "pt_BR": AddedLanguageIds(source_prefix=(3,)),
     }
     assert checkpoint.conventions.generation == {
         "max_length_factor": 3.0,

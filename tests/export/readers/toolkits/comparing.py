@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from export.bundling.running import Rows, decode
+from export.bundling.running import GraphRows, decode
 from export.bundling.writer import export_checkpoint
 from export.readers.reading import read_model
 from models.checkpoint import Checkpoint, CheckpointError
@@ -46,7 +46,7 @@ def largest_error(bundle: Bundle, model: Stateless, sources: list[list[int]]) ->
     random, tokens = np.random.default_rng(1), bundle.manifest.tokens
     targets = random.integers(4, bundle.manifest.vocab_size, (len(sources), NUM_NEW)).tolist()
     targets = [[*tokens.prompt_prefix, *target] for target in targets]
-    found = Rows(bundle, [[*s, *tokens.source_suffix] for s in sources]).score(targets)
+    found = GraphRows(bundle, [[*s, *tokens.source_suffix] for s in sources]).score(targets)
     worst = 0.0
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
         ids = torch.tensor([[*source, *tokens.source_suffix]])

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.contract import State, Translator
+from models.contract import DecoderState, TranslationModel
 
 Logits = Callable[[Tensor, Tensor], Tensor]  # source [b, s] and target [b, t] -> [b, t, vocab]
 
 
 @dataclass(frozen=True)
-class WholeTexts(State):
+class WholeTexts(DecoderState):
     source: Tensor
     target: Tensor
 
 
-class Stateless(Translator[WholeTexts]):
+class Stateless(TranslationModel[WholeTexts]):
     """Reads everything again at each step. `beam_search` puts </s> behind sources; a model whose
     sources have none does without.
     """

@@ -81,7 +81,7 @@ async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
         "fragments_done": 2,
     }
     assert fetched.content == b"ONE\nTWO"
-    assert (again.status_code, [*again.json()]) == (404, ["message"])
+    assert (again.status_code, [*again.json()]) == (404, ["message", "field", "reason"])
     assert [*tmp_path.glob("documents/*")] == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from serving.access.key_file import KeyEntry, hash_key, write_keys
 from serving.access.key_ring import KeyRing
 from serving.jobs.memory_imports import MemoryImportData
-from serving.jobs.table import Job, State
+from serving.jobs.table import JobState, QueuedJob
 from serving.server_config import DocumentLimits
 from serving.text.tokenizer import Tokenizer
 from tests.serving.api.conftest import made_world
@@ -232,7 +232,7 @@ async def test_an_import_whose_memory_is_gone_fails_once(own: World) -> None:
     gone = await own.client.get(f"{MEMORIES}/jobs/{job['job_id']}")
     assert gone.status_code == 404
     now = time.time()
-    await own.services.jobs.add(Job(job["job_id"], "", MemoryImportData(1), now, now + 60))
+    await own.services.jobs.add(QueuedJob(job["job_id"], "", MemoryImportData(1), now, now + 60))
     async with asyncio.timeout(20):
-        while (await own.services.memory_imports.find(job["job_id"])).state is not State.FAILED:  # type: ignore[union-attr]
+        while (await own.services.memory_imports.find(job["job_id"])).state is not JobState.FAILED:  # type: ignore[union-attr]
             await asyncio.sleep(0.02)

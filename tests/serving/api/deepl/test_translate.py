@@ -231,7 +231,10 @@ NO_REQUESTS: list[tuple[dict[str, Any], int]] = [
 async def test_what_is_no_request(world: World) -> None:
     for sent, status in NO_REQUESTS:
         response = await world.client.post("/v2/translate", **sent)
-        assert (response.status_code, [*response.json()]) == (status, ["message"]), sent
+        assert (response.status_code, [*response.json()]) == (
+            status,
+            ["message", "field", "reason"],
+        ), sent
 
 
 async def test_other_methods_and_paths(world: World) -> None:

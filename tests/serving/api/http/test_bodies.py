@@ -17,6 +17,7 @@ from serving.api.http.bodies import limit_body
 from serving.errors import TooLarge
 from tests.serving.api.world import World
 
+REFUSED = ("custom_instructions", "style_id")
 TRANSLATE: tuple[str, Any] = ("/translate", {"q": "a dog", "source": "en", "target": "fr"})
 DEEPL: tuple[str, Any] = ("/v2/translate", {"text": ["a dog"], "target_lang": "FR"})
 COMPLETE: tuple[str, Any] = ("/v1/completions", {"model": "story", "prompt": "a dog"})
@@ -88,11 +89,12 @@ def error_of(path: str, answer: Any) -> str:
     """Return the message of an error, which must have the shape of its protocol."""
     body = answer.json()
     if path.startswith("/v1/"):
-        assert [*body["error"]] == ["message", "type", "param", "code"]
+        assert [*body["error"]] == ["message", "type", "param", "code", "reason"]
         assert body["error"]["type"] == "invalid_request_error"
         return str(body["error"]["message"])
-    assert [*body] == (["message"] if path.startswith("/v2/") else ["error"])
-    return str(body.get("message") or body["error"])
+    message = "message" if path.startswith("/v2/") else "error"
+    assert [*body] == [message, "field", "reason"]
+    return str(body[message])
 
 
 PACKED = gzip.compress(b'{"q": "a"}')
@@ -220,3 +222,47 @@ async def test_json_without_its_header_is_read_where_nothing_else_can_be_meant(
     for path, body in (TRANSLATE, COMPLETE):
         answer = await world.client.post(path, content=json.dumps(body), headers=headers)
         assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("fields", [REFUSED, REFUSED[::-1]])
+async def test_of_several_refused_fields_the_first_is_named(
+    world: World, fields: tuple[str, ...]
+) -> None:
+    path, body = DEEPL
+    answer = await world.client.post(path, json=body | dict.fromkeys(fields, "x"))
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith(fields[0])
+
+
+@pytest.mark.parametrize("names", [("documents", "tools"), ("tools", "documents")])
+async def test_of_several_refused_members_the_first_is_named(
+    world: World, names: tuple[str, ...]
+) -> None:
+    chat = {"model": "story", "messages": [{"role": "user", "content": "a dog"}]}
+    messages = [chat["messages"][0] | dict.fromkeys(names, "x")]  # type: ignore[operator]
+    path = "/v1/chat/completions"
+    answer = await world.client.post(path, json=chat | {"messages": messages})
+    assert answer.json()["error"]["message"].startswith(f"messages: {names[0]} is not supported")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/translate", {"q": "", "source": "en", "target": "tlh"}, "target"),
+        (
+            "/v2/translate",
+            {"text": ["a"], "source_lang": "EN", "target_lang": "TLH"},
+            "target_lang",
+        ),
+        ("/v1/completions", {"model": "story", "prompt": "p", "temperature": -1}, "temperature"),
+        ("/score", {"q": "a", "translations": ["b"], "source": "en"}, "target"),
+    ],
+)
+async def test_an_error_has_its_field_and_its_reason(
+    world: World, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = (await world.client.post(path, json=body)).json()
+    error = answer["error"] if isinstance(answer.get("error"), dict) else answer
+    message = error.get("detail") or error.get("message") or error["error"]
+    assert error.get("param", error.get("field")) == field
+    assert message.startswith(f"{field}: {error['reason']} (got ")

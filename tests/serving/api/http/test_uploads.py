@@ -8,9 +8,9 @@ import pytest
 
 from serving.api.http.uploads import file_response, once
 from serving.jobs.documents import DocumentData, TakenResult
-from serving.jobs.table import Job
+from serving.jobs.table import QueuedJob
 
-JOB = Job("id", "", DocumentData("a.txt", "en", "fr"), 0.0, 0.0)
+JOB = QueuedJob("id", "", DocumentData("a.txt", "en", "fr"), 0.0, 0.0)
 
 
 class Taken(TakenResult):

@@ -118,7 +118,7 @@ async def test_a_docx(desk: World) -> None:
 async def test_nobody_guesses_the_name_of_a_file(desk: World, url: str) -> None:
     answer = await desk.client.get(url)
 
-    assert (answer.status_code, [*answer.json()]) == (404, ["error"])
+    assert answer.status_code == 404 and "error" in answer.json()
 
 
 async def test_neither_key_nor_extension_may_differ(desk: World) -> None:
@@ -164,7 +164,7 @@ async def test_what_is_refused(
 ) -> None:
     answer = await send(desk, name, data, **fields)
 
-    assert (answer.status_code, [*answer.json()]) == (status, ["error"])
+    assert (answer.status_code, [*answer.json()]) == (status, ["error", "field", "reason"])
     assert answer.json()["error"].startswith(message)
     assert [*tmp_path.glob("documents/*")] == []
     assert (await send(desk, "a.txt", b"after")).status_code == 200
@@ -179,7 +179,7 @@ async def test_bodies_without_a_file(desk: World) -> None:
     broken = await desk.client.post("/translate_file", content=b"a", headers=headers)
 
     for answer in (as_json, as_form, without, as_text, broken):
-        assert (answer.status_code, [*answer.json()]) == (400, ["error"])
+        assert (answer.status_code, [*answer.json()]) == (400, ["error", "field", "reason"])
 
 
 async def test_who_goes_away_leaves_no_work(desk: World, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ async def test_what_is_refused(world: World, body: bytes, status: int, message: 
     response = await world.client.post("/translate", content=body, headers=headers)
 
     assert response.status_code == status
-    assert [*response.json()] == ["error"]
+    assert [*response.json()] == ["error", "field", "reason"]
     assert response.json()["error"].startswith(message)
     after = await world.client.post("/translate", json={"q": "a", **EN_FR})
     assert after.json() == {"translatedText": "A"}

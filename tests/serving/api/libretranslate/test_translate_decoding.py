@@ -169,7 +169,8 @@ async def test_a_model_without_attention_says_so(
     assert plain.status_code == 200
     assert refused.status_code == 400
     why = "model shout has no attention over its source: its architecture, fake, has none"
-    assert refused.json() == {"error": f"{field}: {why} (got True)"}
+    error = {"error": f"{field}: {why} (got True)", "field": field, "reason": why}
+    assert refused.json() == error
 
 
 async def test_a_form_may_ask_for_all_of_it(world: World) -> None:

@@ -150,7 +150,7 @@ async def test_what_is_refused(
 
     assert response.status_code == status
     error = response.json()["error"]
-    assert {*error} == {"message", "type", "param", "code"}
+    assert {*error} == {"message", "type", "param", "code", "reason"}
     assert error["param"] == param
     is_too_long = fields in ({"prompt": "a" * 200}, {"max_tokens": 127}, {"max_tokens": 10**30})
     code = "context_length_exceeded" if is_too_long else None

@@ -131,7 +131,7 @@ def test_all_parameters_can_be_set(page: Page, server_url: str) -> None:
 def test_errors_are_shown_in_words(page: Page) -> None:
     page.set_parameter("temperature", "-1")
     page.write("llama-en", "It was")
-    assert page.at("write-error").text == "temperature must be a number between 0 and 100."
+    assert page.at("write-error").text == "temperature: must be a number between 0 and 100."
 
     page.set_parameter("bad_words", "not JSON")
     page.at("begin").click()

@@ -98,6 +98,6 @@ async def test_what_is_refused(
     response = await score(world, **fields)
 
     assert response.status_code == status
-    assert [*response.json()] == ["error"]
+    assert [*response.json()] == ["error", "field", "reason"]
     assert response.json()["error"].startswith(message)
     assert world.translator_engine.requests == []

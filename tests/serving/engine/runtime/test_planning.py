@@ -16,10 +16,10 @@ from serving.engine.runtime.planning import (
     MIN_ROUNDS,
     ROUNDS,
     CpuBudget,
+    ExecutionPlan,
     MeasurementFile,
     Measurements,
     Origin,
-    Plan,
     PlannedModel,
     Round,
     Trial,
@@ -37,7 +37,7 @@ from tests.serving.engine.toy import toy_bundle, toy_graphs
 from tests.tiny import PICTURE_READER, tiny_bundle
 
 MACHINES = [1, 2, 3, 4, 6, 7, 8, 12, 16, 63, 64, 96]
-ONE, TWO = Plan(1, 2), Plan(2, 1)
+ONE, TWO = ExecutionPlan(1, 2), ExecutionPlan(2, 1)
 
 
 def rounds(
@@ -62,37 +62,44 @@ def test_plans_fill_the_cpus_and_candidates_begin_with_the_default(cpus: int) ->
         assert 1 <= plan.num_threads <= cpus
     assert candidates[0] == default_plan(cpus)
     assert len({*candidates}) == len(candidates) <= 4
-    assert Plan(cpus, 1) in candidates
+    assert ExecutionPlan(cpus, 1) in candidates
     assert default_plan(cpus).engines >= min(2, cpus)
     assert default_plan(cpus).threads <= 4
 
 
 def test_the_candidates_of_few_and_of_many_cpus() -> None:
-    assert candidate_plans(1) == [Plan(1, 1)]
+    assert candidate_plans(1) == [ExecutionPlan(1, 1)]
     assert candidate_plans(2) == [TWO, ONE]
-    assert candidate_plans(4) == [Plan(2, 2), Plan(4, 1), Plan(1, 4)]
-    assert candidate_plans(64) == [Plan(16, 4), Plan(64, 1), Plan(32, 2), Plan(8, 8)]
+    assert candidate_plans(4) == [ExecutionPlan(2, 2), ExecutionPlan(4, 1), ExecutionPlan(1, 4)]
+    assert candidate_plans(64) == [
+        ExecutionPlan(16, 4),
+        ExecutionPlan(64, 1),
+        ExecutionPlan(32, 2),
+        ExecutionPlan(8, 8),
+    ]
 
 
 @pytest.mark.parametrize(
     ("budget", "plan"),
     [
         (CpuBudget(8), None),
-        (CpuBudget(8, engines=2), Plan(2, 4)),
-        (CpuBudget(8, threads=3), Plan(2, 3)),
-        (CpuBudget(8, engines=3, threads=5), Plan(3, 5)),
-        (CpuBudget(2, engines=5), Plan(5, 1)),
-        (CpuBudget(2, threads=5), Plan(1, 5)),
+        (CpuBudget(8, engines=2), ExecutionPlan(2, 4)),
+        (CpuBudget(8, threads=3), ExecutionPlan(2, 3)),
+        (CpuBudget(8, engines=3, threads=5), ExecutionPlan(3, 5)),
+        (CpuBudget(2, engines=5), ExecutionPlan(5, 1)),
+        (CpuBudget(2, threads=5), ExecutionPlan(1, 5)),
     ],
 )
-def test_given_engines_or_threads_decide_the_plan(budget: CpuBudget, plan: Plan | None) -> None:
+def test_given_engines_or_threads_decide_the_plan(
+    budget: CpuBudget, plan: ExecutionPlan | None
+) -> None:
     assert budget.given_plan == plan
 
 
 def test_without_http_each_of_few_cpus_gets_an_engine() -> None:
-    assert unmeasured_plan(CpuBudget(4)) == Plan(4, 1)
-    assert unmeasured_plan(CpuBudget(4, serves_http=True)) == Plan(2, 2)
-    assert unmeasured_plan(CpuBudget(64)) == Plan(16, 4)
+    assert unmeasured_plan(CpuBudget(4)) == ExecutionPlan(4, 1)
+    assert unmeasured_plan(CpuBudget(4, serves_http=True)) == ExecutionPlan(2, 2)
+    assert unmeasured_plan(CpuBudget(64)) == ExecutionPlan(16, 4)
 
 
 @pytest.mark.parametrize(
@@ -105,14 +112,16 @@ def test_without_http_each_of_few_cpus_gets_an_engine() -> None:
         (rounds(2000, 0.004, n=MIN_ROUNDS - 1), ONE),
     ],
 )
-def test_the_plan_with_clearly_more_throughput_is_chosen(two: list[Round], best: Plan) -> None:
+def test_the_plan_with_clearly_more_throughput_is_chosen(
+    two: list[Round], best: ExecutionPlan
+) -> None:
     assert best_plan(ONE, {ONE: rounds(1000, 0.004), TWO: two}) == best
 
 
 def test_a_default_that_is_too_slow_for_single_requests_is_not_chosen() -> None:
     assert best_plan(ONE, {ONE: rounds(1000, 0.013), TWO: rounds(900, 0.006)}) == TWO
     assert best_plan(ONE, {}) == ONE
-    many, some, few = Plan(64, 1), Plan(32, 2), Plan(16, 4)
+    many, some, few = ExecutionPlan(64, 1), ExecutionPlan(32, 2), ExecutionPlan(16, 4)
     figures = {few: rounds(5000, 0.005), many: rounds(9000, 0.015), some: rounds(7000, 0.009)}
     assert best_plan(few, figures) == some
 
@@ -181,7 +190,7 @@ def test_measurements_are_kept(folder: Path, measured: list[Measurements], cache
     assert planned(folder, SERVED).origin is Origin.MEASURED
     for budget in (SERVED, CpuBudget(2)):
         again = planned(folder, budget)
-        assert (again.plan, again.origin) == (ONE, Origin.KEPT)
+        assert (again.plan, again.origin) == (ONE, Origin.STORED)
     assert len([*cache.iterdir()]) == 1
 
 
@@ -197,26 +206,26 @@ def test_each_bundle_and_number_of_cpus_has_measurements_of_its_own(
     folder: Path, tmp_path: Path
 ) -> None:
     other = tiny_bundle("bahdanau", tmp_path, Precision.INT8)
-    MeasurementFile(open_bundle(folder), 2).write(STEADY)
-    assert MeasurementFile(open_bundle(folder), 2).read() == STEADY
-    assert MeasurementFile(open_bundle(folder), 4).read() == {}
-    assert MeasurementFile(open_bundle(other), 2).read() == {}
+    MeasurementFile(open_bundle(folder), 2).write_measurements(STEADY)
+    assert MeasurementFile(open_bundle(folder), 2).read_measurements() == STEADY
+    assert MeasurementFile(open_bundle(folder), 4).read_measurements() == {}
+    assert MeasurementFile(open_bundle(other), 2).read_measurements() == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"plan": {}}]', "null", "[[[1], []]]"])
 def test_a_damaged_file_is_ignored(text: str, folder: Path, cache: Path) -> None:
     file = MeasurementFile(open_bundle(folder), 2)
-    file.write(STEADY)
+    file.write_measurements(STEADY)
     [path] = cache.iterdir()
     path.write_text(text)
-    assert file.read() == {}
+    assert file.read_measurements() == {}
 
 
 def test_a_cache_that_cannot_be_written_is_ignored(folder: Path, cache: Path) -> None:
     cache.parent.parent.mkdir(parents=True)
     cache.parent.write_text("a file where the folder should be")
-    MeasurementFile(open_bundle(folder), 2).write(STEADY)
-    assert MeasurementFile(open_bundle(folder), 2).read() == {}
+    MeasurementFile(open_bundle(folder), 2).write_measurements(STEADY)
+    assert MeasurementFile(open_bundle(folder), 2).read_measurements() == {}
 
 
 def test_a_large_model_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
