@@ -233,11 +233,11 @@ class Encoding:
     """Encodes texts as a model's service does. languages: its own codes."""
 
     def __init__(self, checkpoint: "Checkpoint", languages: tuple[str, str]) -> None:
-        from export.bundling.model1 import tokenizers_of
+        from export.bundling.bitext import read_tokenizers
         from export.bundling.writer import tokens_of
 
         self._config: Any = checkpoint.config
-        self._source, self._target = tokenizers_of(checkpoint)
+        self._source, self._target = read_tokenizers(checkpoint)
         tokens = tokens_of(checkpoint.config, checkpoint.conventions)
         self.added: Tokens = tokens.with_languages(*languages)
 
