@@ -142,9 +142,8 @@ async def _translate_examples(
         ends = [*map(require_finished, await loaded.engine.run(builder.translations(job, plan)))]
         if not any(end.best.tokens.ids for end in ends):
             return None
-        shapes, unknown_id = manifest.attention_shapes, manifest.tokens.unk
-        renderer = SegmentRenderer(job, plan, tokenizers, unknown_id, shapes, Calibration())
-        [[best]] = join_segments(plan.layouts, renderer.renderings(ends), 1)
+        renderer = SegmentRenderer(job, plan.special_tokens, tokenizers, manifest, Calibration())
+        [[best]] = join_segments(plan.layouts, renderer.render_all(plan.segments, ends), 1)
         lengths = [len(segment.source_ids) for segment in plan.segments]
         score = chrf.sentence_score(best.text, [pair.target]).score / 100
         return Example(features(lengths, [end.best for end in ends]), score)

@@ -11,7 +11,7 @@ from typing import Any
 
 from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.job import Rendering
-from serving.pipelines.translation.requests import TranslationPlan
+from serving.pipelines.translation.plan import TranslationPlan
 from serving.requests.parameters import TokenIds
 from serving.requests.request import FinalEvent, FinishedEvent
 from serving.text.tokenizer import Tokenizer
@@ -33,23 +33,27 @@ def with_alternative_prefixes(
     longer: dict[int, dict[str, Any]] = {}
     for number, end in zip(plan.first_segments, outcomes, strict=True):
         prefix = plan.segments[number].prefixes[0]
-        found = sorted(_openings(end, len(prefix), tokenizer), key=lambda each: -each[0])
-        prefixes = tuple((*prefix, *ids) for _, ids in found[: 2 * count])
+        openings = sorted(_openings(end, len(prefix), tokenizer), key=_unlikeliness_of_opening)
+        prefixes = tuple((*prefix, *ids) for _, ids in openings[: 2 * count])
         longer[number] = {"prefixes": prefixes or (prefix,)}
     return plan.with_changes(longer)
 
 
+def _unlikeliness_of_opening(opening: tuple[float, TokenIds]) -> float:
+    return -opening[0]
+
+
 def _openings(
-    end: FinalEvent, num_given: int, tokenizer: Tokenizer
+    end: FinalEvent, num_forced: int, tokenizer: Tokenizer
 ) -> Iterator[tuple[float, TokenIds]]:
     """Yield beginnings of the next word that have text, each with its log-probability.
 
-    num_given: number of forced tokens at the start of the probe's output.
+    num_forced: number of forced tokens at the start of the probe's output.
     """
     path: TokenIds = ()
     logprob = 0.0
     described = require_finished(end).best.tokens.iter_tokens()
-    for token_id, token_logprob, top_tokens in islice(described, num_given, None):
+    for token_id, token_logprob, top_tokens in islice(described, num_forced, None):
         if path and _is_between_words(path[-1], token_id, tokenizer):
             return
         for token in top_tokens:
@@ -65,7 +69,7 @@ def _is_between_words(before: int, after: int, tokenizer: Tokenizer) -> bool:
     return last.isspace() or first.isspace()
 
 
-def likeliest_ends(ends: Sequence[FinishedEvent]) -> list[FinishedEvent]:
+def select_likely(ends: Sequence[FinishedEvent]) -> list[FinishedEvent]:
     """Return the model's own way, which is the first, and those that are nearly as likely as it.
 
     ends: of the same source with different prefixes, all with log-probabilities.
@@ -83,7 +87,7 @@ def _unlikeliness(end: FinishedEvent) -> float:
     return -_logprob(end)
 
 
-def keep_differently_worded(renderings: Iterable[Rendering]) -> list[Rendering]:
+def drop_same_wording(renderings: Iterable[Rendering]) -> list[Rendering]:
     """Return those that differ in more than case, spaces and punctuation from all before them."""
     distinct: dict[str, Rendering] = {}
     for rendering in renderings:

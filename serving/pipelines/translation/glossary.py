@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from serving.errors import RequestError
@@ -33,36 +33,39 @@ class TermMatcher:
 
     def __init__(self, entries: Sequence[GlossaryEntry], tokenizer: Tokenizer) -> None:
         self._entries = entries
-        self._translations = [_checked(entry, tokenizer) for entry in entries]
-        self._numbers_of: dict[str, list[int]] = {}
+        self._translations = [_writable_translations(entry, tokenizer) for entry in entries]
+        self._numbers_by_word: dict[str, list[int]] = {}
         for number, entry in enumerate(entries):
-            self._numbers_of.setdefault(first_word(entry.term), []).append(number)
+            self._numbers_by_word.setdefault(first_word(entry.term), []).append(number)
 
-    def found(self, segment: str) -> tuple[MatchedTerm, ...]:
+    def match(self, segment: str) -> tuple[MatchedTerm, ...]:
         """Return the terms of a segment in order. Raises RequestError if there are too many."""
-        if not self._entries:
-            return ()
-        meant = self._in_order(segment)
-        if len(meant) > MAX_TERMS:
+        matches = self._longest_matches(segment)
+        if len(matches) > MAX_TERMS:
             message = f"at most {MAX_TERMS} terms may occur in one sentence"
-            raise RequestError("glossary", len(meant), message)
-        return tuple(MatchedTerm(each.span, self._translations[each.number]) for each in meant)
+            raise RequestError("glossary", len(matches), message)
+        return tuple(MatchedTerm(match.span, self._translations[match.number]) for match in matches)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the spans of terms in a text of any length."""
-        return (each.span for each in self._in_order(text))
+        return (match.span for match in self._longest_matches(text))
 
-    def _in_order(self, text: str) -> "list[_Match]":
-        return sorted(_longest_matches(self._matches(text)), key=lambda each: each.span)
+    def _longest_matches(self, text: str) -> "list[_Match]":
+        """Return the matches that do not overlap, in order; longer ones are preferred."""
+        chosen: list[_Match] = []
+        for match in sorted(self._matches(text), key=lambda match: (*match.rank, match.span)):
+            if not any(overlap(match.span, other.span) for other in chosen):
+                chosen.append(match)
+        return sorted(chosen, key=lambda match: match.span)
 
     def _matches(self, segment: str) -> Iterator["_Match"]:
         words = TextWords(segment)
         for word in words.first_words():
-            for number in self._numbers_of.get(word, ()):
+            for number in self._numbers_by_word.get(word, ()):
                 term = self._entries[number].term
                 if words.may_have(term):
-                    found = term_pattern(term).finditer(segment)
-                    yield from (_Match(number, term, match) for match in found)
+                    occurrences = term_pattern(term).finditer(segment)
+                    yield from (_Match(number, term, match) for match in occurrences)
 
 
 class _Match:
@@ -73,20 +76,11 @@ class _Match:
         self.rank = (self.span.start - self.span.end, match.group() != term, number)
 
 
-def _longest_matches(matches: Iterable[_Match]) -> list[_Match]:
-    """Return the matches that do not overlap; longer ones come first."""
-    taken: list[_Match] = []
-    for each in sorted(matches, key=lambda each: (*each.rank, each.span)):
-        if not any(overlap(each.span, other.span) for other in taken):
-            taken.append(each)
-    return taken
-
-
 def overlap(one: Span, other: Span) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-def _checked(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
+def _writable_translations(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in entry.translations)
     for text in texts:
         if not tokenizer.can_write(text):
@@ -100,36 +94,40 @@ def _checked(entry: GlossaryEntry, tokenizer: Tokenizer) -> tuple[str, ...]:
 class WantedTerms:
     """The terms that the translation of a segment must contain, each as often as its source."""
 
-    def __init__(self, found: Sequence[MatchedTerm]) -> None:
-        self.found = found
-        self._num_wanted = Counter(each.translations for each in found)
-        self._owner = {
-            spelling: each.translations
-            for each in found
-            for text in each.translations
-            for spelling in (text, capitalised(text))
+    def __init__(self, terms: Sequence[MatchedTerm]) -> None:
+        self.terms = terms
+        self._num_wanted = Counter(term.translations for term in terms)
+        self._translations_by_spelling = {
+            spelling: term.translations
+            for term in terms
+            for text in term.translations
+            for spelling in (text, capitalise(text))
         }
-        self._pattern = any_term_pattern(self._owner)
+        self._pattern = any_term_pattern(self._translations_by_spelling)
 
-    def written(self, text: str) -> list[tuple[Span, tuple[str, ...]]]:
-        """Return the spans of the translations of terms in a text, each with its term."""
-        matches = self._pattern.finditer(text)
-        return [(Span(*match.span()), self._owner[match.group()]) for match in matches]
+    def find_in(self, text: str) -> list[tuple[Span, tuple[str, ...]]]:
+        """Return the spans of the translations of terms in a text, each with its term's
+        translations.
+        """
+        return [
+            (Span(*match.span()), self._translations_by_spelling[match.group()])
+            for match in self._pattern.finditer(text)
+        ]
 
     def missing(self, text: str) -> list[MatchedTerm]:
         """Return all occurrences of the terms that the text contains too seldom."""
-        num_written = Counter(translations for _, translations in self.written(text))
+        num_written = Counter(translations for _, translations in self.find_in(text))
         return [
-            each
-            for each in self.found
-            if num_written[each.translations] < self._num_wanted[each.translations]
+            term
+            for term in self.terms
+            if num_written[term.translations] < self._num_wanted[term.translations]
         ]
 
     def num_missing(self, text: str) -> int:
-        num_written = Counter(translations for _, translations in self.written(text))
+        num_written = Counter(translations for _, translations in self.find_in(text))
         return (self._num_wanted - num_written).total()
 
 
-def capitalised(text: str) -> str:
+def capitalise(text: str) -> str:
     """Return a text as it would begin a sentence."""
     return text[:1].upper() + text[1:]

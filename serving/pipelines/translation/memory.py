@@ -2,7 +2,7 @@
 
 A unit of the memory is compared with the words of a segment, without tags. If it is alike enough,
 its translation is taken as it is, with the segment's tags in it: where the unit has the same tags
-they stand as in the unit's translation. Otherwise the model reads the given translation, and its
+they stand as in the unit's translation. Otherwise the model reads the translation, and its
 attention places them.
 """
 
@@ -23,7 +23,7 @@ from serving.pipelines.translation.job import (
     TranslationDelta,
     TranslationJob,
 )
-from serving.pipelines.translation.requests import Segment, TranslationPlan
+from serving.pipelines.translation.plan import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import TokenizerPair
 from serving.requests.request import FinishReason
 from serving.text.markup.segmenter import (
@@ -81,7 +81,7 @@ class Memories(Protocol):
 
 
 class MemoryLookup:
-    """Finds what the memory of a job knows.
+    """Looks up the texts and segments of jobs in their translation memories.
 
     memories: None where there can be none.
     """
@@ -94,38 +94,37 @@ class MemoryLookup:
         self._has_attention = manifest.num_attention_heads > 0
         self._limits, self._eos = manifest.limits, manifest.tokens.eos
 
-    async def known_texts(self, job: TranslationJob) -> "KnownTexts | None":
-        """Return the texts of a job that are units of its memory; None if there are none.
+    async def find_texts(self, job: TranslationJob, use: MemoryUse) -> "PretranslatedTexts":
+        """Return the texts of a job that are units of its memory as a whole.
 
         Raises RequestError if more is asked for than a memory can tell.
         """
-        if job.memory is None:
-            return None
-        for field in _for_models(job):
+        for field in _fields_for_models(job):
             raise RequestError(field, True, "cannot be combined with a translation memory")
         tokens = [[*tokenize_text(text, job.markup, job.protection)] for text in job.texts]
-        keys = [memory_text(each, job.markup) for each in tokens]
-        use = replace(job.memory, threshold=_EXACT)
-        matches = await self._matches(use, job.source, keys)
-        known: dict[int, Rendering] = {}
-        for number, (own, match) in enumerate(zip(tokens, matches, strict=True)):
+        keys = [memory_text(tokens_of_text, job.markup) for tokens_of_text in tokens]
+        matches = await self._matches(replace(use, threshold=_EXACT), job.source, keys)
+        renderings: dict[int, Rendering] = {}
+        for number, (tokens_of_text, match) in enumerate(zip(tokens, matches, strict=True)):
             if match is None:
                 continue
-            table = reference_table(own, job.markup.kind) if job.markup else {}
-            text = written(match, own if job.markup else (), table)
+            table = reference_table(tokens_of_text, job.markup.kind) if job.markup else {}
+            text = write_match(match, tokens_of_text if job.markup else (), table)
             if text is not None:
-                known[number] = _given(job.texts[number], text, match.score, keys[number])
-        return KnownTexts(job, known) if known else None
+                renderings[number] = _render_unit(job.texts[number], text, match, keys[number])
+        return PretranslatedTexts(job, renderings)
 
-    async def applied(self, job: TranslationJob, plan: TranslationPlan) -> TranslationPlan:
+    async def pretranslate(
+        self, job: TranslationJob, plan: TranslationPlan, use: MemoryUse
+    ) -> TranslationPlan:
         """Return the plan with the translations that the memory has for its segments."""
-        if job.memory is None or not plan.segments:
+        if not plan.segments:
             return plan
         keys = [
             segment.text if segment.marks is None else memory_text(segment.marks.tokens, job.markup)
             for segment in plan.segments
         ]
-        matches = await self._matches(job.memory, job.source, keys)
+        matches = await self._matches(use, job.source, keys)
         changes = {
             number: change
             for number, match in enumerate(matches)
@@ -146,23 +145,28 @@ class MemoryLookup:
         """Return the fields of a segment that its match changes; none if it cannot be used."""
         marks = segment.marks
         tokens = marks.tokens if marks and markup else ()
-        text = written(match, tokens, marks.references if marks else {})
+        text = write_match(match, tokens, marks.references if marks else {})
         if text is not None:
-            return {"given": text, "memory_score": match.score, "prefixes": (), "terms": ()}
+            return {
+                "fixed_translation": text,
+                "memory_score": match.score,
+                "prefixes": (),
+                "terms": (),
+            }
         if marks is None or not self._has_attention:
             return {}
-        return self._read_by_model(plan, replace(marks, tokens=_as_words(marks, markup)), match)
+        return self._fields_to_read(plan, replace(marks, tokens=_as_words(marks, markup)), match)
 
-    def _read_by_model(
+    def _fields_to_read(
         self, plan: TranslationPlan, marks: MarkedSegment, match: MemoryMatch
     ) -> dict[str, Any]:
         """Return the fields of a segment whose translation the model only reads."""
         target = self._tokenizers.target
         ids = target.encode(match.target)
-        [source_ids] = self._tokenizers.encode_sources([marks.text], plan.frame)
-        most_source = self._limits.max_source_tokens
-        fits = len(ids) + plan.frame.num_given < self._limits.max_target_tokens and (
-            most_source is None or len(source_ids) <= most_source
+        [source_ids] = self._tokenizers.encode_sources([marks.text], plan.special_tokens)
+        limits, num_target = self._limits, len(ids) + plan.special_tokens.num_target
+        fits = num_target < limits.max_target_tokens and (
+            limits.max_source_tokens is None or len(source_ids) <= limits.max_source_tokens
         )
         if not fits or target.decode(ids).strip() != match.target:
             return {}
@@ -176,23 +180,23 @@ class MemoryLookup:
         }
 
 
-def _for_models(job: TranslationJob) -> list[str]:
+def _fields_for_models(job: TranslationJob) -> list[str]:
     """Return the names of the fields that ask how a model translates."""
-    asked = {
+    fields = {
         "return_attention": bool(job.attention_queries),
         "return_scores": job.returns_scores,
         "target_prefix": bool(job.target_prefix),
         "alternatives_at_prefix": job.alternatives_at_prefix,
     }
-    return job.uses_of_attention + [field for field, is_asked in asked.items() if is_asked]
+    return job.uses_of_attention + [field for field, is_asked in fields.items() if is_asked]
 
 
 def memory_text(tokens: Sequence[Token], markup: Markup | None) -> str:
     """Return the text of tokens without tags, as a memory has it."""
-    return "".join(_text_of(token, markup) for token in tokens)
+    return "".join(_memory_text_of_token(token, markup) for token in tokens)
 
 
-def _text_of(token: Token, markup: Markup | None) -> str:
+def _memory_text_of_token(token: Token, markup: Markup | None) -> str:
     if markup is None:
         return token.raw  # also marks such as Markdown's: a memory has them as text
     if token.role in (Role.TEXT, Role.NUMBER, Role.NON_TRANSLATABLE):
@@ -203,14 +207,14 @@ def _text_of(token: Token, markup: Markup | None) -> str:
 def _as_words(marks: MarkedSegment, markup: Markup | None) -> tuple[Token, ...]:
     """Return the tokens with all that is kept as words: the translation has its own."""
     return tuple(
-        Token(Role.TEXT, token.raw, _text_of(token, markup))
+        Token(Role.TEXT, token.raw, _memory_text_of_token(token, markup))
         if token.text and token.role in (Role.TEXT, Role.NUMBER, Role.NON_TRANSLATABLE)
         else token
         for token in marks.tokens
     )
 
 
-def written(
+def write_match(
     match: MemoryMatch, tokens: Sequence[Token], table: Mapping[int, str | None]
 ) -> str | None:
     """Return a match's translation with the tags of a text; None if it does not say where they
@@ -224,7 +228,9 @@ def written(
     codes = [part for part in match.source_parts if isinstance(part, InlineCode)]
     if [tag.role for tag in tags] != [code.kind for code in codes]:
         return None
-    if match.score == _EXACT and _texts_between(tokens) != _texts_between(match.source_parts):
+    if match.score == _EXACT and _num_characters_before_tags(tokens) != _num_characters_before_tags(
+        match.source_parts
+    ):
         return None
     waiting: dict[InlineCode, deque[Token]] = defaultdict(deque)
     for code, tag in zip(codes, tags, strict=True):
@@ -238,7 +244,7 @@ def _is_tag(token: Token) -> bool:
     return token.role in (Role.OPEN, Role.CLOSE, Role.POINT)
 
 
-def _texts_between(parts: Sequence[SegmentPart | Token]) -> list[int]:
+def _num_characters_before_tags(parts: Sequence[SegmentPart | Token]) -> list[int]:
     """Return how many letters and digits are before each tag."""
     counts, num_characters = [], 0
     for part in parts:
@@ -254,7 +260,7 @@ def _with_tags(
     parts: Sequence[SegmentPart], waiting: Mapping[InlineCode, deque[Token]], table: Any
 ) -> str | None:
     """Return a translation with each tag once, and nested; None if it does not have them so."""
-    text, is_open = "", []
+    text, open_keys = "", []
     for part in parts:
         if isinstance(part, str):
             text += part.translate(table)
@@ -262,49 +268,47 @@ def _with_tags(
         if not waiting.get(part):
             return None
         if part.kind is Role.OPEN:
-            is_open.append(part.key)
-        elif part.kind is Role.CLOSE and (not is_open or is_open.pop() != part.key):
+            open_keys.append(part.key)
+        elif part.kind is Role.CLOSE and (not open_keys or open_keys.pop() != part.key):
             return None
         text += waiting[part].popleft().raw
-    return None if is_open or any(waiting.values()) else text
+    return None if open_keys or any(waiting.values()) else text
 
 
-def _given(text: str, translation: str, score: int, key: str) -> Rendering:
+def _render_unit(text: str, translation: str, match: MemoryMatch, key: str) -> Rendering:
     """Return the rendering of a text that is a unit, with the spaces around it."""
     before = text[: len(text) - len(text.lstrip())]
     after = text[len(text.rstrip()) :] if text.strip() else ""
-    origin = SegmentOrigin(key.strip(), translation.strip(), score)
+    origin = SegmentOrigin(key.strip(), translation.strip(), match.score)
     return Rendering(before + translation.strip() + after, origins=(origin,))
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTexts:
-    """The texts of a job that are answered from the memory, by their numbers."""
+class PretranslatedTexts:
+    """The texts of a job that the memory answers as a whole.
 
-    job: TranslationJob
-    known: Mapping[int, Rendering]
+    renderings: of these texts, by their numbers.
+    rest: the job of the other texts.
+    """
 
-    @property
-    def rest(self) -> TranslationJob:
-        """Return the job of the other texts."""
-        return replace(self.job, texts=tuple(self.job.texts[number] for number in self._left))
-
-    @property
-    def _left(self) -> list[int]:
-        return [number for number in range(len(self.job.texts)) if number not in self.known]
+    def __init__(self, job: TranslationJob, renderings: Mapping[int, Rendering]) -> None:
+        self._renderings, self._num_texts = renderings, len(job.texts)
+        self._others = [number for number in range(self._num_texts) if number not in renderings]
+        self.rest = replace(job, texts=tuple(job.texts[number] for number in self._others))
 
     def deltas(self) -> Iterator[TranslationDelta]:
-        for number, rendering in self.known.items():
+        """Yield the answered texts, each as one delta."""
+        for number, rendering in self._renderings.items():
             yield TranslationDelta(number, 0, rendering.text, FinishReason.STOP)
 
-    def numbered(self, delta: TranslationDelta) -> TranslationDelta:
+    def renumber(self, delta: TranslationDelta) -> TranslationDelta:
         """Return a delta of the rest with the number of its text in the whole job."""
-        return replace(delta, text=self._left[delta.text])
+        return replace(delta, text=self._others[delta.text])
 
-    def put_together(self, rest: Translation) -> Translation:
+    def merge(self, rest: Translation) -> Translation:
+        """Return the translation of the whole job."""
         translated = iter(rest.renderings)
         ordered = tuple(
-            (self.known[number],) if number in self.known else next(translated)
-            for number in range(len(self.job.texts))
+            (self._renderings[number],) if number in self._renderings else next(translated)
+            for number in range(self._num_texts)
         )
         return replace(rest, renderings=ordered)

@@ -1,4 +1,4 @@
-"""ICU messages: their branches are translated as texts of their own."""
+"""Translate ICU messages: their branches are texts of their own, and are put back afterwards."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ class _Argument:
     pieces: tuple[str, ...]
     branches: tuple["_Message", ...]
 
-    def filled(self, translations: Iterator[str]) -> str:
+    def fill(self, translations: Iterator[str]) -> str:
         """Return the argument with the next translations as its branches."""
         text = self.pieces[0]
         for branch, piece in zip(self.branches, self.pieces[1:], strict=True):
             # A branch may be a part of a sentence: it begins and ends as in the source.
             translated = format_like_source(branch.text, next(translations))
-            text += branch.filled(translated, translations) + piece
+            text += branch.fill(translated, translations) + piece
         return text
 
 
@@ -62,14 +62,28 @@ class _Message:
                 yield branch.text
                 yield from branch.branch_texts()
 
-    def filled(self, translated: str, translations: Iterator[str]) -> str:
+    def fill(self, translated: str, translations: Iterator[str]) -> str:
         """Return the text's translation with its "#" and arguments put back.
 
         translations: of `branch_texts`, in the same order.
         """
-        translated = _replaced_once(_NUMBER, dict.fromkeys(self.numbers, "#"), translated)
-        filled = {each.placeholder: each.filled(translations) for each in self.arguments}
-        return _replaced_once(_PLACEHOLDER, filled, translated)
+        translated = _replace_once(_NUMBER, dict.fromkeys(self.numbers, "#"), translated)
+        filled = {argument.placeholder: argument.fill(translations) for argument in self.arguments}
+        return _replace_once(_PLACEHOLDER, filled, translated)
+
+
+def may_have_messages(job: TranslationJob) -> bool:
+    """Return whether messages have to be looked for: not without protection, nor where more than
+    texts is asked for.
+    """
+    if not (job.protection and any("{" in text and "," in text for text in job.texts)):
+        return False
+    return not (
+        job.needs_attention
+        or job.attention_queries
+        or job.target_prefix
+        or job.alternatives_at_prefix
+    )
 
 
 class MessageJob:
@@ -85,23 +99,12 @@ class MessageJob:
         self.job = replace(job, texts=(*outer, *inner))
 
     @classmethod
-    def of(cls, job: TranslationJob) -> "MessageJob | None":
-        """Return None if no text has a message to translate by its branches; also without
-        protection, and where more than texts is asked for.
-        """
-        asks_for_more = (
-            job.needs_attention
-            or job.attention_queries
-            or job.target_prefix
-            or job.alternatives_at_prefix
-        )
-        may_have = any("{" in text and "," in text for text in job.texts)
-        if not (job.protection and may_have) or asks_for_more:
-            return None
-        messages = [_message(text, job) for text in job.texts]
-        return cls(job, messages) if any(each.arguments for each in messages) else None
+    def read(cls, job: TranslationJob) -> "MessageJob | None":
+        """Read the messages of a job's texts; None if none has branches to translate."""
+        messages = [_read_message(text, job) for text in job.texts]
+        return cls(job, messages) if any(message.arguments for message in messages) else None
 
-    def put_together(self, translation: Translation) -> Translation:
+    def merge(self, translation: Translation) -> Translation:
         """Return the translation of the texts; all alternatives have the same branches."""
         outer = translation.renderings[: len(self._messages)]
         inner = (best for best, *_ in translation.renderings[len(self._messages) :])
@@ -112,33 +115,37 @@ class MessageJob:
             renderings.append(
                 tuple(
                     replace(
-                        each,
-                        text=message.filled(each.text, (branch.text for branch in branches)),
-                        quality=each.quality + quality,
+                        rendering,
+                        text=message.fill(rendering.text, (branch.text for branch in branches)),
+                        quality=rendering.quality + quality,
                     )
-                    for each in ranked
+                    for rendering in ranked
                 )
             )
         return replace(translation, renderings=tuple(renderings))
 
 
-def _message(text: str, job: TranslationJob, selector: str | None = None) -> _Message:
+def _read_message(text: str, job: TranslationJob, selector: str | None = None) -> _Message:
     """Replace the arguments of a text by placeholders.
 
     selector: of a branch in which "#" stands for a number.
     """
     valid_arguments = [
-        each for each in find_arguments(text) if _has_valid_branches(text, each, job)
+        argument for argument in find_arguments(text) if _has_valid_branches(text, argument, job)
     ]
-    taken = {*_PLACEHOLDER.findall(text)}
+    used_names = {*_PLACEHOLDER.findall(text)}
     names = (f"{{message{number}}}" for number in count())
-    placeholders = [*islice((name for name in names if name not in taken), len(valid_arguments))]
+    placeholders = [
+        *islice((name for name in names if name not in used_names), len(valid_arguments))
+    ]
     translated = _placeholders_in_text(_with_placeholders(text, valid_arguments, placeholders), job)
     pairs = [
         pair for pair in zip(valid_arguments, placeholders, strict=True) if pair[1] in translated
     ]
     outer = _with_placeholders(text, *zip(*pairs, strict=True)) if pairs else text
-    arguments_of_message = tuple(_argument(text, argument, name, job) for argument, name in pairs)
+    arguments_of_message = tuple(
+        _read_argument(text, argument, name, job) for argument, name in pairs
+    )
     return _Message(*_with_numbers(outer, selector), arguments_of_message)
 
 
@@ -149,9 +156,11 @@ def _with_placeholders(text: str, spans: Sequence[IcuArgument], names: Sequence[
     return "".join(part + name for part, name in zip_longest(between, names, fillvalue=""))
 
 
-def _argument(text: str, argument: IcuArgument, placeholder: str, job: TranslationJob) -> _Argument:
+def _read_argument(
+    text: str, argument: IcuArgument, placeholder: str, job: TranslationJob
+) -> _Argument:
     branches = [
-        _message(text[slice(*span)], job, selector if argument.has_number else None)
+        _read_message(text[slice(*span)], job, selector if argument.has_number else None)
         for span, selector in zip(argument.branches, argument.selectors, strict=True)
     ]
     starts = (argument.span.start, *(branch.end for branch in argument.branches))
@@ -168,13 +177,13 @@ def _with_numbers(text: str, selector: str | None) -> tuple[str, tuple[str, ...]
         return text, ()
     named = {"zero": 0, "one": 1, "two": 2}.get(selector, 3)
     first = int(selector[1:]) if selector.startswith("=") else named
-    taken = {
+    used_numbers = {
         digits[start:end]
         for digits in _DIGITS.findall(text)
         for start in range(len(digits))
         for end in range(start + 1, min(start + _MOST_DIGITS, len(digits)) + 1)
     }
-    unused = (str(number) for number in count(first) if str(number) not in taken)
+    unused = (str(number) for number in count(first) if str(number) not in used_numbers)
     # "#" in quotes or in a placeholder stands for no number.
     parts = re.split(r"('[{}#|][^']*'|\{[^{}]*\}|#)", text)
     numbers = tuple(next(unused) for part in parts if part == "#")
@@ -208,7 +217,7 @@ def _placeholders_in_text(text: str, job: TranslationJob) -> frozenset[str]:
     return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
 
 
-def _replaced_once(pattern: re.Pattern[str], texts: Mapping[str, str], text: str) -> str:
-    """Return a text with the first of each of what the pattern finds replaced."""
+def _replace_once(pattern: re.Pattern[str], texts: Mapping[str, str], text: str) -> str:
+    """Return a text with the first of each of what the pattern matches replaced."""
     waiting = {**texts}
-    return pattern.sub(lambda found: waiting.pop(found.group(), found.group()), text)
+    return pattern.sub(lambda match: waiting.pop(match.group(), match.group()), text)

@@ -12,8 +12,8 @@ _MIN_LETTERS = 2  # of a word that must not be left out: not the s of "Perl's"
 _MIN_LETTERS_OF_UNLISTED = 4  # in languages whose function words are not listed
 
 
-class SourceWords:
-    """The words of a segment that are translated."""
+class OmissionCheck:
+    """Compares the words of a segment that are translated with those of its translation."""
 
     def __init__(self, text: str, language: str) -> None:
         words = _words(text)
@@ -21,12 +21,12 @@ class SourceWords:
         self._language = language
 
     @property
-    def are_checked(self) -> bool:
+    def is_needed(self) -> bool:
         """Return whether there are words, and few."""
         return 0 < self._num_words <= MAX_WORDS
 
-    def are_omitted(self, translation: str) -> bool:
-        """Return whether a translation lacks some: it has no word at all, or only copied ones and
+    def lacks_words(self, translation: str) -> bool:
+        """Return whether a translation lacks words: it has no word at all, or only copied ones and
         not all that carry meaning.
 
         translation: without what is kept.
@@ -36,18 +36,16 @@ class SourceWords:
             not words or any(_has_meaning(word, self._language) for word in self._words - words)
         )
 
-    def are_all_in(self, translation: str, language: str) -> bool:
+    def has_all_words(self, translation: str, language: str) -> bool:
         """Return whether a translation into a language has so many words that none needs to be
         missing.
         """
-        num_needed, num_found = (
-            sum(_has_meaning(word, each) for word in words)
-            for words, each in ((self._words, self._language), (_words(translation), language))
-        )
-        return num_found >= num_needed and not self.are_omitted(translation)
+        num_needed = sum(_has_meaning(word, self._language) for word in self._words)
+        num_written = sum(_has_meaning(word, language) for word in _words(translation))
+        return num_written >= num_needed and not self.lacks_words(translation)
 
-    def may_be_omitted(self, beginning: str) -> bool:
-        """Return whether a translation that begins so may lack some."""
+    def may_lack_words(self, beginning: str) -> bool:
+        """Return whether a translation that begins so may lack words."""
         words = _words(beginning)
         *whole, last = words or [""]
         return self._words.issuperset(whole) and any(word.startswith(last) for word in self._words)

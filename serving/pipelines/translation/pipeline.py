@@ -1,9 +1,11 @@
-"""Translates texts: splits them, runs every segment in one batch, puts the translations together.
+"""Translate texts: split them, run every segment in one batch, put the translations together.
 
-It knows text and token ids; neither HTTP nor how tokens are chosen.
+A job meets only the steps that it asks for. What this file knows is text and token ids; neither
+HTTP nor how tokens are chosen.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,7 +16,7 @@ from serving.bundle.manifest import Manifest
 from serving.engine.attention_query import resolve_queries
 from serving.errors import RequestError
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.decoding import EnginePort
+from serving.pipelines.decoding import EnginePort, require_finished
 from serving.pipelines.jobs import (
     DetokenizeJob,
     Job,
@@ -28,30 +30,35 @@ from serving.pipelines.jobs import (
 from serving.pipelines.translation.alternatives import with_alternative_prefixes
 from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import (
+    MemoryUse,
     PairScore,
+    Rendering,
     ScoreJob,
     Translation,
     TranslationDelta,
     TranslationJob,
     TranslationStream,
 )
-from serving.pipelines.translation.memory import KnownTexts, Memories, MemoryLookup
-from serving.pipelines.translation.messages import MessageJob
+from serving.pipelines.translation.memory import Memories, MemoryLookup
+from serving.pipelines.translation.messages import MessageJob, may_have_messages
+from serving.pipelines.translation.plan import TranslationPlan
 from serving.pipelines.translation.prompting import TranslationPrompts
 from serving.pipelines.translation.quality import Calibration
-from serving.pipelines.translation.rendering import SegmentRenderer, join_segments, pair_score
-from serving.pipelines.translation.requests import TranslationPlan, TranslationRequests
+from serving.pipelines.translation.rendering import SegmentRenderer, join_segments
+from serving.pipelines.translation.requests import TranslationRequests
+from serving.pipelines.translation.scoring import score_pair
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
-from serving.pipelines.translation.tokenizer_pair import TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat_template import Chat
 from serving.text.checks import tokenizing
 from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
-# Longer texts are cut up and put together on another thread, so that other requests go on.
+# Longer texts are cut up and put together on another thread, so that other requests go on: cutting
+# so many characters takes some milliseconds, in which the event loop would answer nobody.
 _LONG_TEXT_CHARACTERS = 5_000
 _WORK_PER_CHARACTER = 0.75  # four are about a token, which is read once and written twice
 LanguageJob = TypeVar("LanguageJob", TranslationJob, ScoreJob)
@@ -59,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class TranslationPipeline:
-    """Serves the jobs of one translation model.
+    """Runs the jobs of one translation model.
 
     max_segments: of one job; None for any number.
     known_words: of the source, if that is known.
@@ -77,22 +84,20 @@ class TranslationPipeline:
         memories: Memories | None = None,
     ) -> None:
         self.card = ModelCard.from_manifest(manifest)
-        self._tokenizers = tokenizers
-        self._prompts = TranslationPrompts.of(manifest, tokenizers.target)
+        self._manifest, self._tokenizers, self._engine = manifest, tokenizers, engine
+        self._has_prompts = bool(manifest.translation_message)
         self._segmenter = TextSegmenter(
             manifest.limits,
             manifest.tokens,
             tokenizers,
             max_segments,
             known_words,
-            self._prompts,
+            TranslationPrompts.for_model(manifest, tokenizers.target),
         )
-        self._requests = TranslationRequests(manifest, tokenizers, shortlist)
-        self._manifest = manifest
         self._memory = MemoryLookup(memories, manifest, tokenizers)
-        self._calibration = Calibration.of(manifest.quality)
+        self._requests = TranslationRequests(manifest, tokenizers, shortlist)
         self._terms = TermPlacing(engine, manifest, tokenizers)
-        self._engine = engine
+        self._calibration = Calibration.from_quality(manifest.quality)
 
     async def run(self, job: Job[Any]) -> Any:
         """Return translations, or scores of given ones, or the tokens of a source text without
@@ -103,30 +108,14 @@ class TranslationPipeline:
         """
         match job:
             case TranslationJob():
-                if known := await self._memory.known_texts(job):
-                    return known.put_together(await self._translate_texts(known.rest))
-                return await self._translate_texts(job)
+                return await self._translate(job)
             case ScoreJob():
                 return await self._score(job)
             case TokenizeJob():
-                return await asyncio.to_thread(self._tokenized, job)
+                return await asyncio.to_thread(self._tokenize, job)
             case DetokenizeJob():
                 return await asyncio.to_thread(detokenize, self._tokenizers.source, job.token_ids)
         raise unsupported_job(self.card.name, job)
-
-    async def _translate_texts(self, job: TranslationJob) -> Translation:
-        """Translate texts, which may be ICU messages."""
-        if messages := await _run(MessageJob.of, job):
-            return messages.put_together(await self._translate(messages.job))
-        return await self._translate(job)
-
-    async def _translate(self, job: TranslationJob) -> Translation:
-        job = self._checked(job)
-        plan = await self._planned(job)
-        requests = await _run(self._requests.translations, job, plan)
-        fallback = self._fallback(job, plan, requests)
-        ends = await fallback.run()
-        return await _run(self._translation, job, fallback.plan, ends)
 
     def stream(self, job: StreamedJob[Any, Any]) -> AsyncGenerator[Any, None]:
         """Yield the translations piece by piece, and at the end what `run` returns.
@@ -136,56 +125,91 @@ class TranslationPipeline:
         """
         if not isinstance(job, TranslationJob):
             raise unsupported_job(self.card.name, job)
-        return self._streamed(job) if job.memory is None else self._streamed_with_memory(job)
+        if job.memory is not None:
+            return self._stream_with_memory(job, job.memory)
+        return self._stream(job)
 
-    async def _streamed_with_memory(self, job: TranslationJob) -> TranslationStream:
-        known = await self._memory.known_texts(job) or KnownTexts(job, {})
-        for delta in known.deltas():
+    async def _translate(self, job: TranslationJob) -> Translation:
+        """Translate texts: what a translation memory has as a whole, and ICU messages, are taken
+        out before the rest is cut into segments, and put back afterwards.
+        """
+        texts = messages = None
+        if job.memory is not None:
+            texts = await self._memory.find_texts(job, job.memory)
+            job = texts.rest
+        if may_have_messages(job) and (messages := await _run(job, MessageJob.read, job)):
+            job = messages.job
+        translation = await self._translate_segments(job)
+        if messages is not None:
+            translation = messages.merge(translation)
+        if texts is not None:
+            translation = texts.merge(translation)
+        return translation
+
+    async def _translate_segments(self, job: TranslationJob) -> Translation:
+        job = self._check(job)
+        plan = await self._plan(job)
+        requests = await _run(job, self._requests.translations, job, plan)
+        renderer = self._renderer(job, plan)
+        plan, ends = await self._decode(job, plan, requests, renderer)
+        renderings = await _run(job, renderer.render_all, plan.segments, ends)
+        return await _run(job, _join, job, plan, renderings, ends)
+
+    async def _stream_with_memory(self, job: TranslationJob, use: MemoryUse) -> TranslationStream:
+        texts = await self._memory.find_texts(job, use)
+        for delta in texts.deltas():
             yield delta
-        async with aclosing(self._streamed(known.rest)) as items:
+        async with aclosing(self._stream(texts.rest)) as items:
             async for item in items:
                 if isinstance(item, Translation):
-                    yield known.put_together(item)
+                    yield texts.merge(item)
                 else:
-                    yield known.numbered(item)
+                    yield texts.renumber(item)
 
-    async def _streamed(self, job: TranslationJob) -> TranslationStream:
-        if messages := await _run(MessageJob.of, job):
-            translation = messages.put_together(await self._translate(messages.job))
+    async def _stream(self, job: TranslationJob) -> TranslationStream:
+        if may_have_messages(job) and (messages := await _run(job, MessageJob.read, job)):
+            translation = messages.merge(await self._translate_segments(messages.job))
             for number, text in enumerate(translation.texts):
                 yield TranslationDelta(number, 0, text, translation.renderings[number][0].reason)
             yield translation
             return
-        job = self._checked(job)
-        plan = await self._planned(job)
-        made = await _run(self._requests.translations, job, plan)
-        requests = [replace(request, streams=True) for request in made]
-        fallback = self._fallback(job, plan, requests)
+        job = self._check(job)
+        plan = await self._plan(job)
+        whole_requests = await _run(job, self._requests.translations, job, plan)
+        requests = [replace(request, streams=True) for request in whole_requests]
         renderer = self._renderer(job, plan)
-        growing = GrowingTexts(fallback, requests, renderer, self._tokenizers.target)
-        for delta in growing.given():
+        fallback = self._fallback(job, plan, requests, renderer, time.perf_counter())
+        texts = GrowingTexts(fallback, requests, renderer, self._tokenizers.target)
+        for delta in texts.fixed_deltas():
             yield delta
         if requests:
-            async with aclosing(fallback.stream()) as batches:
-                async for events in batches:
-                    for delta in growing.push(events):
+            events = self._engine.stream(requests)
+            if job.glossary:
+                events = self._terms.stream(plan, requests, events)
+            if job.protection:
+                events = fallback.stream(events)
+            async with aclosing(events) as batches:
+                async for batch in batches:
+                    for delta in texts.push(batch):
                         yield delta
-        for delta in growing.blanks():
+        for delta in texts.blank_deltas():
             yield delta
-        yield await _run(self._translation, job, fallback.plan, growing.outcomes)
+        plan, ends = fallback.plan, texts.outcomes
+        renderings = await _run(job, renderer.render_all, plan.segments, ends)
+        yield await _run(job, _join, job, plan, renderings, ends)
 
     async def _score(self, job: ScoreJob) -> tuple[PairScore, ...]:
         """Return the score of each pair, which is one segment, whatever its length."""
-        job = self._checked(job)
+        job = self._check(job)
         self._segmenter.check_number(job.pairs, "pairs")
-        await self._prepare_prompt(job)
-        frame = self._segmenter.frame(job.source, job.target)
-        requests = await asyncio.to_thread(self._requests.scores, job, frame)
-        outcomes = await self._outcomes(requests)
-        pair = partial(pair_score, self._tokenizers, self._manifest.attention_shapes, frame)
-        return tuple(map(pair, requests, outcomes))
+        special_tokens = await self._special_tokens(job)
+        requests = await asyncio.to_thread(self._requests.scores, job, special_tokens)
+        outcomes = await self._run_requests(requests)
+        shapes = self._manifest.attention_shapes
+        score = partial(score_pair, self._tokenizers, shapes, special_tokens)
+        return tuple(map(score, requests, outcomes))
 
-    def _tokenized(self, job: TokenizeJob) -> TokenizeResult:
+    def _tokenize(self, job: TokenizeJob) -> TokenizeResult:
         if isinstance(job.prompt, Chat):
             message = f"model {self.card.name} translates; it has no chats"
             raise RequestError("messages", f"{len(job.prompt.messages)} messages", message)
@@ -196,65 +220,100 @@ class TranslationPipeline:
             ids = [*tokens.source_prefix, *ids, *tokens.source_suffix]
         return describe_tokens(self._tokenizers.source, ids)
 
-    def _checked(self, job: LanguageJob) -> LanguageJob:
-        """Return the job with the model's own language codes."""
+    def _check(self, job: LanguageJob) -> LanguageJob:
+        """Return the job with the model's own language codes. Raises RequestError."""
         if not self.card.num_attention_heads:
             for field in job.uses_of_attention:
                 raise RequestError(field, True, f"model {self.card.name} {self.card.no_attention}")
-        resolve_queries(job.attention_queries, self._manifest)
+        if job.attention_queries:
+            resolve_queries(job.attention_queries, self._manifest)
         source, target = self.card.languages(job.source, job.target)
         if (source, target) == (job.source, job.target):
             return job
         return replace(job, source=source, target=target)
 
-    async def _planned(self, job: TranslationJob) -> TranslationPlan:
-        """Plan a job if the engine has room for it."""
+    async def _plan(self, job: TranslationJob) -> TranslationPlan:
+        """Cut the texts into segments, with what a translation memory has for them, if the engine
+        has room for the job.
+        """
         work = round(_WORK_PER_CHARACTER * sum(map(len, job.texts)))
         self._engine.check_room(work, job.decoding.share, job.decoding.priority)
-        await self._prepare_prompt(job)
-        plan = await _run(self._segmenter.plan, job)
-        plan = await self._memory.applied(job, plan)
-        return await self._with_alternatives(job, plan) if job.alternatives_at_prefix else plan
+        await self._special_tokens(job)
+        plan = await _run(job, self._segmenter.plan, job)
+        if job.memory is not None:
+            plan = await self._memory.pretranslate(job, plan, job.memory)
+        if job.alternatives_at_prefix:
+            probes = await self._run_requests(self._requests.probes(job, plan))
+            num_translations, target = job.num_alternatives + 1, self._tokenizers.target
+            plan = with_alternative_prefixes(plan, probes, num_translations, target)
+        return plan
 
-    async def _prepare_prompt(self, job: LanguageJob) -> None:
-        """Have the prompt for a pair of languages made, on another thread, where there is one."""
-        if self._prompts is not None:
-            await asyncio.to_thread(self._prompts.between, job.source, job.target)
+    async def _special_tokens(self, job: LanguageJob) -> SpecialTokens:
+        """Return those of the job's languages. The prompt of a language model is made on another
+        thread, because that takes some time.
+        """
+        if self._has_prompts:
+            return await asyncio.to_thread(self._segmenter.special_tokens, job.source, job.target)
+        return self._segmenter.special_tokens(job.source, job.target)
 
-    async def _with_alternatives(
-        self, job: TranslationJob, plan: TranslationPlan
-    ) -> TranslationPlan:
-        outcomes = await self._outcomes(self._requests.probes(job, plan))
-        count = job.num_alternatives + 1
-        return with_alternative_prefixes(plan, outcomes, count, self._tokenizers.target)
+    async def _decode(
+        self,
+        job: TranslationJob,
+        plan: TranslationPlan,
+        requests: Sequence[GenerationRequest],
+        renderer: SegmentRenderer,
+    ) -> tuple[TranslationPlan, list[FinishedEvent]]:
+        """Return the final event of each request, and the plan, in which segments may have got a
+        fixed translation.
+        """
+        accepted_at = time.perf_counter()
+        outcomes = await self._run_requests(requests)
+        if job.glossary:
+            outcomes = await self._terms.place_terms(plan, requests, outcomes, accepted_at)
+        ends = [require_finished(outcome) for outcome in outcomes]
+        if not job.protection:
+            return plan, ends
+        fallback = self._fallback(job, plan, requests, renderer, accepted_at)
+        ends = await fallback.repeat_rejected(ends)
+        return fallback.plan, ends
 
-    async def _outcomes(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
+    async def _run_requests(self, requests: Sequence[GenerationRequest]) -> list[FinalEvent]:
         """Return the final event of each request."""
         return await self._engine.run(requests) if requests else []
 
-    def _translation(
-        self, job: TranslationJob, plan: TranslationPlan, ends: Sequence[FinishedEvent]
-    ) -> Translation:
-        segments = self._renderer(job, plan).renderings(ends)
-        return Translation(
-            tuple(join_segments(plan.layouts, segments, job.num_alternatives + 1)),
-            sum(end.num_source_tokens or end.num_prompt_tokens for end in ends),
-            sum(end.num_generated_tokens for end in ends),
-        )
-
     def _fallback(
-        self, job: TranslationJob, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+        self,
+        job: TranslationJob,
+        plan: TranslationPlan,
+        requests: Sequence[GenerationRequest],
+        renderer: SegmentRenderer,
+        accepted_at: float,
     ) -> Fallback:
-        renderer = self._renderer(job, plan)
-        return Fallback(self._terms, self._tokenizers, job, plan, requests, renderer)
+        engine, terms, tokenizers = self._engine, self._terms, self._tokenizers
+        return Fallback(engine, terms, tokenizers, job, plan, requests, renderer, accepted_at)
 
     def _renderer(self, job: TranslationJob, plan: TranslationPlan) -> SegmentRenderer:
-        shapes, unknown_id = self._manifest.attention_shapes, self._manifest.tokens.unk
-        return SegmentRenderer(job, plan, self._tokenizers, unknown_id, shapes, self._calibration)
+        return SegmentRenderer(
+            job, plan.special_tokens, self._tokenizers, self._manifest, self._calibration
+        )
 
 
-async def _run(work: Callable[..., Result], job: TranslationJob, *more: object) -> Result:
-    """Run work for a job; for a long job on another thread."""
+def _join(
+    job: TranslationJob,
+    plan: TranslationPlan,
+    renderings: Sequence[Sequence[Rendering]],
+    ends: Sequence[FinishedEvent],
+) -> Translation:
+    """Join the translations of segments into those of texts."""
+    return Translation(
+        tuple(join_segments(plan.layouts, renderings, job.num_alternatives + 1)),
+        sum([end.num_source_tokens or end.num_prompt_tokens for end in ends]),
+        sum([end.num_generated_tokens for end in ends]),
+    )
+
+
+async def _run(job: TranslationJob, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do work for a job; for a long job on another thread."""
     if len(job.texts) + sum(map(len, job.texts)) > _LONG_TEXT_CHARACTERS:
-        return await asyncio.to_thread(work, job, *more)
-    return work(job, *more)
+        return await asyncio.to_thread(work, *arguments)
+    return work(*arguments)

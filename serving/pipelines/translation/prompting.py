@@ -25,25 +25,18 @@ class TranslationPrompts:
         template = load_chat_template(manifest, tokenizer)
         assert template is not None, "checked as the bundle is opened"
         self._template, self._message = template, manifest.translation_message
-        self._frames: dict[tuple[str, str], SpecialTokens] = {}
 
     @classmethod
-    def of(cls, manifest: Manifest, tokenizer: Tokenizer) -> "TranslationPrompts | None":
+    def for_model(cls, manifest: Manifest, tokenizer: Tokenizer) -> "TranslationPrompts | None":
         """Return those of a language model; None for a model that is made to translate."""
         return cls(manifest, tokenizer) if manifest.translation_message else None
 
-    def between(self, source: str, target: str) -> SpecialTokens:
-        """Return what is around a segment. The first time for a pair of languages takes longer,
-        because the template runs in another process.
+    def special_tokens(self, source: str, target: str) -> SpecialTokens:
+        """Return the tokens around a segment. It takes some time: the template runs in another
+        process.
 
-        Raises RequestError if the template refuses them.
+        Raises RequestError if the template refuses the languages.
         """
-        pair = source, target
-        if pair not in self._frames:
-            self._frames[pair] = self._frame(source, target)
-        return self._frames[pair]
-
-    def _frame(self, source: str, target: str) -> SpecialTokens:
         values = {
             "{source_language}": full_language_name(source),
             "{target_language}": full_language_name(target),
@@ -52,20 +45,20 @@ class TranslationPrompts:
             "{text}": _TEXT,
         }
         try:
-            chat = Chat((_filled(self._message, values),))
+            chat = Chat((_fill_names(self._message, values),))
             before, after = self._template.ids_around(chat, _TEXT)
         except RequestError as error:
             raise RequestError("target", target, error.message) from None
         return SpecialTokens(before, after, (), len(before) + len(after), is_prompt=True)
 
 
-def _filled(value: Any, values: dict[str, str]) -> Any:
-    """Return the value with all names in its strings replaced."""
-    if isinstance(value, dict):
-        return {key: _filled(each, values) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, values) for each in value]
-    if isinstance(value, str):
+def _fill_names(message: Any, values: dict[str, str]) -> Any:
+    """Return the message with all names in its strings replaced."""
+    if isinstance(message, dict):
+        return {key: _fill_names(value, values) for key, value in message.items()}
+    if isinstance(message, list):
+        return [_fill_names(value, values) for value in message]
+    if isinstance(message, str):
         for name, text in values.items():
-            value = value.replace(name, text)
-    return value
+            message = message.replace(name, text)
+    return message

@@ -23,16 +23,18 @@ class Calibration:
     slope: float = 0.79
 
     @classmethod
-    def of(cls, quality: Mapping[str, Any]) -> Self:
+    def from_quality(cls, quality: Mapping[str, Any]) -> Self:
         """Return `calibration` of a bundle's quality figures; the default if it is not valid, since
         another program may have written them.
         """
         try:
-            own = quality["calibration"]
-            found = cls(float(own["intercept"]), float(own["slope"]))
+            figures = quality["calibration"]
+            calibration = cls(float(figures["intercept"]), float(figures["slope"]))
         except (KeyError, TypeError, ValueError):
             return cls()
-        return found if found.slope > 0 and isfinite(found.intercept + found.slope) else cls()
+        if calibration.slope > 0 and isfinite(calibration.intercept + calibration.slope):
+            return calibration
+        return cls()
 
     def score(self, probability: float) -> float:
         return min(max(self.intercept + self.slope * probability, 0.0), 1.0)
@@ -77,6 +79,6 @@ def text_score(segments: Sequence[SegmentQuality]) -> float | None:
     """Return the mean score of segments, weighted by their tokens; None if there are none."""
     if not segments:
         return None
-    weights = [max(each.num_tokens, 1) for each in segments]
-    total = sum(each.score * weight for each, weight in zip(segments, weights, strict=True))
+    weights = [max(segment.num_tokens, 1) for segment in segments]
+    total = sum(segment.score * weight for segment, weight in zip(segments, weights, strict=True))
     return total / sum(weights)

@@ -1,11 +1,10 @@
-"""The segments of a translation job, and the engine requests for them.
+"""The engine requests for the segments of a translation job, and for pairs that are scored.
 
 The service, the offline commands and the benchmarks build them here, so that all of them run the
 same requests.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -16,90 +15,17 @@ from serving.pipelines.decoding import (
     request_arguments,
     sampling_with_seed_offset,
 )
-from serving.pipelines.translation.glossary import MatchedTerm
 from serving.pipelines.translation.job import ScoreJob, TranslationJob
+from serving.pipelines.translation.plan import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.parameters import ProcessorParams, TokenIds
-from serving.requests.request import MAX_LOGPROBS, Constraint, GenerationRequest, Hypothesis
+from serving.requests.request import MAX_LOGPROBS, GenerationRequest, Hypothesis
 from serving.text.checks import tokenizing
-from serving.text.markup.segments import MarkedSegment
-from serving.text.sentences import TextLayout
 from serving.text.shortlist import Shortlist
 
 # A stop token would end the request without being reported, and those after it with it.
 _BEFORE_ANY_STOP = ProcessorParams(min_tokens=1)
 _PROBED_TOKENS = 4  # words of more tokens are rare, and differ in their first ones
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of a text that is translated by itself, mostly a sentence.
-
-    place: its number among the segments of its text, from 0.
-    terms: the terms of the glossary that occur in it.
-    prefixes: beginnings of its translations; each is a request.
-    beginning: a constraint on the next tokens, if the next word is partly given.
-    marks: tags and protected text among its words; None if there can be none.
-    memory_score: how much it is like the unit of a translation memory that it is translated by.
-    is_cut: whether it is a part of a sentence that goes on with the next segment.
-    is_rest: whether it is a part of a sentence that the segment before begins.
-    given: that translation as it is written, if nothing is left to be done; it then has no prefixes
-        and makes no request. Otherwise the only prefix is the whole translation, with its end.
-    """
-
-    text: str
-    source_ids: TokenIds
-    place: int = 0
-    terms: tuple[MatchedTerm, ...] = ()
-    prefixes: tuple[TokenIds, ...] = ((),)
-    beginning: Constraint | None = None
-    marks: MarkedSegment | None = None
-    memory_score: int | None = None
-    is_cut: bool = False
-    is_rest: bool = False
-    given: str | None = None
-
-    @property
-    def needs_attention(self) -> bool:
-        """Return whether the words of its translation must be aligned with its own."""
-        return bool(self.terms) or (self.marks is not None and self.marks.needs_word_alignment)
-
-
-@dataclass(frozen=True, slots=True)
-class TranslationPlan:
-    """The segments of all texts of a job, and how to join them into texts again.
-
-    frame: the special tokens of the job's languages.
-    layouts: one for each text.
-    segments: of all texts, in order.
-    """
-
-    frame: SpecialTokens
-    layouts: tuple[TextLayout, ...]
-    segments: tuple[Segment, ...]
-
-    @property
-    def has_terms(self) -> bool:
-        return any(segment.terms for segment in self.segments)
-
-    @property
-    def first_segments(self) -> list[int]:
-        """Return the number of the first segment of each text that has segments."""
-        return [number for number, segment in enumerate(self.segments) if segment.place == 0]
-
-    def with_changes(self, changes: dict[int, dict[str, Any]]) -> "TranslationPlan":
-        """Return the plan with some fields of some segments changed.
-
-        changes: by the number of a segment, new values by field name.
-        """
-        segments = list(self.segments)
-        for number, own in changes.items():
-            segments[number] = replace(segments[number], **own)
-        return replace(self, segments=tuple(segments))
-
-    def prefixed_segments(self) -> Iterator[tuple[Segment, TokenIds]]:
-        """Yield each segment with each of its prefixes: every pair is one request."""
-        return ((segment, prefix) for segment in self.segments for prefix in segment.prefixes)
 
 
 class TranslationRequests:
@@ -125,25 +51,34 @@ class TranslationRequests:
             that a text gives the same translation alone and in a list. All prefixes of a segment
             have the same seed.
         """
-        arguments = self._arguments(job, plan.frame)
-        return [
-            self._request(
-                plan.frame,
-                f"{job.request_id}-{number}",
-                segment.source_ids,
-                forced_ids=prefix,
-                **(arguments | self._of_segment(job, segment)),
+        shared = self._arguments_of_job(job, plan.special_tokens)
+        job_needs_attention = job.needs_attention
+        requests: list[GenerationRequest] = []
+        for segment in plan.segments:
+            if segment.memory_score is None:
+                arguments = self._arguments_to_translate(job, segment, job_needs_attention)
+            else:
+                arguments = self._arguments_to_read(job)
+            requests += (
+                self._request(
+                    plan.special_tokens,
+                    f"{job.request_id}-{number}",
+                    segment.source_ids,
+                    forced_ids=prefix,
+                    **{**shared, **arguments},
+                )
+                for number, prefix in enumerate(segment.prefixes, len(requests))
             )
-            for number, (segment, prefix) in enumerate(plan.prefixed_segments())
-        ]
+        return requests
 
-    def _of_segment(self, job: TranslationJob, segment: Segment) -> dict[str, Any]:
-        is_given = segment.memory_score is not None
-        return self._only_read(job) if is_given else self._generated(job, segment)
-
-    def _generated(self, job: TranslationJob, segment: Segment) -> dict[str, Any]:
+    def _arguments_to_translate(
+        self, job: TranslationJob, segment: Segment, job_needs_attention: bool
+    ) -> dict[str, Any]:
         """Return the fields of a request in which the model translates a segment."""
-        needs_attention = segment.needs_attention and self._has_attention
+        aligns_words = bool(segment.terms) or (
+            segment.marks is not None and segment.marks.needs_word_alignment
+        )
+        needs_attention = job_needs_attention or (aligns_words and self._has_attention)
         return {
             "sampling": sampling_with_seed_offset(job.decoding.sampling, segment.place),
             "constraint": segment.beginning,
@@ -151,15 +86,13 @@ class TranslationRequests:
             "returns_logprobs": job.returns_scores
             or job.returns_quality
             or len(segment.prefixes) > 1,
-            "alignment_heads": job.attention_heads
-            if job.needs_attention or needs_attention
-            else None,
+            "alignment_heads": job.attention_heads if needs_attention else None,
             # Whether words loop is certain only when the terms are in their places.
             "ends_loops": job.protection and not (segment.terms or job.decoding.ignore_eos),
         }
 
-    def _only_read(self, job: TranslationJob) -> dict[str, Any]:
-        """Return the fields of a request whose translation is given, for its attention."""
+    def _arguments_to_read(self, job: TranslationJob) -> dict[str, Any]:
+        """Return the fields of a request for the attention of a translation that is fixed."""
         return {
             "beam": None,
             "max_new_tokens": 0,
@@ -173,7 +106,7 @@ class TranslationRequests:
         """
         return [
             self._request(
-                plan.frame,
+                plan.special_tokens,
                 f"{job.request_id}-next-{number}",
                 plan.segments[number].source_ids,
                 forced_ids=plan.segments[number].prefixes[0],
@@ -188,51 +121,53 @@ class TranslationRequests:
             for number in plan.first_segments
         ]
 
-    def scores(self, job: ScoreJob, frame: SpecialTokens) -> list[GenerationRequest]:
+    def scores(self, job: ScoreJob, special_tokens: SpecialTokens) -> list[GenerationRequest]:
         """Return a request for each pair. The target and its end are forced; nothing is
         generated.
         """
-        arguments = self._arguments(job, frame)
+        arguments = self._arguments_of_job(job, special_tokens)
+        sources = [source.strip() for source, _ in job.pairs]
+        source_rows = self._tokenizers.encode_sources(sources, special_tokens)
+        with tokenizing("translations"):
+            targets = [target.strip() for _, target in job.pairs]
+            target_rows = self._tokenizers.target.encode_batch(targets)
         return [
             self._request(
-                frame,
+                special_tokens,
                 f"{job.request_id}-{number}",
                 source_ids,
                 **arguments,
                 sampling=job.decoding.sampling,
-                forced_ids=target_ids,
+                forced_ids=(*target_ids, self._eos),
                 max_new_tokens=0,
                 alignment_heads=job.attention_heads if job.returns_attention else None,
             )
-            for number, (source_ids, target_ids) in enumerate(self._encoded_pairs(job, frame))
+            for number, (source_ids, target_ids) in enumerate(
+                zip(source_rows, target_rows, strict=True)
+            )
         ]
 
-    def _encoded_pairs(
-        self, job: ScoreJob, frame: SpecialTokens
-    ) -> Iterator[tuple[TokenIds, TokenIds]]:
-        sources = self._tokenizers.encode_sources([text.strip() for text, _ in job.pairs], frame)
-        with tokenizing("translations"):
-            targets = self._tokenizers.target.encode_batch([text.strip() for _, text in job.pairs])
-        return zip(sources, ((*ids, self._eos) for ids in targets), strict=True)
-
-    def _arguments(self, job: TranslationJob | ScoreJob, frame: SpecialTokens) -> dict[str, Any]:
+    def _arguments_of_job(
+        self, job: TranslationJob | ScoreJob, special_tokens: SpecialTokens
+    ) -> dict[str, Any]:
         """Return what all requests of a job share."""
         arguments = request_arguments(job.decoding, self._tokenizers.target)
         if beam := job.decoding.beam:
-            arguments["beam"] = replace(beam, num_counted=frame.num_counted)
-        own = {"attention_queries": job.attention_queries, "job_id": job.request_id}
-        return {**arguments, **own}
+            arguments["beam"] = replace(beam, num_counted=special_tokens.num_counted)
+        arguments["attention_queries"] = job.attention_queries
+        arguments["job_id"] = job.request_id
+        return arguments
 
     def _request(
-        self, frame: SpecialTokens, request_id: str, source_ids: TokenIds, **fields: Any
+        self, special_tokens: SpecialTokens, request_id: str, source_ids: TokenIds, **fields: Any
     ) -> GenerationRequest:
         """Build a request, with the fields that depend on the bundle and the languages."""
-        if frame.is_prompt:
+        if special_tokens.is_prompt:
             return GenerationRequest(request_id, prompt_ids=source_ids, is_whole=True, **fields)
         return GenerationRequest(
             request_id,
             source_ids,
-            prompt_ids=frame.prompt,
+            prompt_ids=special_tokens.target_prefix,
             shortlist=self._shortlist.tokens_for(source_ids) if self._shortlist else None,
             **fields,
         )
@@ -250,7 +185,7 @@ class TranslationRequests:
         return by_source if limit is None else min(limit, by_source)
 
 
-def rescored(request: GenerationRequest, hypothesis: Hypothesis) -> Hypothesis:
+def rescore(request: GenerationRequest, hypothesis: Hypothesis) -> Hypothesis:
     """Return a hypothesis of another request with the score that this request would give it."""
     beam = request.beam
     if beam is None and not request.returns_logprobs:

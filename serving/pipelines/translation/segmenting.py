@@ -9,8 +9,8 @@ from serving.bundle.manifest import SPLIT_TOKENS, Limits, Tokens
 from serving.errors import RequestError, TooLarge
 from serving.pipelines.translation.glossary import NOT_WRITABLE, TermMatcher
 from serving.pipelines.translation.job import TranslationJob
+from serving.pipelines.translation.plan import Segment, TranslationPlan
 from serving.pipelines.translation.prompting import TranslationPrompts
-from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
 from serving.requests.request import Constraint
 from serving.text.constraints.prefix import PrefixConstraints
@@ -55,6 +55,7 @@ class TextSegmenter:
         self._beginnings = PrefixConstraints(tokenizers.target)
         self._max_segments = max_segments
         self._known_words = known_words
+        self._special_tokens: dict[tuple[str, str], SpecialTokens] = {}
 
     def plan(self, job: TranslationJob) -> TranslationPlan:
         """Return the plan of a job whose languages are the model's own codes.
@@ -62,34 +63,58 @@ class TextSegmenter:
         Raises TooLarge for too many segments, RequestError for a prefix or glossary term that the
         target's vocabulary cannot write.
         """
-        frame = self.frame(job.source, job.target)
-        glossary = TermMatcher(job.glossary, self._target)
-        layouts, marks = self._layouts(job, frame, glossary)
-        self.check_number([text for layout in layouts for text in layout.segments], "sentences")
-        segments = self._segments(frame, layouts, marks, glossary)
-        plan = TranslationPlan(frame, layouts, segments)
+        special_tokens = self.special_tokens(job.source, job.target)
+        matcher = TermMatcher(job.glossary, self._target) if job.glossary else None
+        layouts, marks = self._cut_texts(job, special_tokens, matcher)
+        texts = [text for layout in layouts for text in layout.segments]
+        self.check_number(texts, "sentences")
+        source_ids = self._tokenizers.encode_sources(texts, special_tokens)
+        segments: list[Segment] = []
+        for layout in layouts:
+            is_rest = False
+            for place, text in enumerate(layout.segments):
+                number, gap = len(segments), layout.gaps[place + 1]
+                is_last = place == len(layout.segments) - 1
+                is_cut = not is_last and is_unfinished_sentence(text, gap)
+                terms = matcher.match(text) if matcher else ()
+                segment = Segment(
+                    *(text, source_ids[number], place, terms),
+                    marks=marks[number],
+                    is_cut=is_cut,
+                    is_rest=is_rest,
+                )
+                segments.append(segment)
+                is_rest = is_cut
+        plan = TranslationPlan(special_tokens, layouts, tuple(segments))
         if not job.target_prefix:
             return plan
-        return plan.with_changes(dict.fromkeys(plan.first_segments, self._prefix(job)))
+        return plan.with_changes(dict.fromkeys(plan.first_segments, self._prefix_fields(job)))
 
-    def frame(self, source: str, target: str) -> SpecialTokens:
-        """Return the special tokens of a pair of languages, given by the model's codes."""
-        if self._prompts is not None:
-            return self._prompts.between(source, target)
-        return SpecialTokens.between(self._tokens, source, target)
+    def special_tokens(self, source: str, target: str) -> SpecialTokens:
+        """Return the special tokens of a pair of languages by the model's codes. For a language
+        model the first time of a pair takes longer.
+        """
+        pair = source, target
+        if pair not in self._special_tokens:
+            if self._prompts is None:
+                made = SpecialTokens.for_languages(self._tokens, source, target)
+            else:
+                made = self._prompts.special_tokens(source, target)
+            self._special_tokens[pair] = made
+        return self._special_tokens[pair]
 
     def check_number(self, parts: Sequence[object], name: str) -> None:
         if self._max_segments is not None and len(parts) > self._max_segments:
             message = f"at most {self._max_segments} {name} a request, this has {len(parts)}"
             raise TooLarge("text", parts[0], message)
 
-    def _layouts(
-        self, job: TranslationJob, frame: SpecialTokens, glossary: TermMatcher
+    def _cut_texts(
+        self, job: TranslationJob, special_tokens: SpecialTokens, matcher: TermMatcher | None
     ) -> tuple[tuple[TextLayout, ...], list[MarkedSegment | None]]:
         """Return the layout of each text, and the marks of each segment; None for segments that
         have none.
         """
-        fits = partial(self._fits, self._max_segment_tokens(frame))
+        fits = partial(self._fits, self._max_segment_tokens(special_tokens))
         language = primary_language(job.source)
         if not (job.has_marks or any(has_wrapped_lines(text, language) for text in job.texts)):
             plain = tuple(split_text(text, language, fits) for text in job.texts)
@@ -101,72 +126,51 @@ class TextSegmenter:
             language,
             target,
             self._known_words,
-            glossary.spans if job.glossary else None,
+            matcher.spans if matcher else None,
         )
-        reader = MarkupSegmenter(job.markup, protection, job.splitting, fits, self._num_tokens)
+        segmenter = MarkupSegmenter(job.markup, protection, job.splitting, fits, self._num_tokens)
+        needs_marks = job.needs_attention
         layouts: list[TextLayout] = []
         marks: list[MarkedSegment | None] = []
         for text in job.texts:
-            layout = None if job.needs_attention else reader.segment_plain_text(text)
+            layout = None if needs_marks else segmenter.segment_plain_text(text)
             if layout is not None:
                 marks += [None] * len(layout.segments)
             else:
-                marked = reader.segment(text)
+                marked = segmenter.segment(text)
                 marks += marked.segments
                 layout = marked.plain
             layouts.append(layout)
         return tuple(layouts), marks
 
-    def _segments(
-        self,
-        frame: SpecialTokens,
-        layouts: Sequence[TextLayout],
-        marks: Sequence[MarkedSegment | None],
-        glossary: TermMatcher,
-    ) -> tuple[Segment, ...]:
-        texts = [text for layout in layouts for text in layout.segments]
-        places = [place for layout in layouts for place in range(len(layout.segments))]
-        sources = self._tokenizers.encode_sources(texts, frame)
-        cuts = [is_cut for layout in layouts for is_cut in _cuts(layout)]
-        return tuple(
-            Segment(
-                *(text, source_ids, place, glossary.found(text)),
-                marks=own_marks,
-                is_cut=is_cut,
-                is_rest=place > 0 and was_cut,
-            )
-            for text, source_ids, place, own_marks, is_cut, was_cut in zip(
-                texts, sources, places, marks, cuts, [False, *cuts], strict=False
-            )
-        )
-
-    def _prefix(self, job: TranslationJob) -> dict[str, Any]:
+    def _prefix_fields(self, job: TranslationJob) -> dict[str, Any]:
         """Return the fields of a text's first segment that the target prefix decides."""
-        words, begun = _last_word_apart(job)
+        words, incomplete_word = _split_prefix(job)
         if not (self._target.can_write(words) or job.replaces_unknown):
             raise RequestError("target_prefix", job.target_prefix, NOT_WRITABLE)
         fields: dict[str, Any] = {"prefixes": (tuple(self._target.encode(words)),)}
-        if begun:
-            fields["beginning"] = self._beginning(job.target_prefix, begun, not words)
+        if incomplete_word:
+            beginning = self._beginning(job.target_prefix, incomplete_word, not words)
+            fields["beginning"] = beginning
         return fields
 
-    def _beginning(self, prefix: str, begun: str, begins_text: bool) -> Constraint:
+    def _beginning(self, prefix: str, incomplete_word: str, begins_text: bool) -> Constraint:
         """Return a constraint: the next word continues the incomplete word at the end of the
         prefix. If the vocabulary cannot write the incomplete word, the next token must begin with
         it.
         """
-        if self._target.can_write(begun):
-            begun = self._written(begun)
-        elif not self._beginnings.has_token(begun, begins_text):
+        if self._target.can_write(incomplete_word):
+            incomplete_word = self._normalise(incomplete_word)
+        elif not self._beginnings.has_token(incomplete_word, begins_text):
             raise RequestError("target_prefix", prefix, NOT_WRITABLE)
-        return self._beginnings.constraint(begun, begins_text)
+        return self._beginnings.constraint(incomplete_word, begins_text)
 
-    def _written(self, begun: str) -> str:
-        """Return the text as the target's tokenizer normalises it."""
+    def _normalise(self, word: str) -> str:
+        """Return the word as the target's tokenizer normalises it."""
         if self._target.is_lossless:
-            return begun
-        space = " " if begun[0].isspace() else ""
-        return space + self._target.decode(self._target.encode(begun.lstrip()))
+            return word
+        space = " " if word[0].isspace() else ""
+        return space + self._target.decode(self._target.encode(word.lstrip()))
 
     def _fits(self, max_tokens: int, segment: str) -> bool:
         """Check the length of a segment. Where a token holds at least a byte of the text, short
@@ -182,25 +186,18 @@ class TextSegmenter:
     def _num_tokens(self, text: str) -> int:
         return len(self._source.encode(text))
 
-    def _max_segment_tokens(self, frame: SpecialTokens) -> int:
-        growth = _MAX_TARGET_GROWTH + frame.is_prompt  # a prompt needs room for the source, too
-        longest = int((self._limits.max_target_tokens - frame.num_given) / growth)
+    def _max_segment_tokens(self, special_tokens: SpecialTokens) -> int:
+        # The prompt of a language model needs room for the source, too.
+        growth = _MAX_TARGET_GROWTH + special_tokens.is_prompt
+        longest = int((self._limits.max_target_tokens - special_tokens.num_target) / growth)
         if self._limits.max_source_tokens is not None:
-            longest = min(longest, self._limits.max_source_tokens - frame.num_around)
-        if not frame.is_prompt:
+            longest = min(longest, self._limits.max_source_tokens - special_tokens.num_source)
+        if not special_tokens.is_prompt:
             longest = min(longest, self._limits.split_tokens or SPLIT_TOKENS)
         return max(1, longest)
 
 
-def _cuts(layout: TextLayout) -> list[bool]:
-    """Return of each segment whether its sentence goes on after it."""
-    if len(layout.segments) < 2:
-        return [False] * len(layout.segments)
-    inner = zip(layout.segments, layout.gaps[1:-1], strict=False)
-    return [*(is_unfinished_sentence(segment, gap) for segment, gap in inner), False]
-
-
-def _last_word_apart(job: TranslationJob) -> tuple[str, str]:
+def _split_prefix(job: TranslationJob) -> tuple[str, str]:
     """Cut a prefix in two: whole words, and the last one, with the space before it, if it may have
     been typed half: if no space follows, and nobody asks what could come right after it.
     """

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from serving.pipelines.decoding import require_finished
 from serving.pipelines.translation.fallback import Fallback
 from serving.pipelines.translation.job import TranslationDelta
+from serving.pipelines.translation.plan import Segment, TranslationPlan
 from serving.pipelines.translation.rendering import SegmentRenderer
-from serving.pipelines.translation.requests import Segment, TranslationPlan
 from serving.requests.request import (
     Event,
     FinishedEvent,
@@ -108,11 +108,13 @@ class GrowingTexts:
         }
         waiting = iter(self._sentences.values())
         sentences = [
-            next(waiting) if segment.given is None else _given(segment.given, tokenizer)
+            next(waiting)
+            if segment.fixed_translation is None
+            else _finished(segment.fixed_translation, tokenizer)
             for segment in plan.segments
         ]
         self._texts = list(_texts(plan.layouts, sentences))
-        self._text_of = {id(each): text for text in self._texts for each in text.sentences}
+        self._text_of = {id(sentence): text for text in self._texts for sentence in text.sentences}
 
     @property
     def outcomes(self) -> list[FinishedEvent]:
@@ -131,12 +133,12 @@ class GrowingTexts:
         for text in touched.values():
             yield from text.deltas()
 
-    def given(self) -> Iterator[TranslationDelta]:
-        """Yield the translations that are known before any event has come."""
+    def fixed_deltas(self) -> Iterator[TranslationDelta]:
+        """Yield the translations that are fixed before any event has come."""
         for text in self._texts:
             yield from text.deltas()
 
-    def blanks(self) -> Iterator[TranslationDelta]:
+    def blank_deltas(self) -> Iterator[TranslationDelta]:
         """Yield the texts in which there is nothing to translate."""
         for text in self._texts:
             if not text.sentences and (blank := text.layout.fill([])):
@@ -151,11 +153,11 @@ class GrowingTexts:
         self._ends[number] = end = require_finished(event)
         if sentence is not None:
             segment = self._fallback.plan.segments[self._segments[number]]
-            rendering = self._renderer.rendering(segment, end.best)
+            rendering = self._renderer.render(segment, end.best)
             sentence.finish(rendering.text, rendering.reason)
 
 
-def _given(text: str, tokenizer: Tokenizer) -> GrowingSentence:
+def _finished(text: str, tokenizer: Tokenizer) -> GrowingSentence:
     sentence = GrowingSentence(tokenizer, None)
     sentence.finish(text, FinishReason.STOP)
     return sentence
@@ -170,7 +172,7 @@ def _references(request: GenerationRequest, segment: Segment) -> References | No
 
 
 def _first_requests(plan: TranslationPlan) -> Iterator[tuple[int, int]]:
-    """Yield for each segment that is not given the number of its first request, which makes its
+    """Yield for each segment that is not fixed the number of its first request, which makes its
     best translation, and its own.
     """
     number = 0

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from serving.bundle.manifest import Manifest
-from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms, capitalised, overlap
-from serving.pipelines.translation.rendering import attention_matrix
+from serving.pipelines.translation.attention import attention_matrix
+from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms, capitalise, overlap
 from serving.requests.parameters import GREEDY, MAX_WORDS, BeamParams, TokenIds
 from serving.requests.request import FinishReason, GenerationRequest, Hypothesis, Ids
 from serving.text.alignment import (
@@ -83,7 +83,7 @@ class AlignedTranslation:
         """Return the missing term that belongs leftmost, with the places for it; None if no term
         is missing.
         """
-        taken = wanted.written(self.text)
+        taken = wanted.find_in(self.text)
         found = []
         for term in wanted.missing(self.text):
             own = [span for span, translations in taken if translations == term.translations]
@@ -198,7 +198,7 @@ class AlignedTranslation:
         tokens = self.hypothesis.tokens
         alignments = [*tokens.alignments]
         left = list(terms)
-        for span, translations in wanted.written(self.text):
+        for span, translations in wanted.find_in(self.text):
             own = [each for each in left if each.translations == translations]
             if not own:
                 continue
@@ -380,11 +380,11 @@ class CandidateRequests:
         return num_left if request.max_new_tokens is None else min(request.max_new_tokens, num_left)
 
     def _term(self, replacement: Replacement, prefix: TokenIds) -> TokenIds:
-        """Return the tokens of the term after a prefix, capitalised if it begins the sentence."""
+        """Return the tokens of the term after a prefix, capitalise if it begins the sentence."""
         before = replacement.draft.text[: replacement.place.span.start]
         text = replacement.text
         if not HYPHENATED_WORD.search(before) and replacement.replaced[:1].isupper():
-            text = capitalised(text)
+            text = capitalise(text)
         if not prefix:
             return tuple(self._tokenizer.encode(text))
         space = "" if prefix[-1] in self._borders.opening_ids else " "

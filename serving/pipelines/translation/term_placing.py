@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from serving.bundle.manifest import Manifest
 from serving.pipelines.decoding import EnginePort, require_finished
 from serving.pipelines.translation.glossary import MatchedTerm, WantedTerms
-from serving.pipelines.translation.requests import Segment, TranslationPlan, rescored
+from serving.pipelines.translation.plan import Segment, TranslationPlan
+from serving.pipelines.translation.requests import rescore
 from serving.pipelines.translation.term_candidates import (
     AlignedTranslation,
     CandidateRequests,
@@ -51,57 +52,64 @@ Result = TypeVar("Result")
 
 
 class TermPlacing:
-    """Puts terms into the translations of one model.
-
-    max_rows: of the engine.
-    """
+    """Puts terms into the translations of one model."""
 
     def __init__(self, engine: EnginePort, manifest: Manifest, tokenizers: TokenizerPair) -> None:
         self._engine, self._tokenizers = engine, tokenizers
-        self.max_rows = engine.max_rows
-        self._candidates = CandidateRequests(manifest, tokenizers.target, self.max_rows)
+        self._candidates = CandidateRequests(manifest, tokenizers.target, engine.max_rows)
 
-    async def run(
-        self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+    async def place_terms(
+        self,
+        plan: TranslationPlan,
+        requests: Sequence[GenerationRequest],
+        outcomes: Sequence[FinalEvent],
+        accepted_at: float,
     ) -> list[FinalEvent]:
         """Return the final events of a plan's requests, with the terms of their segments in place.
 
+        accepted_at: when the job was accepted, as `time.perf_counter` tells.
+
         Raises DeadlineExceeded, the errors of failed requests, and those of the engine.
         """
-        if not requests:
-            return []
-        started = time.perf_counter()
-        outcomes = await self._engine.run(requests)
-        if not plan.has_terms:
-            return outcomes
+        work = [*zip(plan.segments_of_requests(), requests, outcomes, strict=True)]
+        if not any(segment.terms for segment, _, _ in work):
+            return [*outcomes]
         await asyncio.to_thread(self._candidates.read_vocabulary)
-        segments = (segment for segment, _ in plan.prefixed_segments())
-        work = zip(segments, requests, outcomes, strict=True)
-        return await gather_all(self._placed(plan.frame, *each, started) for each in work)
+        return await gather_all(
+            self._place_in_request(plan.special_tokens, segment, request, outcome, accepted_at)
+            for segment, request, outcome in work
+        )
 
     async def stream(
-        self, plan: TranslationPlan, requests: Sequence[GenerationRequest]
+        self,
+        plan: TranslationPlan,
+        requests: Sequence[GenerationRequest],
+        batches: AsyncGenerator[list[Event], None],
     ) -> AsyncGenerator[list[Event], None]:
         """Yield events as they arrive. Those of a request with terms follow when its terms are in
         place.
+
+        batches: the events of the requests, those of one step together.
         """
-        started = time.perf_counter()
-        segments = (segment for segment, _ in plan.prefixed_segments())
-        held: dict[str, tuple[Segment, GenerationRequest]] = {
+        accepted_at = time.perf_counter()
+        with_terms: dict[str, tuple[Segment, GenerationRequest]] = {
             request.request_id: (segment, request)
-            for segment, request in zip(segments, requests, strict=True)
+            for segment, request in zip(plan.segments_of_requests(), requests, strict=True)
             if segment.terms
         }
-        if held:
+        if with_terms:
             await asyncio.to_thread(self._candidates.read_vocabulary)
         tasks: list[asyncio.Task[FinalEvent]] = []
         try:
-            async with aclosing(self._engine.stream(requests)) as batches:
+            async with aclosing(batches):
                 async for batch in batches:
-                    yield [event for event in batch if event.request_id not in held]
+                    yield [event for event in batch if event.request_id not in with_terms]
                     for event in batch:
-                        if is_final(event) and event.request_id in held:
-                            work = self._placed(plan.frame, *held[event.request_id], event, started)
+                        if is_final(event) and event.request_id in with_terms:
+                            segment, request = with_terms[event.request_id]
+                            work = self._place_in_request(
+                                plan.special_tokens, segment, request, event, accepted_at
+                            )
                             tasks.append(asyncio.create_task(work))
             for task in asyncio.as_completed(tasks):
                 yield [await task]
@@ -109,42 +117,45 @@ class TermPlacing:
             for task in tasks:
                 task.cancel()
 
-    async def _placed(
+    async def _place_in_request(
         self,
-        frame: SpecialTokens,
+        special_tokens: SpecialTokens,
         segment: Segment,
         request: GenerationRequest,
         event: FinalEvent,
-        started: float,
+        accepted_at: float,
     ) -> FinalEvent:
         """Return the final event of a request, with the terms in each of its hypotheses."""
         if not segment.terms:
             return event
         end = require_finished(event)
-        pieces = self._tokenizers.source_pieces(segment.source_ids, frame)
+        pieces = self._tokenizers.source_pieces(segment.source_ids, special_tokens)
         source = map_tokens_to_text(TokenizedText.from_pieces(pieces), segment.text)
         if request.job_accepted_at is None:
-            request = replace(request, job_accepted_at=started)
+            request = replace(request, job_accepted_at=accepted_at)
         sentence = _Sentence(source, WantedTerms(segment.terms), request)
         revisions = [
-            _Revision(self._engine, self._candidates, self._tokenizers.target, sentence, each, n)
-            for n, each in enumerate(end.hypotheses)
+            _Revision(
+                *(self._engine, self._candidates, self._tokenizers.target),
+                *(sentence, hypothesis, number),
+            )
+            for number, hypothesis in enumerate(end.hypotheses)
         ]
-        await gather_all(each.put_all_terms() for each in revisions)
-        return _revised(request, end, revisions)
+        await gather_all(revision.place_all_terms() for revision in revisions)
+        return _with_revisions(request, end, revisions)
 
 
-def _revised(
+def _with_revisions(
     request: GenerationRequest, end: FinishedEvent, revisions: Sequence["_Revision"]
 ) -> FinishedEvent:
     """Return the final event of a request with its revised hypotheses, best first."""
     if request.beam is not None:
-        revisions = sorted(revisions, key=lambda each: _rank(each.hypothesis))
-    num_revised = sum(each.num_generated for each in revisions)
+        revisions = sorted(revisions, key=lambda revision: _rank(revision.hypothesis))
+    num_revised = sum(revision.num_generated for revision in revisions)
     return replace(
         end,
         num_generated_tokens=end.num_generated_tokens + num_revised,
-        hypotheses=tuple(each.hypothesis for each in revisions),
+        hypotheses=tuple(revision.hypothesis for revision in revisions),
         attention_pieces=revisions[0].attention_pieces or end.attention_pieces,
     )
 
@@ -155,7 +166,7 @@ def _rank(hypothesis: Hypothesis) -> tuple[bool, float]:
 
 async def gather_all(work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Return all results; if one fails or the caller is cancelled, cancel the others."""
-    tasks = [asyncio.create_task(each) for each in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -207,7 +218,7 @@ class _Revision:
         self.attention_pieces: AttentionPieces = ()
         self.num_generated = 0
 
-    async def put_all_terms(self) -> None:
+    async def place_all_terms(self) -> None:
         """Place all terms. Raises DeadlineExceeded, and the errors of the engine."""
         wanted = self._sentence.wanted
         given_up: list[MatchedTerm] = []
@@ -265,7 +276,7 @@ class _Revision:
                 is_whole = each.reason is not FinishReason.CONSTRAINT
                 if is_whole and wanted.num_missing(text) < num_missing:
                     score = sum(each.logprobs) - _cost(replacement, text)
-                    rated = rescored(self._sentence.request, each)
+                    rated = rescore(self._sentence.request, each)
                     found.append(_Candidate(replacement, rated, end.attention_pieces, score))
         return found
 

@@ -17,40 +17,39 @@ from serving.text.tokenizer import Tokenizer
 class SpecialTokens:
     """The special tokens of one pair of languages.
 
-    before: tokens in front of a source.
-    after: tokens at its end.
-    prompt: the beginning of a target, after the bundle's own prefix.
-    num_given: number of tokens at the beginning of a target, including that prefix.
+    source_prefix, source_suffix: tokens before a source, and at its end.
+    target_prefix: the beginning of a target, after the bundle's own prefix.
+    num_target: number of special tokens at the beginning of a target, including that prefix.
     is_prompt: whether a source with its tokens is the prompt of a language model.
     """
 
-    before: TokenIds
-    after: TokenIds
-    prompt: TokenIds
-    num_given: int
+    source_prefix: TokenIds
+    source_suffix: TokenIds
+    target_prefix: TokenIds
+    num_target: int
     is_prompt: bool = False
 
     @classmethod
-    def between(cls, tokens: Tokens, source: str, target: str) -> "SpecialTokens":
-        """Return the frame of a pair of languages, given by the model's codes."""
-        with_languages = tokens.with_languages(source, target)
-        prompt = with_languages.prompt_prefix[len(tokens.prompt_prefix) :]
-        num_given = len(with_languages.prompt_prefix)
-        return cls(with_languages.source_prefix, with_languages.source_suffix, prompt, num_given)
-
-    def add_to(self, ids: Sequence[int]) -> TokenIds:
-        return (*self.before, *ids, *self.after)
+    def for_languages(cls, tokens: Tokens, source: str, target: str) -> "SpecialTokens":
+        """Return the special tokens of a pair of languages by the model's codes."""
+        of_pair = tokens.with_languages(source, target)
+        return cls(
+            of_pair.source_prefix,
+            of_pair.source_suffix,
+            of_pair.prompt_prefix[len(tokens.prompt_prefix) :],
+            len(of_pair.prompt_prefix),
+        )
 
     @property
-    def num_around(self) -> int:
-        return len(self.before) + len(self.after)
+    def num_source(self) -> int:
+        return len(self.source_prefix) + len(self.source_suffix)
 
     @property
     def num_counted(self) -> int:
         """Return the number of prompt tokens that count in the length of a hypothesis of a beam
         search, as in Hugging Face's `generate`: all but the first, none of a language model's.
         """
-        return 0 if self.is_prompt else max(self.num_given - 1, 0)
+        return 0 if self.is_prompt else max(self.num_target - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +72,17 @@ class TokenizerPair:
         size = manifest.source_vocab_size or manifest.vocab_size
         return cls(Tokenizer(bundle.tokenizer_path, size), target)
 
-    def encode_sources(self, texts: Sequence[str], frame: SpecialTokens) -> list[TokenIds]:
+    def encode_sources(self, texts: Sequence[str], special_tokens: SpecialTokens) -> list[TokenIds]:
         """Return the token ids of each text with the special tokens of the languages."""
-        if frame.is_prompt:
+        prefix, suffix = special_tokens.source_prefix, special_tokens.source_suffix
+        if special_tokens.is_prompt:
             with tokenizing("text"):
-                return [frame.add_to(self.source.encode_inside(text)) for text in texts]
-        return [frame.add_to(ids) for ids in self.source.encode_batch(texts)]
+                rows = [self.source.encode_inside(text) for text in texts]
+        else:
+            rows = self.source.encode_batch(texts)
+        return [(*prefix, *ids, *suffix) for ids in rows]
 
-    def source_pieces(self, ids: TokenIds, frame: SpecialTokens) -> list[bytes]:
-        """Return the bytes of each token of a framed source; special tokens have none."""
-        end = len(ids) - len(frame.after)
-        text = self.source.pieces(ids[len(frame.before) : end])
-        return [*(b"" for _ in frame.before), *text, *(b"" for _ in frame.after)]
+    def source_pieces(self, ids: TokenIds, special_tokens: SpecialTokens) -> list[bytes]:
+        """Return the bytes of each token of a source; special tokens have none."""
+        start, end = len(special_tokens.source_prefix), len(ids) - len(special_tokens.source_suffix)
+        return [b""] * start + self.source.pieces(ids[start:end]) + [b""] * (len(ids) - end)

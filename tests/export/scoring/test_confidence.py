@@ -75,4 +75,4 @@ def test_the_command(tmp_path: Path) -> None:
 
     assert "| mean probability | 1.000 | 1.000 |" in result.stdout
     assert "on 2 texts: error 0.000" in result.stdout  # in the third there is nothing to translate
-    assert Calibration.of(open_bundle(bundle).manifest.quality) != Calibration()
+    assert Calibration.from_quality(open_bundle(bundle).manifest.quality) != Calibration()

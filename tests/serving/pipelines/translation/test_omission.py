@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.pipelines.translation.omission import SourceWords
+from serving.pipelines.translation.omission import OmissionCheck
 
 OMITTED = [
     ("Green Street", "Street"),
@@ -37,18 +37,18 @@ WHOLE = [
 
 @pytest.mark.parametrize(("source", "translation"), OMITTED)
 def test_words_became_nothing(source: str, translation: str) -> None:
-    assert SourceWords(source, "en").are_omitted(translation)
+    assert OmissionCheck(source, "en").lacks_words(translation)
 
 
 @pytest.mark.parametrize(("source", "translation"), WHOLE)
 def test_words_were_translated(source: str, translation: str) -> None:
-    assert not SourceWords(source, "en").are_omitted(translation)
+    assert not OmissionCheck(source, "en").lacks_words(translation)
 
 
 @pytest.mark.parametrize(("source", "translation"), OMITTED)
 def test_until_its_end_every_beginning_may_become_such(source: str, translation: str) -> None:
-    words = SourceWords(source, "en")
-    assert all(words.may_be_omitted(translation[:end]) for end in range(len(translation) + 1))
+    words = OmissionCheck(source, "en")
+    assert all(words.may_lack_words(translation[:end]) for end in range(len(translation) + 1))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_until_its_end_every_beginning_may_become_such(source: str, translation:
 def test_a_second_translation_has_as_many_words(
     source: str, translation: str, has_all: bool
 ) -> None:
-    assert SourceWords(source, "en").are_all_in(translation, "fr") is has_all
+    assert OmissionCheck(source, "en").has_all_words(translation, "fr") is has_all
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_a_second_translation_has_as_many_words(
     [("", False), ("12 - 3", False), ("one", True), ("w " * 8, True), ("w " * 9, False)],
 )
 def test_short_sources_with_words_are_checked(text: str, are_checked: bool) -> None:
-    assert SourceWords(text, "en").are_checked is are_checked
+    assert OmissionCheck(text, "en").is_needed is are_checked

@@ -65,8 +65,14 @@ WRONG = [{"intercept": a, "slope": b} for a, b in [("x", 1), (0, -1), (nan, 1)]]
 
 @pytest.mark.parametrize("value", [*NONE, *WRONG])
 def test_what_is_no_calibration_is_not_used(value: Any) -> None:
-    assert Calibration.of({"calibration": value}) == Calibration.of({}) == Calibration()
-    assert Calibration.of({"calibration": {"intercept": 0, "slope": 2}}) == Calibration(0, 2)
+    assert (
+        Calibration.from_quality({"calibration": value})
+        == Calibration.from_quality({})
+        == Calibration()
+    )
+    assert Calibration.from_quality({"calibration": {"intercept": 0, "slope": 2}}) == Calibration(
+        0, 2
+    )
 
 
 def test_a_text_counts_its_segments_by_their_tokens() -> None:
