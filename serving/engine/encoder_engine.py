@@ -19,7 +19,6 @@ from serving.engine.arrays import Array
 from serving.engine.attention_map import store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.encoder import Encoder
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.session import open_graphs, with_device
@@ -27,6 +26,7 @@ from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.store import max_span
+from serving.engine.stats import EngineStats, StepStats
 from serving.requests.request import Encoding, Event, GenerationRequest
 
 
@@ -53,7 +53,7 @@ class EncodingEngine:
     def warm_up(self) -> None:
         """Encode the batch that needs most memory, so that missing memory is found now."""
         if self.config.device != "cpu":
-            self._graph.warm_up()
+            self._graph.encoder.warm_up()
 
     @property
     def has_work(self) -> bool:
@@ -78,8 +78,8 @@ class EncodingEngine:
         """Encode as many waiting requests as the budgets allow, and return their events."""
         self.step_stats = StepStats()
         self.step_stats.num_expired = self._queue.expire(time.perf_counter())
-        taken = self._queue.take_sources(self.scheduler.slots)
-        for group in encode_groups(taken, self.config.max_encode_tokens):
+        generations = self._queue.take_sources(self.scheduler.slots)
+        for group in encode_groups(generations, self.config.max_encode_tokens):
             try:
                 self._encode(group)
             except Exception as error:
@@ -92,10 +92,12 @@ class EncodingEngine:
         span = encode_span(group[-1])
         encodings = self._graph.encode([generation.request for generation in group], span)
         for generation in group:
-            if (
-                generation.selections
-            ):  # encode it again, alone, so that other requests are not affected
-                store_source_attention(generation, self._graph.attention(generation.request, span))
+            if generation.selections:  # encode it again, alone: others need no attention weights
+                source_ids = generation.request.source_ids or ()
+                weights = self._graph.encoder.run_with_attention(
+                    source_ids, span, generation.request.pair_start
+                )
+                store_source_attention(generation, weights)
         self.step_stats.count_encoded(group, [], span)
         self.step_stats.add_seconds("encode", started)
         seconds = time.perf_counter() - started
@@ -104,52 +106,46 @@ class EncodingEngine:
 
 
 class EncodeGraph:
-    """The graph and its output arrays.
-
-    max_rows: maximum number of rows in one run.
-    """
+    """The encode graph and its output arrays."""
 
     def __init__(
         self, manifest: Manifest, graphs: Graphs, config: EngineConfig, max_rows: int
     ) -> None:
-        assert graphs.encode is not None
+        """max_rows: maximum number of rows in one run."""
         self._specs = manifest.graphs["encode"].outputs
         sizes = {BATCH: max_rows}
         if any(SOURCE in spec.shape for spec in self._specs):  # rows times their padded length
             sizes = {BATCH: max(config.max_encode_tokens, max_span(manifest)), SOURCE: 1}
-        self._written: dict[str, Array] = {
-            spec.name: np.zeros(math.prod(_sized(spec.shape, sizes)), spec.dtype)
+        self._flat_outputs: dict[str, Array] = {
+            spec.name: np.zeros(math.prod(_resolve_shape(spec.shape, sizes)), spec.dtype)
             for spec in self._specs
         }
-        self._encoder = Encoder(manifest, graphs, self._scratch)
+        self.encoder = Encoder(manifest, graphs, self._outputs)
 
     def encode(self, requests: Sequence[GenerationRequest], span: int) -> list[Encoding]:
         """Return the outputs for each request; sources are padded to `span`."""
         sources = [request.source_ids or () for request in requests]
-        self._encoder.run(sources, span, [request.pair_start for request in requests])
-        found = {name: a.copy() for name, a in self._scratch(len(requests), span).items()}
-        of_tokens = {spec.name for spec in self._specs if SOURCE in spec.shape}
+        self.encoder.run(sources, span, [request.pair_start for request in requests])
+        arrays = {name: array.copy() for name, array in self._outputs(len(requests), span).items()}
+        per_token = {spec.name for spec in self._specs if SOURCE in spec.shape}
         return [
-            {name: a[row, : len(ids)] if name in of_tokens else a[row] for name, a in found.items()}
+            {
+                name: array[row, : len(ids)] if name in per_token else array[row]
+                for name, array in arrays.items()
+            }
             for row, ids in enumerate(sources)
         ]
 
-    def attention(self, request: GenerationRequest, span: int) -> Array:
-        """Return the attention weights of a request's source; see `Encoder.run_with_attention`."""
-        return self._encoder.run_with_attention(request.source_ids or (), span, request.pair_start)
-
-    def warm_up(self) -> None:
-        self._encoder.warm_up()
-
-    def _scratch(self, num_rows: int, span: int) -> dict[str, Array]:
+    def _outputs(self, num_rows: int, span: int) -> dict[str, Array]:
         shapes = {
-            spec.name: _sized(spec.shape, {BATCH: num_rows, SOURCE: span}) for spec in self._specs
+            spec.name: _resolve_shape(spec.shape, {BATCH: num_rows, SOURCE: span})
+            for spec in self._specs
         }
         return {
-            name: self._written[name][: math.prod(shape)].reshape(shape)
+            name: self._flat_outputs[name][: math.prod(shape)].reshape(shape)
             for name, shape in shapes.items()
         }
 
 
-def _sized(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _resolve_shape(shape: Shape, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in shape)

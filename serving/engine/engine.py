@@ -18,7 +18,6 @@ from serving.engine.decoding.scores import Scores
 from serving.engine.decoding.search import Search
 from serving.engine.decoding.speculative_decoding import Speculation
 from serving.engine.generation import Generation
-from serving.engine.measures import EngineStats, StepStats
 from serving.engine.rows import Batch, Decision, Rows
 from serving.engine.runtime.graph import Graph, Graphs
 from serving.engine.runtime.model_runner import LOGP_ONLY, TOP_ONLY
@@ -26,6 +25,7 @@ from serving.engine.runtime.session import open_graphs, with_device
 from serving.engine.scheduling.admission import PromptAdmission, SharedParts, SourceAdmission
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.states.store import row_bytes
+from serving.engine.stats import EngineStats, StepStats
 from serving.requests.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class Engine:
         return self._queue.has_work
 
     def stats(self) -> EngineStats:
+        """Return the current load."""
         batch, size = self._batch, self._row_bytes
         rows = batch.num_rows
         kv_bytes = rows * size.fixed
@@ -131,7 +132,10 @@ class Engine:
         """
         self.step_stats = StepStats()
         self.step_stats.num_expired = self._queue.expire(time.perf_counter())
-        self._admit()
+        if not self._batch.num_rows:
+            self._runner.abandon()  # what was launched ahead for rows that have left
+        if not self._runner.has_launched:  # a row that joined now would have no scores in that run
+            self._admission.admit(self.step_stats)
         if self._batch.num_rows:
             self._batch.num_steps += 1
             try:
@@ -147,13 +151,6 @@ class Engine:
         """Remove a generation from its prefill or from the batch."""
         if not self._admission.remove(generation):
             self._rows.remove_all(generation)
-
-    def _admit(self) -> None:
-        """Admit waiting requests, unless a launched step has not been applied yet."""
-        if not self._batch.num_rows:
-            self._runner.abandon()
-        if not self._runner.has_launched:
-            self._admission.admit(self.step_stats)
 
     def _decode(self) -> None:
         scores = self._run()
@@ -190,7 +187,8 @@ class Engine:
         scores = runner.receive()
         if scores.attention:
             store_prompt_step_attention(self._batch, scores)
-        self.step_stats.count_decoded(scores.num_rows, started)
+        self.step_stats.num_rows = scores.num_rows
+        self.step_stats.add_seconds("decode", started)
         return scores
 
     def _launch(self) -> None:
@@ -205,7 +203,8 @@ class Engine:
         started = time.perf_counter()
         self.step_stats.num_drafted_tokens = speculation.launch(self._search.needs_logp)
         scores = speculation.scores()
-        self.step_stats.count_decoded(scores.num_rows, started)
+        self.step_stats.num_rows = scores.num_rows
+        self.step_stats.add_seconds("decode", started)
         return scores
 
     def _report(self, decision: Decision) -> None:

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Protocol
 
-from serving.engine.measures import EngineStats, StepStats
 from serving.engine.scheduling.fair_queue import JobSize
 from serving.engine.scheduling.scheduler import Scheduler
+from serving.engine.stats import EngineStats, StepStats
 from serving.requests.request import Event, GenerationRequest
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from serving.engine.measures import EngineStats, StepStats
+from serving.engine.stats import EngineStats, StepStats
 from serving.observability.metrics import REQUEST_BUCKETS, UNFINISHED, Metrics
 from serving.observability.request_stats import GenerationStats, current_request_stats
 from serving.pipelines.decoding import EnginePort

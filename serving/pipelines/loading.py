@@ -21,12 +21,12 @@ from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.encoder_engine import EncodingEngine
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineObserver, EngineStats
-from serving.engine.runtime.graph import Graphs, sharing_attention
-from serving.engine.runtime.machine import instruction_sets, let_threads_take_turns_quickly
+from serving.engine.runtime.graph import Graphs, share_attention_graphs
+from serving.engine.runtime.machine import instruction_sets, shorten_switch_interval
 from serving.engine.runtime.planning import CpuBudget, PlannedModel, plan_model
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.stats import EngineObserver, EngineStats
 from serving.engine.worker import ProcessorTurns, SteppedEngine
 from serving.errors import BundleError
 from serving.kernels.library import native_kernels
@@ -119,7 +119,7 @@ class ModelParts:
         """
         config = planned.config
         shared = SharedParts.create(self.bundle.manifest, config, planned.graphs)
-        graphs = sharing_attention(planned.graphs)
+        graphs = share_attention_graphs(planned.graphs)
         sizes = [JobSize.COMMON] * planned.plan.engines
         if has_engine_for_small_jobs and config.device == "cpu":
             sizes.append(JobSize.SMALL)
@@ -178,7 +178,7 @@ def load_model(
         with others; small jobs then have an engine of their own.
     memories: the translation memories that jobs may use.
     """
-    let_threads_take_turns_quickly()
+    shorten_switch_interval()
     parts = ModelParts.open(folder)
     name = parts.bundle.manifest.name
     planned = parts.plan(config, budget or CpuBudget(config.threads, 1, config.threads))

@@ -10,7 +10,7 @@ from export.bundling.running import GraphRows
 from serving.bundle.manifest import LOGITS, SOURCE, TOP_IDS, TOP_LOGP, Precision
 from serving.bundle.opening import Bundle, open_bundle
 from serving.engine.config import EngineConfig
-from serving.engine.runtime.graph import sharing_attention
+from serving.engine.runtime.graph import share_attention_graphs
 from serving.engine.runtime.session import open_graphs
 from tests.export.parity import Examples, examples_of
 from tests.export.texts import (
@@ -150,7 +150,7 @@ class Runs:
 
     def __init__(self, bundle: Bundle, examples: Examples, threads: int) -> None:
         self._bundle, self._examples = bundle, examples
-        self._graphs = sharing_attention(open_graphs(bundle, EngineConfig(threads=threads)))
+        self._graphs = share_attention_graphs(open_graphs(bundle, EngineConfig(threads=threads)))
         self._has_attention = self._graphs.attention is not None
 
     def __call__(self, chosen: list[int], span: int) -> list[dict[str, np.ndarray]]:

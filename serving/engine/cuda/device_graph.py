@@ -17,12 +17,13 @@ import numpy as np
 
 from serving.engine.arrays import Array
 from serving.engine.cuda.memory import CudaMemory, DeviceArray
-from serving.engine.runtime.graph import RecordingGraph, Run, location
+from serving.engine.runtime.graph import RecordingGraph, Run, memory_location
 from serving.errors import AttendantError, DeviceError, OutOfMemory
 
 BFLOAT16 = 16  # of ONNX's element types; numpy has no such type
 NOT_RECORDED = -1
 MakeOptions = Callable[[dict[str, str]], object]
+Pair = tuple[Array, Array]  # an array of the host, and its copy on the device
 # Parts of ONNX Runtime's error messages.
 _FULL = ("Failed to allocate memory", "out of memory", "ALLOC_FAILED")
 _BROKEN = ("CUDA failure", "CUDA error", "CUBLAS failure", "CUDNN failure")
@@ -35,11 +36,11 @@ class DeviceGraph:
         and LSTM. Of an array on the device, ONNX Runtime would bind a copy that is made only once.
     """
 
-    def __init__(self, session: Any, make_options: MakeOptions, place: str = "cuda") -> None:
+    def __init__(self, session: Any, make_options: MakeOptions, device: str = "cuda") -> None:
         """make_options: makes the options of a run from configuration entries.
-        place: location of the arrays.
+        device: whose memory the arrays are in.
         """
-        self._session, self._make_options, self._place = session, make_options, place
+        self._session, self._make_options, self._device = session, make_options, device
         self._bfloat16 = {
             tensor.name
             for tensor in (*session.get_inputs(), *session.get_outputs())
@@ -50,7 +51,7 @@ class DeviceGraph:
             for tensor, memory in zip(
                 session.get_inputs(), session.get_input_memory_infos(), strict=True
             )
-            if memory.name.lower() != place
+            if memory.name.lower() != device
         )
         self._eager = self._options(NOT_RECORDED)
         self._num_recorded = 0
@@ -76,22 +77,22 @@ class DeviceGraph:
         for name, array in outputs.items():
             binding.bind_output(name, *self._location(name, array))
         run = self._session.run_with_iobinding
-        keep = (inputs, outputs)
+        arrays = (inputs, outputs)  # kept alive by the function: a binding only has addresses
 
-        def run_bound(keep: object = keep) -> None:
+        def run_bound(_: object = arrays) -> None:
             try:
                 run(binding, options)
             except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
-                if (known := device_error(error)) is not None:
-                    raise known from error
+                if (own_error := device_error(error)) is not None:
+                    raise own_error from error
                 raise
 
         return run_bound
 
     def _location(self, name: str, array: Array) -> tuple[object, ...]:
-        place = "cpu" if name in self.host_inputs else self._place
-        assert place != "cpu" or not isinstance(array, DeviceArray), f"the host reads {name}"
-        return location(array, place, BFLOAT16 if name in self._bfloat16 else None)
+        device = "cpu" if name in self.host_inputs else self._device
+        assert device != "cpu" or not isinstance(array, DeviceArray), f"the host reads {name}"
+        return memory_location(array, device, BFLOAT16 if name in self._bfloat16 else None)
 
     def _options(self, number: int) -> object:
         return self._make_options(
@@ -115,10 +116,7 @@ def last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [repr(error)])[-1]
 
 
-Pair = tuple[Array, Array]  # target and source of a copy
-
-
-class OnDevice(RecordingGraph, Protocol):
+class MirrorableGraph(RecordingGraph, Protocol):
     @property
     def host_inputs(self) -> Set[str]:
         """Return the names of inputs that are read on the host during each run."""
@@ -131,16 +129,16 @@ class Mirror:
 
     def __init__(self, memory: CudaMemory) -> None:
         self.memory = memory
-        self._twins: dict[int, Pair] = {}  # by the identity of whoever owns the memory
+        self._copies: dict[int, Pair] = {}  # by the identity of the array that owns the memory
 
-    def twin(self, array: Array) -> Array:
+    def copy_of(self, array: Array) -> Array:
         """Return the copy of an array in device memory; a device array is returned unchanged."""
         if isinstance(array, DeviceArray):
             return array
         owner = array.base if isinstance(array.base, np.ndarray) else array
-        if id(owner) not in self._twins:
-            self._twins[id(owner)] = owner, self.memory.zeros(owner.shape, owner.dtype.name)
-        return _same_view(array, *self._twins[id(owner)])
+        if id(owner) not in self._copies:
+            self._copies[id(owner)] = owner, self.memory.zeros(owner.shape, owner.dtype.name)
+        return _same_view(array, *self._copies[id(owner)])
 
 
 class MirroredGraph:
@@ -148,60 +146,60 @@ class MirroredGraph:
     recording.
     """
 
-    def __init__(self, graph: OnDevice, mirror: Mirror) -> None:
+    def __init__(self, graph: MirrorableGraph, mirror: Mirror) -> None:
         self._graph, self._mirror = graph, mirror
 
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        run = self._graph.bind(self._twins(inputs), self._twins(outputs))
-        return self._around(run, inputs, outputs)
+        run = self._graph.bind(self._device_arrays(inputs), self._device_arrays(outputs))
+        return self._with_copies(run, inputs, outputs)
 
     def record(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
-        for array in self._mirrored(inputs):
-            self._mirror.memory.copy(self._mirror.twin(array), array)
+        for array in self._host_arrays(inputs):
+            self._mirror.memory.copy(self._mirror.copy_of(array), array)
         try:
-            run = self._graph.record(self._twins(inputs), self._twins(outputs))
+            run = self._graph.record(self._device_arrays(inputs), self._device_arrays(outputs))
         except AttendantError:
             self._mirror.memory.runtime.end_recording()
             raise
-        return self._around(run, inputs, outputs)
+        return self._with_copies(run, inputs, outputs)
 
-    def _around(self, run: Run, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
+    def _with_copies(self, run: Run, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         """Return the run with its copies. It waits only if outputs are copied to the host."""
         memory = self._mirror.memory
-        up = [(self._mirror.twin(each), each) for each in self._mirrored(inputs)]
-        down = [(each, self._mirror.twin(each)) for each in self._mirrored(outputs)]
+        to_device = [(self._mirror.copy_of(a), a) for a in self._host_arrays(inputs)]
+        to_host = [(a, self._mirror.copy_of(a)) for a in self._host_arrays(outputs)]
 
         def run_mirrored() -> None:
-            for target, source in up:
+            for target, source in to_device:
                 memory.copy(target, source)
             run()
-            for target, source in down:
+            for target, source in to_host:
                 memory.copy(target, source)
-            if down:
+            if to_host:
                 memory.synchronize()
 
         return run_mirrored
 
-    def _twins(self, arrays: dict[str, Array]) -> dict[str, Array]:
+    def _device_arrays(self, arrays: dict[str, Array]) -> dict[str, Array]:
         return {
-            name: each if name in self._graph.host_inputs else self._mirror.twin(each)
-            for name, each in arrays.items()
+            name: array if name in self._graph.host_inputs else self._mirror.copy_of(array)
+            for name, array in arrays.items()
         }
 
-    def _mirrored(self, arrays: dict[str, Array]) -> list[Array]:
+    def _host_arrays(self, arrays: dict[str, Array]) -> list[Array]:
         """Return the host arrays that are read or written on the device."""
         return [
-            each
-            for name, each in arrays.items()
-            if not isinstance(each, DeviceArray) and name not in self._graph.host_inputs
+            array
+            for name, array in arrays.items()
+            if not isinstance(array, DeviceArray) and name not in self._graph.host_inputs
         ]
 
 
-def _same_view(array: Array, owner: Array, twin: Array) -> Array:
-    """Return the view of `twin` that corresponds to `array` in `owner`; both are contiguous."""
+def _same_view(array: Array, owner: Array, device_copy: Array) -> Array:
+    """Return the view of `device_copy` that `array` is of `owner`; both are contiguous."""
     assert array.flags.c_contiguous and owner.flags.c_contiguous
     first = (_address(array) - _address(owner)) // owner.itemsize
-    part = twin.reshape(-1)[first : first + array.size]
+    part = device_copy.reshape(-1)[first : first + array.size]
     return part.view(array.dtype).reshape(array.shape)
 
 

@@ -11,6 +11,7 @@ from serving.engine.states.memory import Memory
 from serving.engine.states.store import EXACT, Grid
 
 Run = Callable[[], None]
+Location = tuple[str, int, object, tuple[int, ...], int]  # ONNX Runtime's arguments
 
 
 class Graph(Protocol):
@@ -59,30 +60,27 @@ class _NoStep:
 NO_STEP: Graph = _NoStep()
 
 
-def sharing_attention(graphs: Graphs) -> Graphs:
+def share_attention_graphs(graphs: Graphs) -> Graphs:
     """Return graphs for engines on several threads: the first engine that needs a graph with
     attention loads it for all.
     """
     return replace(
         graphs,
-        attention=_shared(graphs.attention),
-        encode_attention=_shared(graphs.encode_attention),
+        attention=_load_once(graphs.attention),
+        encode_attention=_load_once(graphs.encode_attention),
     )
 
 
-def _shared(load: Callable[[], Graph] | None) -> Callable[[], Graph] | None:
+def _load_once(load: Callable[[], Graph] | None) -> Callable[[], Graph] | None:
     if load is None:
         return None
-    once, lock = cache(load), threading.Lock()
+    cached_load, lock = cache(load), threading.Lock()
 
-    def load_once() -> Graph:
-        with lock:
-            return once()
+    def load_or_wait() -> Graph:
+        with lock:  # engines on several threads may ask at once, and `cache` would load twice
+            return cached_load()
 
-    return load_once
-
-
-Location = tuple[str, int, object, tuple[int, ...], int]
+    return load_or_wait
 
 
 class OrtGraph:
@@ -96,23 +94,23 @@ class OrtGraph:
     def bind(self, inputs: dict[str, Array], outputs: dict[str, Array]) -> Run:
         binding = self._session.io_binding()
         for name, array in inputs.items():
-            binding.bind_input(name, *location(array, "cpu"))
+            binding.bind_input(name, *memory_location(array, "cpu"))
         for name, array in outputs.items():
-            binding.bind_output(name, *location(array, "cpu"))
+            binding.bind_output(name, *memory_location(array, "cpu"))
         run = self._session.run_with_iobinding
-        keep = (inputs, outputs)
+        arrays = (inputs, outputs)  # kept alive by the function: a binding only has addresses
 
-        def run_bound(keep: object = keep) -> None:
+        def run_bound(_: object = arrays) -> None:
             run(binding)
 
         return run_bound
 
 
-def location(array: Array, place: str, element_type: object = None) -> Location:
-    """Return ONNX Runtime's arguments for memory in a place, "cpu" or "cuda".
+def memory_location(array: Array, device: str, element_type: object = None) -> Location:
+    """Return ONNX Runtime's arguments for memory of a device, "cpu" or "cuda".
 
     element_type: if it is not the array's own.
     """
     assert array.flags.c_contiguous
     address = array.__array_interface__["data"][0]
-    return place, 0, element_type or array.dtype.type, array.shape, address
+    return device, 0, element_type or array.dtype.type, array.shape, address

@@ -22,7 +22,7 @@ def available_cpus(cgroups: Path = CGROUPS, own_cgroups: Path = OWN_CGROUPS) -> 
     return max(1, min([len(os.sched_getaffinity(0)), *quotas]))
 
 
-def let_threads_take_turns_quickly() -> None:
+def shorten_switch_interval() -> None:
     """Reduce the time for which a thread that runs Python may block the others, to less than a
     graph run.
 
@@ -59,11 +59,11 @@ def _quotas(cgroups: Path, own_cgroups: Path) -> Iterator[float]:
     often mounted as the root, independent of its path, so the root is always included.
     """
     for controllers, path in _memberships(own_cgroups):
-        is_second = not controllers
-        if is_second or "cpu" in controllers.split(","):
-            for root in [cgroups] if is_second else [cgroups / controllers, cgroups / "cpu"]:
+        is_v2 = not controllers
+        if is_v2 or "cpu" in controllers.split(","):
+            for root in [cgroups] if is_v2 else [cgroups / controllers, cgroups / "cpu"]:
                 for group in _with_parents(root, path):
-                    quota = _second(group) if is_second else _first(group)
+                    quota = _quota_v2(group) if is_v2 else _quota_v1(group)
                     if quota is not None:
                         yield quota
 
@@ -74,8 +74,8 @@ def _memberships(own_cgroups: Path) -> list[tuple[str, str]]:
         lines = own_cgroups.read_text(encoding="utf-8").splitlines()
     except OSError:
         return [("", "/"), ("cpu", "/")]
-    parts = [line.split(":", 2) for line in lines]
-    return [(each[1], each[2]) for each in parts if len(each) == 3]
+    hierarchies = [line.split(":", 2) for line in lines]
+    return [(fields[1], fields[2]) for fields in hierarchies if len(fields) == 3]
 
 
 def _with_parents(root: Path, path: str) -> Iterator[Path]:
@@ -86,7 +86,7 @@ def _with_parents(root: Path, path: str) -> Iterator[Path]:
     yield root
 
 
-def _second(group: Path) -> float | None:
+def _quota_v2(group: Path) -> float | None:
     try:
         quota, period = (group / "cpu.max").read_text().split()
         return int(quota) / int(period)
@@ -94,7 +94,7 @@ def _second(group: Path) -> float | None:
         return None
 
 
-def _first(group: Path) -> float | None:
+def _quota_v1(group: Path) -> float | None:
     try:
         quota = int((group / "cpu.cfs_quota_us").read_text())
         period = int((group / "cpu.cfs_period_us").read_text())

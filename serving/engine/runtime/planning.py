@@ -42,6 +42,24 @@ DEFAULT_ENGINES = 2
 # The graphs of all measured plans are loaded at the same time, and few steps of a larger model fit
 # into the time of a measurement.
 MAX_MEASURED_BYTES = 512 * 2**20
+# A measurement delays the first start of a server, so it may take this long with the loading of the
+# graphs. Rounds are short: other load on the machine then falls on all plans of a round alike.
+MAX_SECONDS = 2.0
+ROUNDS = 8
+_SECONDS_OF_SINGLE_STEPS, _SECONDS_AT_LOAD = 0.01, 0.02
+_ROWS_PER_CPU = 16  # a loaded server has about as many
+_MIN_STEPS = 2
+# On a busy machine rounds differ by chance, and chance must not choose: another plan than the
+# default must be better by more than noise, in four rounds of five.
+MIN_ROUNDS = 4
+_MIN_GAIN = 1.03
+_MIN_SHARE_OF_ROUNDS = 0.8
+# HTTP, which is not measured, takes a CPU from the engines now and then, while all threads of an
+# engine wait for the one that has lost it.
+_MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP = 1.25
+_MAX_LATENCY_LOSS = 2.0  # see the rule above
+
+Clock = Callable[[], float]
 
 
 class Origin(StrEnum):
@@ -50,7 +68,7 @@ class Origin(StrEnum):
     GIVEN = "given"
     ONLY = "only one possible"
     MEASURED = "measured"
-    KEPT = "measured at an earlier start"
+    STORED = "measured at an earlier start"
     DEFAULT = "default"
 
 
@@ -130,16 +148,8 @@ class Round:
     step_seconds: float
 
 
-Measurements = Mapping[
-    ExecutionPlan, Sequence[Round]
-]  # the i-th rounds of all plans ran one after another
-
-MIN_ROUNDS = 4
-_MIN_GAIN = 1.03
-# HTTP, which is not measured, needs a CPU too.
-_MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP = 1.25
-_MIN_SHARE_OF_ROUNDS = 0.8
-_MAX_LATENCY_LOSS = 2.0
+# The i-th rounds of all plans ran one after another.
+Measurements = Mapping[ExecutionPlan, Sequence[Round]]
 
 
 def best_plan(
@@ -157,8 +167,11 @@ def best_plan(
         more_threads = serves_http and plan.threads > default.threads
         min_gain = _MIN_GAIN_OF_MORE_THREADS_BESIDE_HTTP if more_threads else _MIN_GAIN
         pairs = zip(measurements[plan], measurements[default], strict=False)
-        won = [own.tokens_per_second > min_gain * other.tokens_per_second for own, other in pairs]
-        return sum(won) >= _MIN_SHARE_OF_ROUNDS * len(won)
+        wins = [
+            measured.tokens_per_second > min_gain * default_round.tokens_per_second
+            for measured, default_round in pairs
+        ]
+        return sum(wins) >= _MIN_SHARE_OF_ROUNDS * len(wins)
 
     better = [plan for plan in quick if default not in quick or is_better(plan)]
     return max(better, key=throughput.__getitem__, default=default)
@@ -170,30 +183,23 @@ def _num_rounds(measurements: Measurements) -> int:
 
 def _medians(measurements: Measurements, name: str) -> dict[ExecutionPlan, float]:
     return {
-        plan: statistics.median(getattr(each, name) for each in rounds)
+        plan: statistics.median(getattr(measured, name) for measured in rounds)
         for plan, rounds in measurements.items()
     }
 
 
-MAX_SECONDS = 2.0  # of a measurement, with the loading of the graphs
-ROUNDS = 8
-_SECONDS_OF_SINGLE_STEPS, _SECONDS_AT_LOAD = 0.01, 0.02
-
-Clock = Callable[[], float]
-
-
-class Measured(Protocol):
+class MeasurablePlan(Protocol):
     def measure(self) -> Round: ...
 
 
 def measure_plans(
     plans: Iterable[ExecutionPlan],
-    open_trial: Callable[[ExecutionPlan], Measured],
+    open_trial: Callable[[ExecutionPlan], MeasurablePlan],
     clock: Clock = time.perf_counter,
 ) -> Measurements:
     """Measure the first plans, as many as there is time for."""
     ends = clock() + MAX_SECONDS
-    trials: dict[ExecutionPlan, Measured] = {}
+    trials: dict[ExecutionPlan, MeasurablePlan] = {}
     for plan in plans:
         trials[plan] = open_trial(plan)
         trials[plan].measure()  # the first steps allocate memory
@@ -209,7 +215,7 @@ def measure_plans(
 
 
 class MeasurementFile:
-    """The file that keeps the measurements of one bundle, for the next start.
+    """The file that stores the measurements of one bundle, for the next start.
 
     There is a file for each bundle (byte for byte), processor, number of CPUs and set of software
     versions, beneath $XDG_CACHE_HOME (XDG Base Directory Specification).
@@ -228,21 +234,21 @@ class MeasurementFile:
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         self._path = cache_folder() / f"{digest[:32]}.json"
 
-    def read(self) -> Measurements:
-        """Return what is kept; nothing if the file is missing or damaged."""
+    def read_measurements(self) -> Measurements:
+        """Return the stored measurements; none if the file is missing or damaged."""
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
             return {
-                ExecutionPlan(*map(int, plan)): [Round(*map(float, each)) for each in rounds]
+                ExecutionPlan(*map(int, plan)): [Round(*map(float, values)) for values in rounds]
                 for plan, rounds in document
             }
         except (OSError, ValueError, TypeError):
             return {}
 
-    def write(self, measurements: Measurements) -> None:
-        """Keep measurements. If they cannot be written, the next start measures again."""
+    def write_measurements(self, measurements: Measurements) -> None:
+        """Store measurements. If they cannot be written, the next start measures again."""
         document = [
-            (astuple(plan), [astuple(each) for each in rounds])
+            (astuple(plan), [astuple(measured) for measured in rounds])
             for plan, rounds in measurements.items()
         ]
         temporary = self._path.with_suffix(f".{os.getpid()}")
@@ -287,18 +293,20 @@ def plan_model(
 
     def open_trial(plan: ExecutionPlan) -> Trial:
         graphs = graphs_for(plan.threads)
-        return Trial(bundle.manifest, config, plan, lambda each: make_engine(each, graphs))
+        return Trial(
+            bundle.manifest, config, plan, lambda trial_config: make_engine(trial_config, graphs)
+        )
 
-    plan, origin = _choose(bundle, config, budget, open_trial)
+    plan, origin = _choose_plan(bundle, config, budget, open_trial)
     config = replace(config, threads=plan.threads)
     return PlannedModel(plan, origin, config, graphs_for(plan.threads))
 
 
-def _choose(
+def _choose_plan(
     bundle: Bundle,
     config: EngineConfig,
     budget: CpuBudget,
-    open_trial: Callable[[ExecutionPlan], Measured],
+    open_trial: Callable[[ExecutionPlan], MeasurablePlan],
 ) -> tuple[ExecutionPlan, Origin]:
     if config.device != "cpu":
         return ExecutionPlan(1, budget.threads or budget.cpus), Origin.ONLY
@@ -308,19 +316,15 @@ def _choose(
     if len(plans) == 1:
         return default, Origin.ONLY
     file = MeasurementFile(bundle, budget.cpus)
-    if kept := file.read():
-        return best_plan(default, kept, budget.serves_http), Origin.KEPT
+    if stored := file.read_measurements():
+        return best_plan(default, stored, budget.serves_http), Origin.STORED
     num_bytes = sum((bundle.folder / name).stat().st_size for name in bundle.manifest.files)
     if not budget.can_measure or num_bytes > MAX_MEASURED_BYTES:
         return unmeasured_plan(budget), Origin.DEFAULT
     measurements = measure_plans(plans, open_trial)
     if _num_rounds(measurements) >= MIN_ROUNDS:
-        file.write(measurements)
+        file.write_measurements(measurements)
     return best_plan(default, measurements, budget.serves_http), Origin.MEASURED
-
-
-_ROWS_PER_CPU = 16
-_MIN_STEPS = 2
 
 
 class Trial:
@@ -354,7 +358,8 @@ class Trial:
             self._fill(engine, self._rows)
         at_load = partial(self._step_seconds, num_rows=self._rows, seconds=_SECONDS_AT_LOAD)
         with ThreadPoolExecutor(len(self._engines)) as threads:
-            throughput = sum(self._rows / each for each in threads.map(at_load, self._engines))
+            step_times = threads.map(at_load, self._engines)
+            throughput = sum(self._rows / seconds for seconds in step_times)
         return Round(throughput, step_seconds)
 
     def _step_seconds(self, engine: SteppedEngine, num_rows: int, seconds: float) -> float:

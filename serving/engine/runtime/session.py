@@ -43,6 +43,7 @@ from serving.kernels.library import register_kernels
 
 logger = logging.getLogger(__name__)
 
+VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
 # Fused, they are 6 times slower on CPU at 32 rows.
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
 # Memory grows by the missing amount, not to twice its size; fp32 operations stay in fp32.
@@ -55,7 +56,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
     """
     check_device(config.device, bundle.manifest.precision)
     if config.device == "cuda":
-        return _graphs_on_device(bundle, config)
+        return _open_device_graphs(bundle, config)
 
     def load(name: str) -> OrtGraph:
         return OrtGraph(_open_graph(bundle, name, config))
@@ -73,7 +74,7 @@ def open_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
     )
 
 
-def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
+def _open_device_graphs(bundle: Bundle, config: EngineConfig) -> Graphs:
     """Load the graphs so that all their runs use one stream, the same as the copies of states."""
     memory = CudaMemory(CudaRuntime())
     mirror = Mirror(memory)
@@ -84,17 +85,17 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
     }
 
     def load(name: str, is_recorded: bool = False) -> MirroredGraph:
-        own = {**options, "enable_cuda_graph": str(int(is_recorded))}
-        session = _open_graph(bundle, name, config, own)
+        provider_options = {**options, "enable_cuda_graph": str(int(is_recorded))}
+        session = _open_graph(bundle, name, config, provider_options)
         graph = DeviceGraph(session, _run_options)
         if graph.host_inputs:
-            _keep_forever(session)
+            _never_free(session)
         return MirroredGraph(graph, mirror)
 
     manifest = bundle.manifest
     if manifest.task.only_encodes:
         return Graphs(NO_STEP, load("encode"), memory)
-    step, recording = _step_on_device(manifest, load)
+    step, recording = _load_device_step(manifest, load)
     encode = load("encode") if "encode" in manifest.graphs else None
     attention, encode_attention = (
         partial(load, name) if name in manifest.graphs else None
@@ -108,12 +109,12 @@ def _graphs_on_device(bundle: Bundle, config: EngineConfig) -> Graphs:
         Coarse(),
         recording,
         _max_rows(bundle, config, memory.runtime),
-        _select_on_device(manifest, load),
+        _load_device_select(manifest, load),
         encode_attention=encode_attention,
     )
 
 
-def _keep_forever(session: ort.InferenceSession) -> None:
+def _never_free(session: ort.InferenceSession) -> None:
     """Keep a session until the process ends, and do not free it then.
 
     The last host memory of a session with GRU or LSTM is freed by a callback on the stream. If the
@@ -123,7 +124,7 @@ def _keep_forever(session: ort.InferenceSession) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
-def _step_on_device(
+def _load_device_step(
     manifest: Manifest, load: Callable[[str, bool], MirroredGraph]
 ) -> tuple[MirroredGraph, MirroredGraph | None]:
     """Load the step graph, and load it again for recording, if its runs can be recorded: not with a
@@ -139,7 +140,7 @@ def _step_on_device(
     return load("step", False), None
 
 
-def _select_on_device(
+def _load_device_select(
     manifest: Manifest, load: Callable[[str], MirroredGraph]
 ) -> MirroredGraph | None:
     """Load the graph that chooses tokens; without it the host chooses."""
@@ -211,12 +212,12 @@ def _open_graph(
         return open_session(path, config, cuda)
     except Exception as error:  # ONNX Runtime's own exceptions share no narrower base
         if cuda is not None:
-            _raise_of_device(path, config, error)
+            _raise_device_error(path, config, error)
         problem = f"{path.name}: {last_line(error)}"
         raise BundleError(bundle.folder, [problem]) from error
 
 
-def _raise_of_device(path: Path, config: EngineConfig, error: Exception) -> None:
+def _raise_device_error(path: Path, config: EngineConfig, error: Exception) -> None:
     """Raise DeviceError if the device causes the error: it is full, or its libraries do
     not match.
     """
@@ -285,8 +286,9 @@ def _session_options(config: EngineConfig, allows_cpu: bool = False) -> ort.Sess
     options = ort.SessionOptions()
     options.intra_op_num_threads = config.threads
     options.log_severity_level = 3
-    # Threads look out for the next operator for as long as one takes to come, then sleep. Without
-    # that a step takes a quarter more time, or twice as much; without an end idle threads burn.
+    # Between operators, threads look for the next one for 30 microseconds, about as long as it
+    # takes to come, and then sleep. Without that a step takes a quarter more time, or twice as
+    # much; without a limit, idle threads use whole processors.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.add_session_config_entry("session.intra_op.spin_duration_us", "30")
     # Makes signed weights unsigned, so that no sum saturates. ONNX Runtime would do so on every
@@ -314,9 +316,6 @@ def _run_options(entries: dict[str, str]) -> ort.RunOptions:
     return options
 
 
-VNNI_FLAGS = {"avx512_vnni", "avx_vnni"}
-
-
 def has_vnni(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether int8 products are summed in 32 bits at once, so that no sum saturates; False
     if this is unknown.
@@ -326,4 +325,4 @@ def has_vnni(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     except OSError:
         return False
     flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
-    return bool(flags) and all(VNNI_FLAGS.intersection(each) for each in flags)
+    return bool(flags) and all(VNNI_FLAGS.intersection(flags_of_cpu) for flags_of_cpu in flags)

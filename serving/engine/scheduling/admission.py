@@ -20,7 +20,6 @@ from serving.engine.arrays import Array
 from serving.engine.attention_map import store_prompt_attention, store_source_attention
 from serving.engine.config import EngineConfig
 from serving.engine.generation import Generation
-from serving.engine.measures import StepStats
 from serving.engine.rows import Batch, Rows
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.model_runner import ModelRunner
@@ -28,6 +27,7 @@ from serving.engine.scheduling.scheduler import EngineQueue, Scheduler
 from serving.engine.scheduling.source_batches import encode_groups, encode_span
 from serving.engine.states.kind import RowExtent, RowPart
 from serving.engine.states.memory import StateCache
+from serving.engine.stats import StepStats
 from serving.requests.request import Source
 
 # A source that is encoded alone takes twice the time of its share of eight, and all rows wait
@@ -206,7 +206,8 @@ class PromptAdmission(Admission):
             parts = self._states.views(staged.row, RowPart(positions, 0))
             self._cache.put(staged.token_ids[: positions.stop], parts)
             step_stats.num_prefix_misses += positions.stop - positions.start
-        step_stats.count_prefilled(positions.stop - positions.start, started)
+        step_stats.num_prefilled_tokens += positions.stop - positions.start
+        step_stats.add_seconds("prefill", started)
 
     def _prefill(self, staged: Staged, positions: slice) -> None:
         where = staged.row, positions.start, staged.token_ids[positions]

@@ -106,7 +106,7 @@ class IncrementalCompletion:
     @property
     def _is_stopped(self) -> bool:
         """Return whether a stop string has ended the text."""
-        return self._stops is not None and self._stops.found
+        return self._stops is not None and self._stops.has_stopped
 
     def _echo(self, token_id: int) -> str:
         """Begin with a token of which no more is known; it is emitted with the first delta, as the

@@ -13,7 +13,7 @@ from serving.deployments.metrics import (
     merge_expositions,
     selected_metrics,
 )
-from serving.engine.measures import EngineStats, StepStats
+from serving.engine.stats import EngineStats, StepStats
 from serving.observability.engine_metrics import EngineMetrics
 from serving.observability.metrics import Metrics, Outcome, Reading, chart_samples
 from serving.requests.request import FinishedEvent, FinishReason, Hypothesis, OutputTokens

@@ -13,8 +13,8 @@ from serving.deployments.replica import (
     engine_config_of_group,
 )
 from serving.deployments.worker_group import WaitingTokens, cpus_per_replica, replicas_of
-from serving.engine.measures import EngineStats
 from serving.engine.runtime.planning import ExecutionPlan
+from serving.engine.stats import EngineStats
 from serving.server_config import WorkerGroup
 
 BUNDLES = (Path("a"),)

@@ -12,10 +12,10 @@ from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.graph import Graphs
 from serving.engine.scheduling.admission import SharedParts
 from serving.engine.scheduling.fair_queue import JobSize
+from serving.engine.stats import EngineStats, StepStats
 from serving.errors import EngineStopped, Overloaded, RequestError
 from serving.requests.parameters import BeamParams, SamplingParams
 from serving.requests.request import (

@@ -14,10 +14,10 @@ from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineStats, StepStats
-from serving.engine.runtime.graph import Graphs, sharing_attention
+from serving.engine.runtime.graph import Graphs, share_attention_graphs
 from serving.engine.runtime.planning import CpuBudget
 from serving.engine.scheduling.admission import SharedParts
+from serving.engine.stats import EngineStats, StepStats
 from serving.errors import DeadlineExceeded, EngineStopped, Overloaded, RequestError
 from serving.pipelines.loading import ModelParts
 from serving.requests.parameters import BeamParams, SamplingParams
@@ -321,7 +321,7 @@ def test_the_graph_for_attention_is_loaded_once_for_all() -> None:
         loaded.append(object())
         return loaded[-1]
 
-    graphs = sharing_attention(replace(toy_graphs(), attention=load))  # type: ignore[arg-type]
+    graphs = share_attention_graphs(replace(toy_graphs(), attention=load))  # type: ignore[arg-type]
     assert graphs.attention is not None
     threads = [threading.Thread(target=graphs.attention) for _ in range(4)]
     for thread in threads:

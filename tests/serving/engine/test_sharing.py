@@ -13,7 +13,7 @@ from serving.engine.arrays import Array
 from serving.engine.bridge import AsyncEngine
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
-from serving.engine.measures import EngineStats, StepStats
+from serving.engine.stats import EngineStats, StepStats
 from serving.engine.worker import FairShare, ProcessorTurns
 from serving.requests.request import FinishedEvent, GenerationRequest
 from tests.serving.engine.toy import toy_bundle, toy_graphs

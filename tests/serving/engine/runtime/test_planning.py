@@ -190,7 +190,7 @@ def test_measurements_are_kept(folder: Path, measured: list[Measurements], cache
     assert planned(folder, SERVED).origin is Origin.MEASURED
     for budget in (SERVED, CpuBudget(2)):
         again = planned(folder, budget)
-        assert (again.plan, again.origin) == (ONE, Origin.KEPT)
+        assert (again.plan, again.origin) == (ONE, Origin.STORED)
     assert len([*cache.iterdir()]) == 1
 
 
@@ -206,26 +206,26 @@ def test_each_bundle_and_number_of_cpus_has_measurements_of_its_own(
     folder: Path, tmp_path: Path
 ) -> None:
     other = tiny_bundle("bahdanau", tmp_path, Precision.INT8)
-    MeasurementFile(open_bundle(folder), 2).write(STEADY)
-    assert MeasurementFile(open_bundle(folder), 2).read() == STEADY
-    assert MeasurementFile(open_bundle(folder), 4).read() == {}
-    assert MeasurementFile(open_bundle(other), 2).read() == {}
+    MeasurementFile(open_bundle(folder), 2).write_measurements(STEADY)
+    assert MeasurementFile(open_bundle(folder), 2).read_measurements() == STEADY
+    assert MeasurementFile(open_bundle(folder), 4).read_measurements() == {}
+    assert MeasurementFile(open_bundle(other), 2).read_measurements() == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '[{"plan": {}}]', "null", "[[[1], []]]"])
 def test_a_damaged_file_is_ignored(text: str, folder: Path, cache: Path) -> None:
     file = MeasurementFile(open_bundle(folder), 2)
-    file.write(STEADY)
+    file.write_measurements(STEADY)
     [path] = cache.iterdir()
     path.write_text(text)
-    assert file.read() == {}
+    assert file.read_measurements() == {}
 
 
 def test_a_cache_that_cannot_be_written_is_ignored(folder: Path, cache: Path) -> None:
     cache.parent.parent.mkdir(parents=True)
     cache.parent.write_text("a file where the folder should be")
-    MeasurementFile(open_bundle(folder), 2).write(STEADY)
-    assert MeasurementFile(open_bundle(folder), 2).read() == {}
+    MeasurementFile(open_bundle(folder), 2).write_measurements(STEADY)
+    assert MeasurementFile(open_bundle(folder), 2).read_measurements() == {}
 
 
 def test_a_large_model_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

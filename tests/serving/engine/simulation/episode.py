@@ -7,7 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from serving.engine import bridge, encoder_engine, engine, measures, rows, worker
+from serving.engine import bridge, encoder_engine, engine, rows, stats, worker
 from serving.engine.config import EngineConfig
 from serving.engine.engine import Engine
 from serving.engine.scheduling import admission
@@ -20,7 +20,7 @@ from tests.serving.engine.simulation.stage import Clock, Stage
 from tests.serving.engine.toy import toy_bundle, toy_graphs
 
 _MOST_TURNS = 30_000  # of an episode; hardly any needs a tenth
-_READ_TIME = (bridge, encoder_engine, engine, measures, rows, worker, admission)
+_READ_TIME = (bridge, encoder_engine, engine, stats, rows, worker, admission)
 
 
 def run_episode(seed: int) -> int:

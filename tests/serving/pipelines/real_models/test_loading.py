@@ -11,8 +11,8 @@ import pytest
 from serving.bundle.manifest import Precision, Task
 from serving.bundle.opening import open_bundle, write_manifest
 from serving.engine.config import EngineConfig
-from serving.engine.measures import EngineStats, StepStats
 from serving.engine.runtime.machine import instruction_sets
+from serving.engine.stats import EngineStats, StepStats
 from serving.errors import BundleError, TooLarge
 from serving.pipelines import loading
 from serving.pipelines.decoding import EnginePort

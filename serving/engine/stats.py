@@ -73,15 +73,8 @@ class StepStats:
             self.num_encoder_misses += len(new)
             self.num_encoder_hits += len(cached)
 
-    def count_prefilled(self, num_tokens: int, started: float) -> None:
-        self.num_prefilled_tokens += num_tokens
-        self.add_seconds("prefill", started)
-
-    def count_decoded(self, num_rows: int, started: float) -> None:
-        self.num_rows = num_rows
-        self.add_seconds("decode", started)
-
     def add_seconds(self, phase: str, started: float) -> None:
+        """Add the time since `started` to a phase: encode, prefill or decode."""
         elapsed = time.perf_counter() - started
         self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + elapsed
 
