@@ -8,7 +8,7 @@ from functools import cache
 from serving.documents.fragment import Fragment, Single
 from serving.documents.spans import InlineMark, TextSpan
 from serving.documents.tags import MessageSyntax, split_message, word_mark
-from serving.text.markup.accelerators import accelerators_in_label
+from serving.text.markup.accelerators import find_accelerators
 from serving.text.markup.placeholders import ArgumentOrder, GettextFormat, gettext_formats
 
 # Placeholders of the next argument: not `%%`, `%1$s`, `%(name)s`, `%m` or Qt's `%1`.
@@ -158,5 +158,5 @@ def _accelerators(start: int, text: str) -> Iterable[Accelerator]:
     if behind := _BEHIND.search(text):
         yield Accelerator(behind[1], behind[2], start + behind.start(), start + behind.end())
         return
-    for place in accelerators_in_label(text):
+    for place in (span.end - 1 for span in find_accelerators(text, is_label=True)):
         yield Accelerator(text[place], text[place + 1], start + place, start + place + 1)
