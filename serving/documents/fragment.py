@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
-from serving.text.markup.markdown_reader import LINE_MARK
+from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.wrapped_lines import wrapped_breaks
 

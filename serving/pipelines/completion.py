@@ -105,7 +105,7 @@ class IncrementalCompletion:
         if self._token_ids is not None:
             self._token_ids.append(token_id)
         text = self._stops.push(piece)
-        return self._emit(text, FinishReason.STOP if self._stops.found else None)
+        return self._emit(text, FinishReason.STOP if self._stops.has_stopped else None)
 
     def finish(
         self,
@@ -123,7 +123,7 @@ class IncrementalCompletion:
         last = "" if stop_id is None or not self._includes_stop else self._written(stop_id)
         last += self._said(*self._channels.split(self._detokenizer.finish()))
         text = self._stops.push(last)
-        if self._stops.found:
+        if self._stops.has_stopped:
             reason, score = FinishReason.STOP, None
         else:
             if self._token_ids is not None and stop_id is not None:
@@ -174,7 +174,7 @@ class IncrementalCompletion:
         """Take the tokens whose text has begun to be emitted; at the end, if no stop string cut
         it, all.
         """
-        is_whole = self.is_finished and not self._stops.found
+        is_whole = self.is_finished and not self._stops.has_stopped
         tokens = []
         while self._tokens and (is_whole or self._tokens[0].offset < self._num_emitted):
             tokens.append(self._tokens.popleft())

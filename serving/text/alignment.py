@@ -72,10 +72,10 @@ def map_tokens_to_text(tokens: TokenizedText, text: str) -> TokenizedText:
     if text == tokens.text:
         return tokens
     places = [0] * (len(tokens.text) + 1)
-    for own, other, size in SequenceMatcher(None, text, tokens.text, False).get_matching_blocks():
+    for start, other, size in SequenceMatcher(None, text, tokens.text, False).get_matching_blocks():
         for offset in range(size):
-            places[other + offset] = own + offset
-            places[other + offset + 1] = own + offset + 1
+            places[other + offset] = start + offset
+            places[other + offset + 1] = start + offset + 1
     places = [*accumulate(places, max)]
     spans = (Span(places[span.start], places[span.end]) for span in tokens.spans)
     return TokenizedText(text, tuple(spans))

@@ -136,8 +136,8 @@ def _begins_small(line: str) -> bool:
 
 
 def _first_word(line: str) -> str:
-    found = _WORD_OF_LINE.search(line)
-    return found.group().lower() if found else ""
+    match = _WORD_OF_LINE.search(line)
+    return match.group().lower() if match else ""
 
 
 def _last_word(line: str) -> str:

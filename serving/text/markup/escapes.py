@@ -68,14 +68,14 @@ def read_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
         if token.is_divisible and "\\" in token.text:
             text = token.text.removesuffix("\\")
             backslash = token.text[len(text) :]
-            yield from _without_escapes(text)
+            yield from _read_escapes_in_text(text)
         else:
             yield token
     if backslash:
         yield Token(Role.TEXT, backslash, backslash)
 
 
-def _without_escapes(text: str) -> Iterator[Token]:
+def _read_escapes_in_text(text: str) -> Iterator[Token]:
     start = 0
     for match in _ESCAPE.finditer(text):
         raw = match.group()
@@ -121,13 +121,13 @@ def unescape(raw: str) -> str:
             units = [int(unit, 16) for unit in re.split(r"\\[uU]", raw)[1:]]
             pair = b"".join(unit.to_bytes(2) for unit in units) if len(units) == 2 else b""
             return (pair or units[0].to_bytes(4)).decode("utf-16-be" if pair else "utf-32-be")
-        values = [int(found[1] or found[2], 16 if found[1] else 8) for found in _BYTE.finditer(raw)]
-        return _decoded(bytes(values))
+        values = [int(octet[1] or octet[2], 16 if octet[1] else 8) for octet in _BYTE.finditer(raw)]
+        return _decode_octets(bytes(values))
     except (ValueError, KeyError, OverflowError):
         return raw
 
 
-def _decoded(octets: bytes) -> str:
+def _decode_octets(octets: bytes) -> str:
     """Return the text of bytes in UTF-8, or in Latin-1 where they are none."""
     try:
         return octets.decode()

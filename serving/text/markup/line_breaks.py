@@ -33,7 +33,7 @@ def with_line_breaks(
 
     language: of the text, in two letters.
     """
-    tokens = [*_gathered(tokens)]
+    tokens = [*_merge_line_breaks(tokens)]
     joins = iter(_joins(tokens, joined, language))
     last = ""
     for token in tokens:
@@ -45,14 +45,14 @@ def with_line_breaks(
         yield token
 
 
-def _gathered(tokens: Iterable[Token]) -> Iterator[Token]:
+def _merge_line_breaks(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yield the tokens, line breaks side by side and the spaces beside them as one."""
     for is_space, group in groupby(tokens, key=_is_space):
-        found = [*group]
-        if is_space and any(token.role is Role.LINE_BREAK for token in found):
-            yield Token(Role.LINE_BREAK, join_raw(found), " ")
+        run = [*group]
+        if is_space and any(token.role is Role.LINE_BREAK for token in run):
+            yield Token(Role.LINE_BREAK, join_raw(run), " ")
         else:
-            yield from found
+            yield from run
 
 
 def _is_space(token: Token) -> bool:

@@ -46,7 +46,7 @@ class MarkedTranslation:
         source: TokenizedText,
         attention: Array | None,
     ) -> None:
-        paired = PairedMarks.of(segment.tokens, target.text)
+        paired = PairedMarks.compare(segment.tokens, target.text)
         has_lost_runs = loses_runs(segment.tokens, target.text)
         if paired.lost or has_lost_runs:
             segment = _with_lost_as_tags(segment, paired.lost, has_lost_runs)
@@ -55,7 +55,7 @@ class MarkedTranslation:
         self._source_words = read_source_words(segment.tokens)
         over = map_tokens_to_text(source, segment.text)
         self._translated = TranslatedWords(target, over, attention, self._source_words)
-        self._translated.put_back_kept()
+        self._translated.restore_non_translatables()
         words = self._translated.words
         self._translated.remove([word for word in words if paired.is_replaced(word)])
         if has_lost_runs:
@@ -71,7 +71,7 @@ class MarkedTranslation:
         """Return it as it is written, with the segment's tags."""
         table = self._segment.references
         words = self._translated.words
-        texts = (self._cased(word.text).translate(table) for word in words)
+        texts = (self._restore_case(word.text).translate(table) for word in words)
         written = tuple(
             text if word.raw is None else word.raw for word, text in zip(words, texts, strict=True)
         )
@@ -93,7 +93,7 @@ class MarkedTranslation:
         if not self._has_attention:
             return False
         source, alignment = self._source_words, self._translated.word_alignment()
-        copied = source.kept.keys() | source.numbers.keys()
+        copied = source.non_translatable.keys() | source.numbers.keys()
         words = [n for n, is_word in enumerate(source.is_word) if is_word and n not in copied]
         rows = [
             word.raw is None and has_letters_or_digits(word.text) for word in self._translated.words
@@ -109,7 +109,9 @@ class MarkedTranslation:
 
     def tokenized_text(self) -> TokenizedText:
         """Return the translation without tags, in the words that it is written with."""
-        pieces = [(word.gap, word.raw or self._cased(word.text)) for word in self._translated.words]
+        pieces = [
+            (word.gap, word.raw or self._restore_case(word.text)) for word in self._translated.words
+        ]
         spans, end = [], 0
         for gap, piece in pieces:
             spans.append(Span(end + len(gap), end + len(gap) + len(piece)))
@@ -122,8 +124,8 @@ class MarkedTranslation:
         tokens]; of no token in words that were copied.
         """
         words = self._translated.words
-        own = [Span(0, 0) if word.raw is not None else word.span for word in words]
-        return overlap_shares(own, self._target.spans)
+        spans = [Span(0, 0) if word.raw is not None else word.span for word in words]
+        return overlap_shares(spans, self._target.spans)
 
     def _source(self) -> TokenizedText:
         """Return the segment with what it keeps as it is written, and where its words are."""
@@ -132,12 +134,12 @@ class MarkedTranslation:
             is_text = token.role in (Role.TEXT, Role.LINE_BREAK)
             places += [len(text) + offset * is_text for offset in range(len(token.text))]
             if token.text:
-                text += self._cased(token.text) if is_text else token.raw
+                text += self._restore_case(token.text) if is_text else token.raw
         places.append(len(text))
         spans = (Span(places[span.start], places[span.end]) for span in self._source_words.spans)
         return TokenizedText(text, tuple(spans))
 
-    def _cased(self, text: str) -> str:
+    def _restore_case(self, text: str) -> str:
         return text.upper() if self._segment.is_in_capitals else text
 
 

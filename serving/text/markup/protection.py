@@ -128,26 +128,26 @@ class Protection:
         if self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text):
             yield from _matches(text, NON_TRANSLATABLE)
 
-    def protected(self, tokens: Iterable[Token]) -> Iterator[Token]:
+    def protect(self, tokens: Iterable[Token]) -> Iterator[Token]:
         """Yield the tokens, with those apart that are protected."""
         for is_text, group in groupby(tokens, key=lambda token: token.role is Role.TEXT):
             if is_text:
-                yield from self._protected_text([*group])
+                yield from self._protect_text([*group])
             else:
                 yield from group
 
-    def _protected_text(self, tokens: list[Token]) -> Iterator[Token]:
+    def _protect_text(self, tokens: list[Token]) -> Iterator[Token]:
         if self.protects_all:
             tokens = [*with_accelerator_at_word(tokens)]
             if any(token.role is Role.POINT for token in tokens):
-                yield from self.protected(tokens)
+                yield from self.protect(tokens)
                 return
-        found = self._found(join_text(tokens))
-        borders = [border for span, _ in found for border in span]
+        parts = self._find_protected(join_text(tokens))
+        borders = [border for span, _ in parts for border in span]
         pieces = with_spans(split_at(tokens, borders))
         for slot, group in groupby(pieces, key=lambda piece: bisect_right(borders, piece[1].start)):
             part = [token for token, _ in group]
-            kind = found[slot // 2][1] if slot % 2 else _Kind.TERM
+            kind = parts[slot // 2][1] if slot % 2 else _Kind.TERM
             if kind is not _Kind.TERM:
                 yield self._token(kind, part)
             elif self.protects_all:
@@ -155,12 +155,12 @@ class Protection:
             else:
                 yield from part
 
-    def _found(self, text: str) -> list[tuple[Span, _Kind]]:
+    def _find_protected(self, text: str) -> list[tuple[Span, _Kind]]:
         """Return what is protected in a text, in order. Of parts that overlap the first counts; a
         later one joins it if it holds more of an identifier, as -4471 of #A-4471.
         """
         owners = [0] * len(text)
-        found: dict[int, tuple[Span, _Kind]] = {}
+        accepted: dict[int, tuple[Span, _Kind]] = {}
         for number, (span, kind) in enumerate(self._candidates(text), 1):
             if kind in (_Kind.WHOLE, _Kind.QUANTITY) and _is_in_brackets(text, span):
                 span = Span(span.start - 1, span.end + 1)
@@ -168,26 +168,28 @@ class Protection:
                 continue
             overlapped = {*owners[span.start : span.end]} - {0}
             if overlapped:
-                parts = [found[owner] for owner in overlapped]
-                if not _joins(text, span, kind, parts):
+                parts = [accepted[owner] for owner in overlapped]
+                if not _belongs_together(text, span, kind, parts):
                     continue
                 starts, ends = zip(span, *(part for part, _ in parts), strict=True)
                 span, kind = Span(min(starts), max(ends)), _Kind.WHOLE
                 for owner in overlapped:
-                    del found[owner]
+                    del accepted[owner]
             owners[span.start : span.end] = [number] * (span.end - span.start)
-            found[number] = span, kind
-        return sorted(found.values())
+            accepted[number] = span, kind
+        return sorted(accepted.values())
 
     def _candidates(self, text: str) -> Iterator[tuple[Span, _Kind]]:
-        may_be_kept = self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text)
+        may_be_non_translatable = self.protects_all and MAY_BE_NON_TRANSLATABLE.search(text)
         terms = [*self.terms(text)] if self.terms is not None else []
         if self.placeholders is not None:
-            yield from _kept(text, self.placeholders)
-        if may_be_kept:
+            yield from _find_non_translatable(text, self.placeholders)
+        if may_be_non_translatable:
             yield from ((span, _Kind.POINT) for span in find_kaomoji(text))
-            kept = _kept(text, NON_TRANSLATABLE)
-            yield from (part for part in kept if not any(_holds(term, part[0]) for term in terms))
+            matches = _find_non_translatable(text, NON_TRANSLATABLE)
+            yield from (
+                part for part in matches if not any(_contains(term, part[0]) for term in terms)
+            )
             yield from ((Span(*match.span()), _Kind.POINT) for match in EMOJI.finditer(text))
             yield from ((span, _Kind.BREAK) for span in separators(text))
         yield from ((span, _Kind.TERM) for span in terms)
@@ -199,7 +201,7 @@ class Protection:
         yield from ((Span(*m.span()), _Kind.RUN) for m in RUN.finditer(text))
         if self.known_words:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.references(text))
-        if may_be_kept:
+        if may_be_non_translatable:
             yield from self._written_parts(text)
         if self.known_words and self.source not in LANGUAGES_WITH_CAPITALIZED_NOUNS:
             yield from ((span, _Kind.WHOLE) for span in self.known_words.unknown_names(text))
@@ -243,7 +245,9 @@ class Protection:
         if role is Role.NUMBER:
             return Token(role, raw, text, localize_number(text, self.source, self.target))
         translation = self._translation(kind, text)
-        return Token(role, raw, text, raw if translation == text else _as_in(part, translation))
+        return Token(
+            role, raw, text, raw if translation == text else _with_references(part, translation)
+        )
 
     def _translation(self, kind: _Kind, text: str) -> str:
         if kind is _Kind.TIME:
@@ -256,13 +260,15 @@ class Protection:
 
     def _time(self, text: str) -> str:
         """Write a time as the target has it: few models turn p.m. into hours after 12."""
-        found = TIME_OF_DAY.match(text)
-        if found is None or not has_24_hours(self.target):
+        time = TIME_OF_DAY.match(text)
+        if time is None or not has_24_hours(self.target):
             return text
-        return to_24_hours(int(found[1]), found[2], found[3] in "pP")
+        return to_24_hours(int(time[1]), time[2], time[3] in "pP")
 
 
-def _joins(text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]) -> bool:
+def _belongs_together(
+    text: str, span: Span, kind: _Kind, overlapped: Sequence[tuple[Span, _Kind]]
+) -> bool:
     """Return whether a part is of one thing with those that it overlaps."""
     if kind not in _JOINABLE or not all(other in _JOINABLE for _, other in overlapped):
         return False
@@ -297,17 +303,17 @@ def _is_word(sign: re.Match[str], start: int) -> bool:
     return sign.group().isascii() and sign.group() != "&" and not begins
 
 
-def _as_in(part: Iterable[Token], translation: str) -> str:
+def _with_references(part: Iterable[Token], translation: str) -> str:
     """Return a translation with characters written by the references that its source has."""
     table = {ord(token.text): token.raw for token in part if len(token.text) == 1}
-    return translation.translate({own: raw for own, raw in table.items() if raw != chr(own)})
+    return translation.translate({code: raw for code, raw in table.items() if raw != chr(code)})
 
 
-def _holds(term: Span, span: Span) -> bool:
+def _contains(term: Span, span: Span) -> bool:
     return term.start <= span.start and span.end <= term.end
 
 
-def _kept(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:
+def _find_non_translatable(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[Span, _Kind]]:
     for span, group in _matches(text, pattern):
         yield span, _KINDS.get(group or "", _Kind.WHOLE)
 

@@ -34,12 +34,12 @@ def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:
     wrote them.
     """
     signs = [token for token in tokens if is_typographic(token)]
-    wanted = [token for token in signs if token.text.strip() == DASH]
+    dashes = [token for token in signs if token.text.strip() == DASH]
     places = _dashes(words)
-    if wanted and len(wanted) == len(places):
-        for place, token in zip(places, wanted, strict=True):
+    if dashes and len(dashes) == len(places):
+        for place, token in zip(places, dashes, strict=True):
             words[place].text = unescape(token.raw)
-        _close_up(words, places, wanted)
+        _close_up(words, places, dashes)
 
 
 def _dashes(words: Sequence[TargetWord]) -> Places:
@@ -75,7 +75,7 @@ class PairedMarks:
     replaced: frozenset[int]
 
     @classmethod
-    def of(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
+    def compare(cls, tokens: Sequence[Token], translation: str) -> "PairedMarks":
         text = join_text(tokens)
         source, target = find_pairs(text), find_pairs(translation)
         lost: set[int] = set()

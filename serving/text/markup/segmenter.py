@@ -10,7 +10,7 @@ from serving.text.markup.escapes import read_escapes
 from serving.text.markup.html_reader import read_html
 from serving.text.markup.item_labels import with_labels_as_breaks
 from serving.text.markup.line_breaks import JoinedLines, with_line_breaks
-from serving.text.markup.markdown_reader import LINE_MARK, read_plain
+from serving.text.markup.markdown_tokens import LINE_MARK, tokenize_plain_text
 from serving.text.markup.paired_marks import find_enclosed
 from serving.text.markup.protection import Protection
 from serving.text.markup.segments import MarkedLayout, MarkedSegment, cut_into_segments
@@ -57,7 +57,7 @@ class MarkupSegmenter:
         joined = with_line_breaks(raw, self._joins(), self.protection.source)
         tokens = [*with_whole_words(self.protection.with_tagged_spans(joined), self.num_tokens)]
         table = reference_table(tokens, self.markup.kind if self.markup else None)
-        layout = cut_into_segments(self.protection.protected(tokens), self._cut, table)
+        layout = cut_into_segments(self.protection.protect(tokens), self._cut, table)
         if not self.protection.protects_all:
             return layout
         return replace(layout, segments=tuple(map(self._in_small_letters, layout.segments)))
@@ -130,7 +130,7 @@ def tokenize_text(
     is protected, except in placeholders. Raises RequestError for XML that is not well-formed.
     """
     if markup is None:
-        return read_plain(text, is_protected, True, placeholders)
+        return tokenize_plain_text(text, is_protected, True, placeholders)
     if markup.kind is MarkupKind.HTML:
         return read_html(text, markup)
     return read_xml(text, markup, breaks_lines=True)
@@ -140,15 +140,15 @@ def reference_table(tokens: Iterable[Token], kind: MarkupKind | None) -> Mapping
     """Return a table for `str.translate`: a character that the text writes by a reference or an
     escape once is always written so.
     """
-    found: dict[int, str | None] = {}
+    table: dict[int, str | None] = {}
     if kind is MarkupKind.XML:
-        found.update(dict.fromkeys(_NOT_IN_XML))
+        table.update(dict.fromkeys(_NOT_IN_XML))
     for token in tokens:
         if token.role is Role.TEXT and len(token.text) == 1 and _is_reference(token):
-            found.setdefault(ord(token.text), token.raw)
+            table.setdefault(ord(token.text), token.raw)
     if kind is None:
-        return found
-    return {**found, **{own: found.get(own) or name for own, name in _NEEDED.items()}}
+        return table
+    return {**table, **{code: table.get(code) or name for code, name in _NEEDED.items()}}
 
 
 def _is_reference(token: Token) -> bool:

@@ -104,8 +104,8 @@ def cut_into_segments(
     """
     segments: list[MarkedSegment] = []
     gaps = [""]
-    for found in split_passages(tokens):
-        passage = [*with_single_spaces(with_model_placeholders(found))]
+    for passage_tokens in split_passages(tokens):
+        passage = [*with_single_spaces(with_model_placeholders(passage_tokens))]
         spans = _whole_spans(passage, cut(join_text(passage)))
         first, *others = _slots(passage, spans)
         gaps[-1] += join_translations(first)

@@ -60,7 +60,7 @@ def _with_tagged_spans(run: Sequence[Token], find: Find) -> Iterator[Token]:
         if not _is_enclosed(join_text(part)) and (lone or _are_several(part, kind, find)):
             continue
         yield from tokens[done:start]
-        yield from _kept(part, [number - start for number in lone])
+        yield from _merge_part(part, [number - start for number in lone])
         done = stop
     yield from tokens[done:]
 
@@ -71,14 +71,14 @@ def _spans_with_marks(run: Sequence[Token], find: Find) -> list[tuple[Span, str 
         token.text if token.role is Role.TEXT else _MASK * len(token.text) for token in run
     )
     marks = [span.start for token, span in with_spans(run) if token.role is not Role.TEXT]
-    taken = bytearray(len(text))
+    is_used = bytearray(len(text))
     spans = []
     for span, kind in find(text):
-        if span.start < span.end and not any(taken[span.start : span.end]):
-            taken[span.start : span.end] = b"x" * (span.end - span.start)
+        if span.start < span.end and not any(is_used[span.start : span.end]):
+            is_used[span.start : span.end] = b"x" * (span.end - span.start)
             if bisect_right(marks, span.start) < bisect_left(marks, span.end):
                 spans.append((span, kind))
-    return sorted(spans, key=lambda each: each[0])
+    return sorted(spans, key=lambda span_and_kind: span_and_kind[0])
 
 
 def _with_own_tags(
@@ -148,7 +148,7 @@ def _is_text(token: Token) -> bool:
     return token.role is Role.TEXT
 
 
-def _kept(part: Sequence[Token], lone: Sequence[int]) -> Iterator[Token]:
+def _merge_part(part: Sequence[Token], lone: Sequence[int]) -> Iterator[Token]:
     """Yield a part as one token that is kept, and beside it the tags whose other end is elsewhere:
     after it if all of them end something, else before it, so that pairs nest as they did.
     """

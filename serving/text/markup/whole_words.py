@@ -152,8 +152,8 @@ def _lone_tags(tokens: Sequence[Token]) -> list[int]:
     lone: list[int] = []
     for number, token in enumerate(tokens):
         if token.role is Role.CLOSE:
-            opened = [each for each in lone if _are_pair(tokens[each], token)]
-            lone = [each for each in lone if each not in opened[-1:]]
+            opened = [opening for opening in lone if _are_pair(tokens[opening], token)]
+            lone = [opening for opening in lone if opening not in opened[-1:]]
             lone += [] if opened else [number]
         elif token.role is Role.OPEN:
             lone.append(number)
