@@ -127,7 +127,7 @@ async def main():
     translator.gate, translator.lets_pass = asyncio.Event(), 5
     documents = t.documents_of(pathlib.Path({str(tmp_path)!r}), translator)
     handle = await t.sent(documents)
-    async with t.run_workers(documents):
+    async with t.working(documents):
         await t.until_translated(documents, handle, 80)
         print(handle.id, handle.key, flush=True)
         await asyncio.sleep(60)
