@@ -58,7 +58,7 @@ _PAGE_HEADERS = {
 
 def create_app(services: Services) -> FastAPI:
     """Return the application: its middleware, the innermost first, and its routes."""
-    batch_jobs = batches.batches_of(services)
+    batch_jobs = batches.make_batches(services)
 
     @asynccontextmanager
     async def working(app: FastAPI) -> AsyncIterator[None]:

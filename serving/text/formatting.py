@@ -2,14 +2,26 @@
 
 import re
 
+from serving.text.end_marks import (
+    CLAUSE_END_MARKS,
+    CLOSING_MARKS,
+    COMMAS,
+    SCRIPT_END_MARKS,
+    SENTENCE_END_MARKS,
+)
+
 _TAGS = r"(?:\s|<[^<>]*>)*"
 _FIRST_LETTER = re.compile(rf"^({_TAGS})([^\W\d_])")
 # Of a text that is read from its end, where a run of marks is looked at once.
-_LAST_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？]*)")
+_LAST_MARKS = re.compile(rf"((?:\s|>[^<>]*<)*)([{SENTENCE_END_MARKS}]*)")
 _ENDS_WITH_WORD = re.compile(r"\w(?:[\s)\]}'’\"”»]|<[^<>]*>)*\Z")
-_ENDS_SENTENCE = re.compile(r"[.!?…。！？｡।॥؟۔።։။][\"'”»)\]]*\Z")
-_LAST_CLAUSE_MARKS = re.compile(r"((?:\s|>[^<>]*<)*)([.!?…。！？,;:，；：、]*)")
-_SENTENCE_MARKS = frozenset(".!?…。！？")
+_ENDS_SENTENCE = re.compile(
+    rf"[{SENTENCE_END_MARKS}{SCRIPT_END_MARKS}][{re.escape(CLOSING_MARKS)}]*\Z"
+)
+_LAST_CLAUSE_MARKS = re.compile(
+    rf"((?:\s|>[^<>]*<)*)([{SENTENCE_END_MARKS}{CLAUSE_END_MARKS}{COMMAS}]*)"
+)
+_SENTENCE_MARKS = frozenset(SENTENCE_END_MARKS)
 _KEEPS_CAPITAL = re.compile(rf"{_TAGS}(?:I\b|[^\W\d_]\w*[A-Z])")  # I, NATO, McDonald
 LANGUAGES_WITH_CAPITALIZED_NOUNS = frozenset({"de", "lb"})  # there a capital does not make a name
 

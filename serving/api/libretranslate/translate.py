@@ -20,14 +20,19 @@ from pydantic import (
     field_validator,
 )
 
-from serving.api.http.attention import AttentionQueryFields, check_size, described_maps, queries_of
+from serving.api.http.attention import (
+    AttentionQueryFields,
+    check_size,
+    describe_maps,
+    parse_queries,
+)
 from serving.api.http.bodies import DecodingFields, RequestBody, option_field, reads_all
 from serving.api.http.endpoint import Call, Endpoint
-from serving.api.http.memories import DEFAULT_THRESHOLD, described_segments, memory_use
-from serving.api.http.openapi import described_events
-from serving.api.http.quality import quality_of
+from serving.api.http.memories import DEFAULT_THRESHOLD, describe_segments, find_memory
+from serving.api.http.openapi import describe_events
+from serving.api.http.quality import describe_quality
 from serving.api.http.services import Services
-from serving.api.http.streams import EventStream, events_of, first_of
+from serving.api.http.streams import EventStream, encode_events, wait_for_first
 from serving.api.libretranslate.protocol import PROTOCOL, Translated, describe_detection
 from serving.errors import RequestError
 from serving.observability.metrics import Outcome
@@ -205,7 +210,7 @@ class TranslateBody(DecodingFields, RequestBody):
             returns_scores=self.return_scores,
             returns_quality=self.quality,
             attention_heads=tuple(self.attention_heads),
-            attention_queries=queries_of(self.return_attention),
+            attention_queries=parse_queries(self.return_attention),
             markup=Markup(MarkupKind.HTML) if self.format == "html" else None,
             protection=self.protect,
         )
@@ -311,7 +316,7 @@ async def _translator(services: Services, body: TranslateBody) -> RoutedTranslat
     languages = (body.source, body.target)
     chosen = await route_texts(services, body.texts, *languages, body.model, body.pivot)
     told = body.source if is_explicit(body.source) else None
-    use = await memory_use(services, body.memory, body.memory_threshold, told, body.target)
+    use = await find_memory(services, body.memory, body.memory_threshold, told, body.target)
     return replace(chosen, memory=use)
 
 
@@ -320,9 +325,9 @@ async def _answer(call: Call[TranslateBody, RoutedTranslator]) -> Response:
         translation = await call.model.run(call.job)
         return JSONResponse(_translated(call.body, call.model, translation))
     items = await call.resources.enter_async_context(aclosing(call.model.stream(call.job)))
-    first = await first_of(items, call.resources)
+    first = await wait_for_first(items, call.resources)
     call.tracked.outcome = Outcome.CANCELLED  # until the last event
-    events = events_of(_values(call, first, items), call.tracked, call.protocol)
+    events = encode_events(_values(call, first, items), call.tracked, call.protocol)
     return EventStream(events, call.resources.pop_all())
 
 
@@ -338,7 +343,7 @@ TRANSLATE = Endpoint(
     answer=_answer,
     answer_type=Translated,
     example={"q": "A dog runs.", "source": "en", "target": "fr"},
-    other_answers=described_events(_EVENTS),
+    other_answers=describe_events(_EVENTS),
 )
 
 
@@ -380,11 +385,11 @@ def _translated(
     if is_asked or FinishReason.LENGTH in reasons:
         answer["finish_reasons"] = reasons
     if body.quality:
-        answer["quality"] = [quality_of(best) for best, *_ in renderings]
+        answer["quality"] = [describe_quality(best) for best, *_ in renderings]
     if body.alignments:
         answer["alignments"] = [_alignment(best.alignment) for best, *_ in renderings]
     if body.memory:
-        answer["segments"] = [described_segments(best.origins) for best, *_ in renderings]
+        answer["segments"] = [describe_segments(best.origins) for best, *_ in renderings]
     if body.return_attention is True:
         answer["attention"] = [list(map(asdict, best.attention)) for best, *_ in renderings]
     elif body.return_attention:
@@ -392,7 +397,7 @@ def _translated(
             look for best, *_ in renderings for sentence in best.attention_maps for look in sentence
         )
         answer["attention"] = [
-            list(map(described_maps, best.attention_maps)) for best, *_ in renderings
+            list(map(describe_maps, best.attention_maps)) for best, *_ in renderings
         ]
     if isinstance(body.q, str):
         return {name: values[0] for name, values in answer.items()}

@@ -17,10 +17,13 @@ from serving.requests.request import (
     GenerationRequest,
     TokenEvent,
 )
+from serving.text.end_marks import SENTENCE_END_MARKS
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 
-_MAY_BE_LEFT_OUT = " \u00a0\u202f.!?…。！？"  # at the end, where the source has no mark there
+_MAY_BE_LEFT_OUT = (
+    " \u00a0\u202f" + SENTENCE_END_MARKS
+)  # at the end, where the source has no mark there
 References = Mapping[int, str | None]
 
 

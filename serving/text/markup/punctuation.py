@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from serving.text.end_marks import CLOSING_MARKS, SENTENCE_END_MARKS
 from serving.text.markup.escapes import unescape
 from serving.text.markup.paired_marks import APOSTROPHES, ROUND_BRACKETS, MarkPairs, find_pairs
 from serving.text.markup.tokens import Role, Token, join_text, split_at, with_spans
@@ -19,14 +20,14 @@ from serving.text.markup.translated_words import (
 from serving.text.markup.typography import DASH, ELLIPSIS, is_run, is_typographic
 
 Places = list[int]
-_END_MARKS = frozenset(".!?…。！？")
-_CLOSING = frozenset(")]}\"”»›'’")
+_END_MARKS = frozenset(SENTENCE_END_MARKS)
+_CLOSING = frozenset(CLOSING_MARKS)
 _LOOSE_APOSTROPHE = re.compile(r"(?<!\w)['‘’]|['‘’](?!\w)")
 _PLAIN = frozenset("()\"'`")  # a model may write what its language has instead: « »
 _ELLIPSES = frozenset({"...", "…"})
 _OTHER_MARKS = frozenset(":;,")
 _MARKS = re.compile(r"[!?]+|…|\.{2,}")
-_END = re.compile(r"([.!?…。！？:;,]?)[\s)\]}\"”»›'’]*\Z")
+_END = re.compile(rf"([{SENTENCE_END_MARKS}:;,]?)[\s{re.escape(CLOSING_MARKS)}]*\Z")
 
 
 def write_dashes(tokens: Sequence[Token], words: Sequence[TargetWord]) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from serving.text.alignment import Array, TokenizedText, word_attention
+from serving.text.end_marks import SENTENCE_END_MARKS
 from serving.text.markup.model_placeholders import MODEL_PLACEHOLDER, WRITTEN_MODEL_PLACEHOLDER
 from serving.text.markup.tag_placement import WordAlignment
 from serving.text.markup.tokens import Role, Token, with_spans
@@ -20,7 +21,7 @@ _LATIN_1_SIGNS = frozenset("¡¢£¤¥¦§¨©¬®¯±´¶·¸×÷")
 _FIGURES = re.compile(r"\d+")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_\u0e00-\u0eff\u3000-\u9fff]|%")
 _WITHIN_STAND_IN = re.compile(r"[\s.-]")
-_ENDS_SENTENCE = frozenset(".!?…。！？:;")
+_ENDS_SENTENCE = frozenset(SENTENCE_END_MARKS + ":;")
 # Marks on letters are no letters to `re`; of these scripts all characters are taken for some.
 _LETTER = (
     r"[\w\u0300-\u036F\u0483-\u0489\u0591-\u05C7\u0610-\u065F\u06D6-\u06ED\u0900-\u0DFF\u0E00-\u0EFF"
