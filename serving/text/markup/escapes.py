@@ -1,7 +1,8 @@
 r"""Reads the escapes of C, JSON, .properties and .strings in a text: \n, \t, \", \u00e9.
 
 An escaped line end or tab is a border between words, an escaped letter or quote is read as that
-character. What only looks like an escape stays: paths of Windows (C:\new), commands of LaTeX (\nu, \text{a}).
+character. What only looks like an escape stays: paths of Windows (C:\new), commands of LaTeX (\nu,
+\text{a}).
 """
 
 import html

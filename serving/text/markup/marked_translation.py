@@ -34,8 +34,8 @@ _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
-    """A segment's translation in words, with the segment's numbers, punctuation and non-translatable
-    text.
+    """A segment's translation in words, with the segment's numbers, punctuation and
+    non-translatable text.
 
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.

@@ -1,7 +1,8 @@
-"""Keeps words whole that have tags or invisible characters in them: H<sub>2</sub>O, super<wbr>market.
+"""Keeps words whole that have tags or invisible characters in them: H<sub>2</sub>O,
+super<wbr>market.
 
-A formula, a unit or the like with tags in it is not translated. A number after a word, as of a note,
-is a point. Other words are read whole, and their tags go where the word alignment says.
+A formula, a unit or the like with tags in it is not translated. A number after a word, as of a
+note, is a point. Other words are read whole, and their tags go where the word alignment says.
 """
 
 import re
@@ -87,8 +88,8 @@ def _with_separated_words(
 
 def _are_two_words(match: re.Match[str], num_tokens: Callable[[str], int]) -> bool:
     """Return whether letters around a character without a width are two words: if a model's
-    tokenizer needs fewer tokens so, as for "dog" and "runs", but not for "gar" and "den". As many are
-    enough where the character cannot say that a line may be broken within a word.
+    tokenizer needs fewer tokens so, as for "dog" and "runs", but not for "gar" and "den". As many
+    are enough where the character cannot say that a line may be broken within a word.
     """
     num_separate, num_joined = num_tokens(f"{match[1]} {match[3]}"), num_tokens(match[1] + match[3])
     may_be_broken = _ZERO_WIDTH_SPACE in match[2]

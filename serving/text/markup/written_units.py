@@ -117,8 +117,8 @@ class UnitKind(Enum):
 
 
 def written_units(text: str, has_elisions: bool = False) -> Iterator[tuple[Span, UnitKind]]:
-    """Yield the units of a text, and what they are; of those that overlap the first counts. Patterns
-    that know what a unit is come before the one that takes whatever holds a digit.
+    """Yield the units of a text, and what they are; of those that overlap the first counts.
+    Patterns that know what a unit is come before the one that takes whatever holds a digit.
 
     has_elisions: a word may be written in one with what follows it, as in French "l'11 mai".
     """
