@@ -31,7 +31,7 @@ from export.readers.hugging_face.translators import (
     MARIAN,
     MBART,
     NLLB,
-    Decoding,
+    DecoderTokens,
     by_language,
     codes,
     language_tokens,
@@ -61,7 +61,7 @@ def read_bart(folder: Folder) -> Checkpoint:
     folder.config.default_to(forced_eos_token_id=FORCED_EOS)
     if folder.config.flag("force_bos_token_to_be_generated", False):  # its first name
         folder.config.default_to(forced_bos_token_id=bos)
-    decoding = Decoding(folder, default_start="eos_token_id")
+    decoding = DecoderTokens(folder, default_start="eos_token_id")
     conventions = decoding.conventions(decoding.prompt, source_prefix=(bos,))
     languages = {"source_languages": [UNKNOWN_LANGUAGE], "target_languages": [UNKNOWN_LANGUAGE]}
     return read_stacks(
@@ -72,7 +72,7 @@ def read_bart(folder: Folder) -> Checkpoint:
 def read_stacks(
     folder: Folder,
     fixed: Mapping[str, Any],
-    decoding: Decoding,
+    decoding: DecoderTokens,
     conventions: Conventions,
     more: Mapping[str, Any],
 ) -> Checkpoint:
@@ -108,7 +108,7 @@ MBART_FIXED: dict[str, Any] = {  # in older files; the architecture has nothing 
 
 def read_mbart(folder: Folder) -> Checkpoint:
     folder.config.default_to(forced_eos_token_id=FORCED_EOS)
-    decoding = Decoding(folder, default_start="eos_token_id")
+    decoding = DecoderTokens(folder, default_start="eos_token_id")
     conventions = _mbart_conventions(folder, decoding)
     languages = {
         "source_languages": codes(conventions.sources),
@@ -117,7 +117,7 @@ def read_mbart(folder: Folder) -> Checkpoint:
     return read_stacks(folder, MBART_FIXED, decoding, conventions, languages)
 
 
-def _mbart_conventions(folder: Folder, decoding: Decoding) -> Conventions:
+def _mbart_conventions(folder: Folder, decoding: DecoderTokens) -> Conventions:
     """mBART-50 has a tokenizer of its own; without its name, targets that begin with </s> tell."""
     tokens = language_tokens(folder, MBART)
     kind = folder.tokenizer.word("tokenizer_class", "")
@@ -135,7 +135,7 @@ def _mbart_conventions(folder: Folder, decoding: Decoding) -> Conventions:
 
 def read_m2m_100(folder: Folder) -> Checkpoint:
     folder.check_head("ForConditionalGeneration")
-    decoding = Decoding(folder, default_start="eos_token_id")
+    decoding = DecoderTokens(folder, default_start="eos_token_id")
     conventions = _m2m_100_conventions(folder, decoding)
     config: Any = folder.configured(
         sizes(folder, default_activation="relu", scales=True)
@@ -148,7 +148,7 @@ def read_m2m_100(folder: Folder) -> Checkpoint:
     return folder.checkpoint(config, found, conventions)
 
 
-def _m2m_100_conventions(folder: Folder, decoding: Decoding) -> Conventions:
+def _m2m_100_conventions(folder: Folder, decoding: DecoderTokens) -> Conventions:
     """NLLB's older form puts the language after the source (`legacy_behaviour`)."""
     tokens = language_tokens(folder, NLLB) or language_tokens(folder, M2M)
     is_suffix = folder.tokenizer.flag("legacy_behaviour", False)
@@ -181,7 +181,7 @@ def read_marian(folder: Folder) -> Checkpoint:
         options.only(name, value)
     folder.check_head("MTModel", "ForConditionalGeneration")
     options.default_to(forced_eos_token_id=MARIAN_FORCED_EOS)
-    decoding = Decoding(folder, "pad_token_id")
+    decoding = DecoderTokens(folder, "pad_token_id")
     shares = options.flag("share_encoder_decoder_embeddings", True)
     vocabularies = _vocabularies(options, shares)
     if not shares:

@@ -10,7 +10,7 @@ from export.readers.common.options import merge_options
 from export.readers.common.weights import Computed, Names
 from export.readers.hugging_face.bart import POSITIONS
 from export.readers.hugging_face.folder import Folder
-from export.readers.hugging_face.translators import Decoding, output_bias, sizes, weights
+from export.readers.hugging_face.translators import DecoderTokens, output_bias, sizes, weights
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 
 FORCED_EOS = 1  # where older files do not say
@@ -30,7 +30,7 @@ def read_pegasus(folder: Folder) -> Checkpoint:
         options.only(name, value)
     options.default_to(forced_eos_token_id=FORCED_EOS)
     folder.check_head("ForConditionalGeneration")
-    decoding = Decoding(folder, default_start="pad_token_id")
+    decoding = DecoderTokens(folder, default_start="pad_token_id")
     bias = output_bias(folder.tensors, options.integer("vocab_size"))
     config: Any = folder.configured(
         merge_options(

@@ -32,7 +32,7 @@ from export.readers.hugging_face.folder import Folder
 from export.readers.hugging_face.tokenizers import encode
 from export.readers.hugging_face.translators import (
     MADLAD,
-    Decoding,
+    DecoderTokens,
     by_language,
     codes,
     language_tokens,
@@ -69,7 +69,7 @@ IGNORED = (
 def read_t5(folder: Folder) -> Checkpoint:
     options, tensors = folder.config, folder.tensors
     folder.check_head("ForConditionalGeneration", "WithLMHeadModel")
-    decoding = Decoding(folder, default_start="pad_token_id")
+    decoding = DecoderTokens(folder, default_start="pad_token_id")
     tasks = _translations(options)
     languages = language_tokens(folder, MADLAD)
     has_output = "lm_head.weight" in tensors
@@ -225,7 +225,7 @@ def _languages(
 
 
 def _conventions(
-    folder: Folder, decoding: Decoding, tasks: Mapping[tuple[str, str], Options]
+    folder: Folder, decoding: DecoderTokens, tasks: Mapping[tuple[str, str], Options]
 ) -> Conventions:
     """Begin a task's sources with its words. Its other options count if they translate."""
     prefixes = {target: task.word("prefix", "") for (_, target), task in tasks.items()}

@@ -78,7 +78,7 @@ def codes(languages: Iterable[str]) -> list[str]:
     return list(languages) or [UNKNOWN_LANGUAGE]
 
 
-class Decoding:
+class DecoderTokens:
     """start: the token that `generate` gives every target. forced: the one that it makes the first
     token after that, if any. stop: what ends a target.
 
