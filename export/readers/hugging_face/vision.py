@@ -39,7 +39,7 @@ from export.readers.common.weights import (
 )
 from export.readers.hugging_face.folder import KEYS, OF_CONFIG, OF_GENERATION, UNTIED, Folder
 from export.readers.hugging_face.pictures import picture_options
-from export.readers.hugging_face.translators import DecoderTokens
+from export.readers.hugging_face.translators import Decoding
 from models.architectures.vision_transformer.config import VisionTransformerConfig
 from models.checkpoint import UNKNOWN_LANGUAGE, Checkpoint
 from models.conventions import Conventions
@@ -62,7 +62,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
     if classes is None or family is None:
         folder.fail()  # other families have other options
     decoding = _decoding(folder, encoder, decoder)
-    config: Any = folder.configured(
+    config: Any = folder.make_config(
         merge_options(
             family.configure(decoder),
             decoding.special_tokens,
@@ -77,7 +77,7 @@ def read_vision_encoder_decoder(folder: Folder) -> Checkpoint:
 
 
 def _reading(
-    folder: Folder, encoder: Options, decoding: DecoderTokens, num_class_tokens: int
+    folder: Folder, encoder: Options, decoding: Decoding, num_class_tokens: int
 ) -> dict[str, Any]:
     """Return our options of all but the decoder."""
     vision = _vision(encoder, num_class_tokens)
@@ -93,7 +93,7 @@ def _reading(
     }
 
 
-def _conventions(decoding: DecoderTokens) -> Conventions:
+def _conventions(decoding: Decoding) -> Conventions:
     found = decoding.conventions(decoding.prompt)
     generation = {"temperature": 0.0, **found.generation}  # chats would sample
     return replace(found, source_suffix=(), generation=generation)
@@ -107,7 +107,7 @@ def _known(table: Mapping[str, Any], section: Options) -> Any:
     return table.get(name)
 
 
-def _decoding(folder: Folder, encoder: Options, decoder: Options) -> DecoderTokens:
+def _decoding(folder: Folder, encoder: Options, decoder: Options) -> Decoding:
     """Read special tokens and defaults, also where older files have them in the decoder's section.
     The option that ties tables is the decoder's own.
     """
@@ -119,7 +119,7 @@ def _decoding(folder: Folder, encoder: Options, decoder: Options) -> DecoderToke
         for name in section.values:
             if name in of_decoder or OF_CONFIG.fullmatch(name) or OF_GENERATION.fullmatch(name):
                 section.use(name)
-    return DecoderTokens(folder, default_start="bos_token_id")
+    return Decoding(folder, default_start="bos_token_id")
 
 
 def _is_tied(folder: Folder, decoder: Options, family: "Decoder") -> bool:
