@@ -18,7 +18,7 @@ from loadtest.bench.compare_workloads import (
 from loadtest.bench.workload import SENTENCES, build_workload
 from serving.bundle.manifest import Task
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.encoding import EncodingRequests
+from serving.pipelines.encoding.requests import EncodingRequests
 from serving.pipelines.jobs import EncodeJob
 from serving.pipelines.loading import ModelParts
 
@@ -127,7 +127,7 @@ def _texts(parts: ModelParts, file: str) -> ComparisonInputs:
     """Take the lines of a file as texts, cut to what the model reads."""
     texts = [line.strip() for line in file.splitlines() if line.strip()]
     requests = EncodingRequests(parts.bundle.manifest, parts.tokenizers.source)
-    built = requests.of(EncodeJob("", tuple(texts), max_tokens=0))
+    built = requests.encodings(EncodeJob("", tuple(texts), max_tokens=0))
     ids = [list(request.source_ids or ()) for request in built]
     return ComparisonInputs(_card(parts), [], texts, ids, parts.tokenizers.source.decode)
 

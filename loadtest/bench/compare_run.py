@@ -33,10 +33,10 @@ from loadtest.bench.compare_inputs import ComparisonInputs
 from loadtest.bench.compare_report import OutputAgreement, PeerEntry, Row
 from loadtest.bench.compare_workloads import Workload, WorkloadKind
 
-_OWN_KINDS = {
+_OWN_KINDS = {  # others take ids
     WorkloadKind.TEXTS: "texts",
     WorkloadKind.ENCODE: "vectors",
-}  # of `own.py`; others take ids
+}
 OVER_HTTP = (WorkloadKind.OPEN_LOOP, WorkloadKind.STREAMS)
 
 

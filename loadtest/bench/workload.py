@@ -11,7 +11,8 @@ from serving.engine.engine import Engine
 from serving.engine.runtime.graph import Graphs
 from serving.engine.runtime.session import open_graphs
 from serving.pipelines.cards import ModelCard
-from serving.pipelines.completion_requests import CompletionRequests, PromptReader
+from serving.pipelines.completion.prompts import PromptReader
+from serving.pipelines.completion.requests import CompletionRequests
 from serving.pipelines.decoding import Decoding
 from serving.pipelines.jobs import CompletionJob
 from serving.pipelines.loading import ModelParts

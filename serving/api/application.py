@@ -62,7 +62,9 @@ def create_app(services: Services) -> FastAPI:
 
     @asynccontextmanager
     async def working(app: FastAPI) -> AsyncIterator[None]:
-        async with services.jobs.working(services.documents, services.memory_imports, batch_jobs):
+        async with services.jobs.run_workers(
+            services.documents, services.memory_imports, batch_jobs
+        ):
             yield
 
     app = FastAPIOffline(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving.documents.codes import Close, Item, Open, Protected, Shift, Single
 from serving.documents.encoding import TextFile
-from serving.documents.fragment import Fragment, fragment_of
+from serving.documents.fragment import Fragment, make_fragment
 
 _DEEPEST_PAIR = 100  # marks nested deeper are single
 
@@ -51,7 +51,7 @@ SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 class TextSpan:
     """A text of a file, and what its codes stand for.
 
-    pieces: unescaped text, and marks as they are in the file. written: escapes a text for the file.
+    pieces: unescaped text, and marks as they are in the file. escape: escapes a text for the file.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class TextSpan:
         start: int,
         end: int,
         pieces: Sequence[str | InlineMark],
-        written: Callable[[str], str] = str,
+        escape: Callable[[str], str] = str,
     ) -> None:
         self.start, self.end = start, end
-        self._written = written
+        self._escape = escape
         self._raws: dict[tuple[type, int], str] = {}
         self._characters = {p.character: p.raw for p in pieces if isinstance(p, InlineMark)}
-        self.fragment: Fragment = fragment_of(self._items(pieces))
+        self.fragment: Fragment = make_fragment(self._items(pieces))
 
     def apply_translation(self, translation: str) -> str:
         return "".join(
@@ -77,7 +77,7 @@ class TextSpan:
         """Escape text; write characters as the marks that the source has for them."""
         pattern = "|".join(map(re.escape, filter(None, self._characters))) or r"(?!)"
         parts = re.split(f"({pattern})", text)
-        return "".join(self._characters.get(part) or self._written(part) for part in parts if part)
+        return "".join(self._characters.get(part) or self._escape(part) for part in parts if part)
 
     def _items(self, pieces: Sequence[str | InlineMark]) -> list[Item]:
         pairs = _pairs(pieces)

@@ -24,10 +24,12 @@ class MessageSyntax:
     def __init__(self, flags: Iterable[str] = ()) -> None:
         formats = gettext_formats(flags)
         self.literals = {
-            written: character for each in formats for character, written in each.literals.items()
+            written: character
+            for syntax in formats
+            for character, written in syntax.literals.items()
         }
         escape = "|".join(map(re.escape, self.literals)) or "%%"
-        line_break = "|".join(each.line_break for each in formats if each.line_break)
+        line_break = "|".join(syntax.line_break for syntax in formats if syntax.line_break)
         self.pattern = re.compile(
             rf"(?P<code>{_ESCAPE})|(?P<border>{TEMPLATE_BORDER})|(?P<tag>{TEMPLATE_TAG}|{_TAG})|(?P<entity>{_ENTITY})"
             rf"|(?P<line_break>{line_break or '(?!)'})"
@@ -162,17 +164,17 @@ def _laid_out(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
             yield piece
             continue
         end = 0
-        for found in _LAYOUT.finditer(piece):
-            yield piece[end : found.start()]
-            yield InlineMark(found.group(), _role_of_layout(found))
-            end = found.end()
+        for match in _LAYOUT.finditer(piece):
+            yield piece[end : match.start()]
+            yield InlineMark(match.group(), _role_of_layout(match))
+            end = match.end()
         yield piece[end:]
 
 
-def _role_of_layout(found: re.Match[str]) -> MarkRole:
-    if found["control"] or (found["option"] and not found["gap"]):
+def _role_of_layout(match: re.Match[str]) -> MarkRole:
+    if match["control"] or (match["option"] and not match["gap"]):
         return MarkRole.STANDS
-    return MarkRole.LINE_BREAK if found.group().count("\n") == 1 else MarkRole.SENTENCE_END
+    return MarkRole.LINE_BREAK if match.group().count("\n") == 1 else MarkRole.SENTENCE_END
 
 
 def tag_mark(raw: str) -> InlineMark:

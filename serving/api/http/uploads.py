@@ -118,7 +118,7 @@ async def queue_document(
     owner = current_key()
     name = Path(file.filename or "").name
     languages = source if is_explicit(source) else None, target
-    async with services.documents.received(file.file, name, *languages) as document:
+    async with services.documents.receive(file.file, name, *languages) as document:
         sources = await identify_document_sources(services, document.texts, source, target, model)
         glossary = await glossary_of(document.texts) if glossary_of else None
         async with services.quota.reserve(owner, sources.num_billed):
@@ -162,12 +162,12 @@ async def read_chunks_once(result: TakenResult) -> AsyncGenerator[bytes, None]:
             async for chunk in chunks:
                 yield last + chunk[:-1]
                 last = chunk[-1:]
-        await result.sent()
+        await result.mark_sent()
         is_whole = True
         yield last
     finally:
         if not is_whole:  # in a task of its own: this one may have been cancelled
-            _hold_reference(asyncio.ensure_future(result.broken_off()))
+            _hold_reference(asyncio.ensure_future(result.mark_interrupted()))
 
 
 _running: set[asyncio.Future[None]] = set()

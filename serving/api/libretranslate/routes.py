@@ -170,7 +170,7 @@ def _add_files(routes: Routes, services: Services) -> None:
 async def _wait_for_document(services: Services, handle: Handle) -> None:
     """Wait for a document; delete it if the client disconnects."""
     try:
-        await services.documents.finished(handle, current_key())
+        await services.documents.wait_until_finished(handle, current_key())
     except BaseException:
         await services.documents.remove(handle.id)
         raise

@@ -203,7 +203,7 @@ async def _tokenize(services: Services, body: TokenizeBody) -> dict[str, Any]:
         "count": len(tokens.token_ids),
         "max_model_len": model.card.max_tokens,
         "tokens": tokens.token_ids,
-        "token_strs": tokens.written if body.return_token_strs else None,
+        "token_strs": tokens.token_texts if body.return_token_strs else None,
     }
 
 

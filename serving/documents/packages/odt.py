@@ -13,7 +13,7 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single
-from serving.documents.fragment import Document, Fragment, fragment_of
+from serving.documents.fragment import Document, Fragment, make_fragment
 from serving.documents.packages.office import (
     ElementText,
     OfficeDocument,
@@ -44,7 +44,7 @@ Element = etree._Element
 
 
 @dataclass(frozen=True)
-class OdtGrammar:
+class OdtSchema:
     """The element names of paragraphs.
 
     pairs: elements that enclose words. inner: the child of a pair that has the words.
@@ -58,13 +58,13 @@ class OdtGrammar:
     breaks: frozenset[str] = frozenset()
     generated: frozenset[str] = frozenset()
 
-    def inside(self, pair: Element) -> Element | None:
+    def inner_element(self, pair: Element) -> Element | None:
         name = self.inner.get(pair.tag)
         return pair if name is None else pair.find(name)
 
 
 # OpenDocument 1.3, part 3, 6.1 and 7.
-_GRAMMAR = OdtGrammar(
+_SCHEMA = OdtSchema(
     pairs=_names("span a meta ruby"),
     inner={f"{_TEXT}ruby": f"{_TEXT}ruby-base"},
     line_breaks=_names("line-break"),
@@ -108,7 +108,7 @@ def _paragraphs(root: etree._Element) -> Iterator[Paragraph]:
         yield ElementText(element)
     for element in [*root.iter(f"{_TEXT}p", f"{_TEXT}h")]:
         if next(element.iterancestors(_DELETED), None) is None:
-            yield OdtParagraph(element, _GRAMMAR)
+            yield OdtParagraph(element, _SCHEMA)
 
 
 def _check_links(root: etree._Element, name: str) -> None:
@@ -130,11 +130,11 @@ class _Range:
 class OdtParagraph:
     """A paragraph and what its codes stand for."""
 
-    def __init__(self, element: Element, grammar: OdtGrammar) -> None:
-        self._element, self._grammar = element, grammar
+    def __init__(self, element: Element, schema: OdtSchema) -> None:
+        self._element, self._schema = element, schema
         self._codes: dict[int, Element | _Range] = {}
         items = [element.text or "", *self._items([*element], 0)]
-        self.fragment: Fragment = fragment_of(items)
+        self.fragment: Fragment = make_fragment(items)
 
     def write(self, translation: str) -> None:
         """Replace the text by a translation of the fragment."""
@@ -164,16 +164,16 @@ class OdtParagraph:
             place += 1
 
     def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
-        grammar = self._grammar
-        inside = grammar.inside(child) if child.tag in grammar.pairs else None
+        schema = self._schema
+        inside = schema.inner_element(child) if child.tag in schema.pairs else None
         if inside is not None:
             yield from (Open(number), inside.text or "")
             yield from self._items([*inside], depth + 1)
             yield Close(number)
             return
-        own = Single(number, child.tag in grammar.breaks, child.tag in grammar.line_breaks)
-        visible_text = "".join(map(str, child.itertext())) if child.tag in grammar.generated else ""
-        yield Protected(number, (own,), visible_text) if visible_text.strip() else own
+        code = Single(number, child.tag in schema.breaks, child.tag in schema.line_breaks)
+        visible_text = "".join(map(str, child.itertext())) if child.tag in schema.generated else ""
+        yield Protected(number, (code,), visible_text) if visible_text.strip() else code
 
     def _fill(self, items: Sequence[Item]) -> None:
         places = [self._element]
@@ -196,7 +196,7 @@ class OdtParagraph:
     def _shell(self, pair: Element) -> tuple[Element, Element]:
         """Return a copy of a pair without its words, and the element for the words."""
         shell = deepcopy(pair)
-        inside = self._grammar.inside(shell)
+        inside = self._schema.inner_element(shell)
         assert inside is not None  # because it is a pair
         inside.text = None
         for child in [*inside]:

@@ -30,7 +30,7 @@ from serving.documents.packages.office import (
     with_words,
 )
 from serving.documents.packages.ranges import local_name
-from serving.documents.packages.run_pieces import Grammar
+from serving.documents.packages.run_pieces import ParagraphSchema
 from serving.documents.packages.runs import RunParagraph
 from serving.documents.packages.xstrings import SEPARATORS, decode_xstring, encode_xstring
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
@@ -43,7 +43,7 @@ _SHARED, _COMMENTS = "spreadsheetml.sharedStrings+xml", "spreadsheetml.comments+
 _DRAWING = "officedocument.drawing+xml"
 _THREADS = "ms-excel.threadedcomments+xml"
 _PRONUNCIATION = frozenset({"rPh", "phoneticPr"})
-_GRAMMAR = Grammar(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
+_SCHEMA = ParagraphSchema(leading=frozenset(), dropped=_PRONUNCIATION, separators=SEPARATORS)
 _SEPARATORS = re.compile(f"({SEPARATORS})")
 # Codes rather than words: SKU-1234, user_id, ann@example.org, camelCase.
 _CODE = re.compile(r"(?=\S*[\d_@]|\S*[a-z][A-Z]|\w+://)\S+")
@@ -80,7 +80,7 @@ class RichText:
             self._decoded.remove(self._decoded[item.index(author)])
         for text in self._decoded.iter("{*}t"):
             text.text = decode_xstring(text.text or "")
-        self._paragraph = RunParagraph(self._decoded, _GRAMMAR)
+        self._paragraph = RunParagraph(self._decoded, _SCHEMA)
         self.fragment: Fragment = self._paragraph.fragment
 
     def write(self, translation: str) -> None:
@@ -194,7 +194,7 @@ def _shared_index(cell: Element) -> str | None:
 
 
 def _is_named(cell: Element, ranges: Iterable[CellRange]) -> bool:
-    return any(cell.get("r", "") in each for each in ranges)
+    return any(cell.get("r", "") in cells for cells in ranges)
 
 
 def _sheet(
@@ -213,21 +213,21 @@ def _sheet(
         if index in also_named and _is_named(cell, named) and int(index) < len(shared):
             _give_own_text(cell, shared[int(index)])
             is_changed = True
-    own = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
-    return PackagePart(name, tree, with_words(_texts(own, quoted)), is_changed)
+    texts = [text for cell in cells if not _is_named(cell, named) for text in cell.iter("{*}is")]
+    return PackagePart(name, tree, with_words(_texts(texts, quoted)), is_changed)
 
 
 def _give_own_text(cell: Element, shared: Element) -> None:
     value = cell.find("{*}v")
     assert value is not None  # because the cell has a shared text
     cell.set("t", "inlineStr")
-    own = cell.makeelement(etree.QName(etree.QName(cell).namespace, "is"))
-    own.extend(map(deepcopy, shared))
-    cell.replace(value, own)
+    inline = cell.makeelement(etree.QName(etree.QName(cell).namespace, "is"))
+    inline.extend(map(deepcopy, shared))
+    cell.replace(value, inline)
 
 
 def _comments(root: Element) -> Iterator[Paragraph]:
-    authors = [(each.text or "").strip() for each in root.iter("{*}author")]
+    authors = [(element.text or "").strip() for element in root.iter("{*}author")]
     for comment in root.iter("{*}comment"):
         number = comment.get("authorId", "")
         author = authors[int(number)] if number.isdecimal() and int(number) < len(authors) else ""
@@ -243,9 +243,9 @@ def _comments(root: Element) -> Iterator[Paragraph]:
 
 def cell_text(element: Element) -> str:
     """Return the text of a cell or of a part of it, without how it is pronounced."""
-    spoken = {each for part in element.iter("{*}rPh") for each in part.iter("{*}t")}
-    texts = (each for each in element.iter("{*}t") if each not in spoken)
-    return "".join(decode_xstring(each.text or "") for each in texts)
+    spoken = {text for part in element.iter("{*}rPh") for text in part.iter("{*}t")}
+    texts = (text for text in element.iter("{*}t") if text not in spoken)
+    return "".join(decode_xstring(text.text or "") for text in texts)
 
 
 def _threaded_comments(root: Element) -> Iterator[Paragraph]:
@@ -267,32 +267,34 @@ _CELL = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})\Z")
 
 def named_cells(package: ZipPackage, types: Mapping[str, str]) -> dict[str, list[CellRange]]:
     """Return the cells that other parts name, by the parts of sheets."""
-    found: dict[str, list[CellRange]] = {name: [] for name in parts_of_type(types, SHEETS)}
-    for sheet, ranges in found.items():
-        for table in _related(package, sheet, "table"):
+    ranges_by_sheet: dict[str, list[CellRange]] = {
+        name: [] for name in parts_of_type(types, SHEETS)
+    }
+    for sheet, ranges in ranges_by_sheet.items():
+        for table in _related_parts(package, sheet, "table"):
             ranges += _label_rows(parse_xml(package.read(table), table).getroot())
     by_name = _sheets_by_name(package, types)
     for name in parts_of_type(types, _PIVOT_CACHES):
         for source in parse_xml(package.read(name), name).iter("{*}worksheetSource"):
             whole = _range(source.get("ref", ""))
             sheet = by_name.get(source.get("sheet", ""), "")
-            if whole and sheet in found:
-                found[sheet].append(whole.rows(whole.first_row, whole.first_row))
-    return found
+            if whole and sheet in ranges_by_sheet:
+                ranges_by_sheet[sheet].append(whole.rows(whole.first_row, whole.first_row))
+    return ranges_by_sheet
 
 
 def quoted_texts(package: ZipPackage, types: Mapping[str, str]) -> frozenset[str]:
     """Return the texts in lower case that formulas, lists of choices and filters name."""
-    found: set[str] = set()
+    quoted: set[str] = set()
     for name in parts_of_type(types, SHEETS):
         sheet = package.read(name).decode(errors="replace")
-        found.update(map(unescape, _FILTER.findall(sheet)))
+        quoted.update(map(unescape, _FILTER.findall(sheet)))
         for formula in map(unescape, _FORMULA.findall(sheet)):
             literals = (
-                each.replace('""', '"') for each in _LITERAL.findall(decode_xstring(formula))
+                literal.replace('""', '"') for literal in _LITERAL.findall(decode_xstring(formula))
             )
-            found.update(text for each in literals for text in (each, *each.split(",")))
-    return frozenset(text.strip().lower() for text in found)
+            quoted.update(text for literal in literals for text in (literal, *literal.split(",")))
+    return frozenset(text.strip().lower() for text in quoted)
 
 
 def _label_rows(table: etree._Element) -> Iterator[CellRange]:
@@ -317,9 +319,9 @@ def _sheets_by_name(package: ZipPackage, types: Mapping[str, str]) -> dict[str, 
     return names
 
 
-def _related(package: ZipPackage, part: str, kind: str) -> list[str]:
+def _related_parts(package: ZipPackage, part: str, kind: str) -> list[str]:
     relations = read_relations(package, part).values()
-    return [other for own, other in relations if own == kind and other in package.names]
+    return [other for relation, other in relations if relation == kind and other in package.names]
 
 
 def _range(reference: str) -> CellRange | None:
@@ -330,13 +332,13 @@ def _range(reference: str) -> CellRange | None:
 
 def _place(cell: str) -> tuple[int, int] | None:
     """Return the column and row of a cell, from 1."""
-    found = _CELL.match(cell)
-    if found is None:
+    match = _CELL.match(cell)
+    if match is None:
         return None
     column = 0
-    for letter in found[1]:
+    for letter in match[1]:
         column = column * 26 + ord(letter) - ord("A") + 1
-    return column, int(found[2])
+    return column, int(match[2])
 
 
 class OwnCharts:
@@ -380,13 +382,13 @@ class Cells:
 
     def texts(self, references: Sequence[tuple[str, str]]) -> list[str]:
         """Return the texts of cells with text. references: sheets and ranges; none means all."""
-        found: list[str] = []
+        texts: list[str] = []
         for sheet, reference in references or [(name, "") for name in self._sheets]:
             cells, name = _range(reference), self._sheets.get(sheet)
             for cell, text in self._of_sheet(name).items() if name else ():
                 if cells is None or cell in cells:
-                    found.append(text)
-        return found
+                    texts.append(text)
+        return texts
 
     def _of_sheet(self, name: str) -> dict[str, str]:
         if name not in self._of_sheets:

@@ -20,11 +20,11 @@ class Taken(TakenResult):
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "ends", [])
 
-    async def sent(self) -> None:
+    async def mark_sent(self) -> None:
         self.path.unlink()
         self.ends.append("sent")  # type: ignore[attr-defined]
 
-    async def broken_off(self) -> None:
+    async def mark_interrupted(self) -> None:
         self.ends.append("broken off")  # type: ignore[attr-defined]
 
 
