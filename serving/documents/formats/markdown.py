@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import read_text
 from serving.documents.formats.html import attribute_spans, text_spans
 from serving.documents.formats.markdown_blocks import (
@@ -23,7 +24,6 @@ from serving.documents.formats.markdown_blocks import (
     TextBlock,
     front_matter_spans,
 )
-from serving.documents.fragment import Document
 from serving.documents.spans import LayeredDocument, TextSpan
 from serving.text.markup.html_elements import INLINE
 from serving.text.markup.html_tokens import tokenize_html

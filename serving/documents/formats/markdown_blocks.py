@@ -14,8 +14,8 @@ from markdown_it.token import Token
 
 from serving.documents.codes import Shift
 from serving.documents.formats.markdown_rules import add_rules
+from serving.documents.messages import tag_mark
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
 _TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
@@ -27,6 +27,13 @@ _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _ALERT = re.compile(r"\[![\w-]+\]")
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 _NEXT_LINE = re.compile(rf"[ \t]*(?:{_LINE_END.pattern})(?P<marks>[ \t>]*)")
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
+_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
+_VALUE = re.compile(
+    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
+    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
 
 
 class NotAsParsed(Exception):
@@ -305,15 +312,6 @@ class Reader:
 
 def _raw(piece: str | InlineMark) -> str:
     return piece.raw if isinstance(piece, InlineMark) else piece
-
-
-FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
-_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
-_VALUE = re.compile(
-    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
-    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
-    re.MULTILINE,
-)
 
 
 def front_matter_spans(text: str) -> Iterator[TextSpan]:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from serving.documents.document import Document
 from serving.documents.formats import html, markdown, pdf, plain_text, po, subtitles, tmx, xliff
-from serving.documents.fragment import Document
 from serving.documents.packages import epub, idml, odt, presentation, wordprocessing, xlsx
 from serving.errors import RequestError
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 Read = Callable[[Path, str | None, str | None], Document]
+_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,6 @@ FORMATS = {
     "pdf": Format("application/pdf", _guesses_its_encoding(pdf.read_pdf), result="txt"),
     "tmx": Format("application/x-tmx+xml", tmx.read_tmx),
 }
-
-
-_PACKED = frozenset({"docx", "pptx", "xlsx", "odt", "epub", "idml", "pdf"})
 
 
 def file_extension(name: str) -> str:

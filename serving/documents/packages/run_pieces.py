@@ -26,6 +26,7 @@ _UNSEEN_ATTRIBUTES = (
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
 _DEEPEST_RANGE = 20
+WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ def copy_shell(element: Element, child: Element | None) -> Element:
     if child is not None:
         shell.append(deepcopy(child))
     return shell
-
-
-WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@ from serving.text.end_marks import SENTENCE_END_MARKS
 from serving.text.sentences import TextLayout
 from serving.text.tokenizer import Detokenizer, Tokenizer
 
-_MAY_BE_LEFT_OUT = (
-    " \u00a0\u202f" + SENTENCE_END_MARKS
-)  # at the end, where the source has no mark there
+# At the end of a translation whose source has no mark there.
+_MAY_BE_LEFT_OUT = " \u00a0\u202f" + SENTENCE_END_MARKS
 References = Mapping[int, str | None]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import polib
 import pytest
 
+from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.po import plural_forms
 from serving.documents.formats.registry import read_document
-from serving.documents.fragment import Review, ReviewedDocument
 from serving.errors import RequestError
 from tests.serving.documents.shouting import shouted
 

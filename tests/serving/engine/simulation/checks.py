@@ -15,7 +15,7 @@ _LONGEST_REST = 80  # turns: that nobody else had finished a step by then would 
 def check_counts(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     """No row, request or entry of a queue is lost, or belongs to two."""
     waiting = scheduler.waiting
-    held = [engine._queue._taken for engine in engines]
+    held = [engine._queue._running for engine in engines]
     open_ids = [*waiting, *(name for each in held for name in each)]
     assert len(open_ids) == len({*open_ids}), "a request belongs to two"
     assert {*open_ids} == scheduler._open_ids
@@ -39,12 +39,12 @@ def check_rest(scheduler: Scheduler, engines: Sequence[Engine]) -> None:
     for engine in engines:
         assert engine._batch.num_rows == 0 and not engine._admission.prefilling
         assert not engine._queue._deadlines
-        assert not engine._queue._taken
+        assert not engine._queue._running
 
 
 def check_deadlines(engine: Engine, began: float) -> None:
     """After a step, the deadline of no request had passed when the step began."""
-    open_ones = [*engine.scheduler.waiting.values(), *engine._queue._taken.values()]
+    open_ones = [*engine.scheduler.waiting.values(), *engine._queue._running.values()]
     late = [each.request_id for each in open_ones if (each.deadline or began) < began]
     assert not late, f"their deadlines have passed: {late}"
 
