@@ -41,7 +41,7 @@ def reads(path: Path) -> Callable[[bytes], None]:
         path.write_bytes(content)
         with suppress(RequestError):
             document = read_document(path, path.name, "en", "fr")
-            texts = [shouted(each) for each in document.fragments]
+            texts = [shouted(fragment) for fragment in document.fragments]
             document.write(texts, path.with_name("written"), "fr")
 
     return check

@@ -29,7 +29,7 @@ def shouted_file(path: Path, target: Path) -> list[str]:
     """Writes the file shouted, and returns its fragments."""
     document = read_document(path, path.name)
     fragments = [*document.fragments]
-    document.write([shouted(each) for each in fragments], target, "fr")
+    document.write([shouted(fragment) for fragment in fragments], target, "fr")
     return fragments
 
 

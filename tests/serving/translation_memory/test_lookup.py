@@ -164,7 +164,7 @@ async def test_a_removed_memory_is_gone_at_once(tmp_path: Path) -> None:
 
 def _num_rows(database: sqlite3.Connection) -> int:
     tables = ("memories", "units", "targets", "words")
-    return sum(database.execute(f"SELECT count(*) FROM {each}").fetchone()[0] for each in tables)
+    return sum(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables)
 
 
 async def test_pages_and_their_filter(tmp_path: Path) -> None:

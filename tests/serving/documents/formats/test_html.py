@@ -160,7 +160,7 @@ def test_characters_within_words(
 def outline(page: str) -> list[str]:
     """The tags of a page, as they are written but for their attributes."""
     return [
-        f"{token.kind.name} {token.name} {[each.name for each in tag_attributes(page, token)]}"
+        f"{token.kind.name} {token.name} {[attribute.name for attribute in tag_attributes(page, token)]}"
         for token in tokenize_html(page)
         if token.kind is not HtmlTokenKind.TEXT
     ]
@@ -191,7 +191,7 @@ def test_pages_of_any_pieces(tmp_path: Path, seed: int) -> None:
     fragments = shouted_file(path, target)
 
     again = read_document(target, target.name).fragments
-    assert [*map(comparable, again)] == [comparable(shouted(each)) for each in fragments]
+    assert [*map(comparable, again)] == [comparable(shouted(fragment)) for fragment in fragments]
     assert outline(target.read_bytes().decode()) == outline(page)
 
 

@@ -78,7 +78,7 @@ def test_what_a_translation_brings_along_is_no_mark(tmp_path: Path, name: str, s
     document = read_document(path, path.name)
     pick = random.Random(seed)
 
-    translations = [pick.choice(SIGNS) + each + pick.choice(SIGNS) for each in document.fragments]
+    translations = [pick.choice(SIGNS) + fragment + pick.choice(SIGNS) for fragment in document.fragments]
     document.write(translations, target, "fr")
 
     assert parsed(target.read_text("utf-8")) == parsed(source)

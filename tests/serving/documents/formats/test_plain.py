@@ -317,7 +317,7 @@ def test_xliff_1(tmp_path: Path) -> None:
 
     space = ' xmlns="urn:oasis:names:tc:xliff:document:1.2"'
     state = ' state="needs-review-translation" state-qualifier="mt-suggestion"'
-    assert [each.replace(space, "") for each in targets(written)] == [
+    assert [target.replace(space, "") for target in targets(written)] == [
         f'<target{state}>HELLO <g id="a">BOLD <x id="b"/></g> &amp; MORE</target>',
         "<target>Fini</target>",
         f'<target{state}>CODE <ph id="1">{{0}}</ph> IT</target>',
@@ -330,7 +330,7 @@ def test_xliff_2(tmp_path: Path) -> None:
     _, written = shout(tmp_path, "a.xliff", XLIFF_2)
 
     space = ' xmlns="urn:oasis:names:tc:xliff:document:2.0"'
-    assert [each.replace(space, "") for each in targets(written)] == [
+    assert [target.replace(space, "") for target in targets(written)] == [
         '<target>HELLO <pc id="1">BOLD</pc> W<ph id="2"/></target>',
         "<target>Fini</target>",
     ]

@@ -27,7 +27,7 @@ def translate(
     path.write_bytes(text.encode())
     document = read_document(path, name, "en")
     fragments = [*document.fragments]
-    document.write([change(each) for each in fragments], target, language)
+    document.write([change(fragment) for fragment in fragments], target, language)
     return fragments, target.read_bytes().decode()
 
 

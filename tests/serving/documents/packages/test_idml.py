@@ -17,7 +17,7 @@ STORY = "Stories/Story_b.xml"
 
 def run(*words: str, style: str = "") -> str:
     """Characters of one style. words: text, or elements."""
-    content = (each if each.startswith("<") else f"<Content>{each}</Content>" for each in words)
+    content = (word if word.startswith("<") else f"<Content>{word}</Content>" for word in words)
     inner = f"<Properties><Font>Minion</Font></Properties>{''.join(content)}"
     return f"<CharacterStyleRange{style}>{inner}</CharacterStyleRange>"
 

@@ -118,7 +118,7 @@ def test_docx(tmp_path: Path) -> None:
     [followed] = document.paragraphs[1].hyperlinks
     assert (followed.text, followed.address) == ("LINK", "https://example.org/a")
     assert document.paragraphs[1].text.endswith(" TO FOLLOW, seven ENDS")
-    assert "12.5 %" in [each.text for each in document.paragraphs]
+    assert "12.5 %" in [paragraph.text for paragraph in document.paragraphs]
     assert document.tables[0].cell(0, 0).text == "IN A CELL"
     assert document.sections[0].header.paragraphs[0].text == "THE HEADER"
     assert document.sections[0].footer.paragraphs[0].text == "THE FOOTER"
@@ -131,7 +131,7 @@ def test_docx(tmp_path: Path) -> None:
 
 
 def styles_of(path: Path) -> list[str | None]:
-    return [each.style.name if each.style else None for each in docx.Document(str(path)).paragraphs]
+    return [paragraph.style.name if paragraph.style else None for paragraph in docx.Document(str(path)).paragraphs]
 
 
 def test_docx_footnotes_and_tables_of_contents(tmp_path: Path) -> None:
@@ -293,4 +293,4 @@ def test_a_translation_that_changes_nothing_gives_the_same_text(
     fragments = shouted_file(path, target)
     again = shouted_file(target, tmp_path / f"c-{name}")
 
-    assert again == [shouted(each) for each in fragments]
+    assert again == [shouted(fragment) for fragment in fragments]

@@ -81,7 +81,7 @@ def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
 
     fragments = shouted_file(path, target)
 
-    assert [drawn(each) for each in fragments] == expected
+    assert [drawn(fragment) for fragment in fragments] == expected
     assert outline(target) == outline(path)
 
 

@@ -75,7 +75,7 @@ def skeleton(path: Path) -> list[str]:
 
 
 def cell_text(path: Path) -> str:
-    return "".join(each.text or "" for each in body_of(path).iter("{*}t", "{*}delText"))
+    return "".join(element.text or "" for element in body_of(path).iter("{*}t", "{*}delText"))
 
 
 BOX = "<w:txbxContent><w:p><w:r><w:t>in a box</w:t></w:r></w:p></w:txbxContent>"
@@ -239,10 +239,10 @@ def test_what_a_paragraph_may_hold(tmp_path: Path, name: str) -> None:
 
     fragments = shouted_file(path, target)
 
-    assert [drawn(each) for each in fragments] == expected
+    assert [drawn(fragment) for fragment in fragments] == expected
     elements = skeleton(path)
     if name == "hyphens":  # what may stand at a line's end depends on the word
-        elements = [each for each in elements if "Hyphen" not in each]
+        elements = [element for element in elements if "Hyphen" not in element]
     assert skeleton(target) == elements
     python_docx = docx.Document(str(target))
     assert python_docx.paragraphs is not None
