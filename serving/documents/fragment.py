@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
 
 from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
@@ -29,6 +27,13 @@ _SIGNS = re.compile(r"[^\w\s]{1,3}")
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts that have spaces between words
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
+# How fragments are marked up: only line breaks end sentences, other codes do not.
+MARKUP = Markup(
+    MarkupKind.XML,
+    splitting_tags=frozenset({SENTENCE_END_TAG}),
+    ignore_tags=frozenset({PROTECTED_TAG}),
+    outline_detection=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,54 +357,3 @@ def _expand_protected(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items, with the parts of protected ones."""
     for item in items:
         yield from item.items if isinstance(item, Protected) else (item,)
-
-
-# How fragments are marked up: only line breaks end sentences, other codes do not.
-MARKUP = Markup(
-    MarkupKind.XML,
-    splitting_tags=frozenset({SENTENCE_END_TAG}),
-    ignore_tags=frozenset({PROTECTED_TAG}),
-    outline_detection=False,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """The scores of a document's translations, from 0 to 1, and the model that gave them.
-
-    threshold: a translation with a lower score needs a review.
-    """
-
-    scores: Sequence[float | None]
-    threshold: float
-    model: str
-
-    def needs_review(self, score: float | None) -> bool:
-        return score is not None and score < self.threshold
-
-
-def lowest_score(scores: Iterable[float | None]) -> float | None:
-    return min((score for score in scores if score is not None), default=None)
-
-
-class Document(Protocol):
-    """A document: its fragments in their order, in XML that `MARKUP` describes.
-
-    Reading the same file again gives the same fragments.
-    """
-
-    @property
-    def fragments(self) -> Sequence[str]: ...
-
-    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        """Write the document with a translation of each fragment. May be called once.
-
-        language: of the translations, for formats that declare it.
-        """
-
-
-@runtime_checkable
-class ReviewedDocument(Document, Protocol):
-    """A document whose translations are marked by their quality, if it is known."""
-
-    review: Review | None

@@ -17,6 +17,8 @@ from serving.documents.encoding import TextFile
 from serving.documents.fragment import Fragment, make_fragment
 
 _DEEPEST_PAIR = 100  # marks nested deeper are single
+SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
+Edit = tuple[int, int, str]  # start, end, replacement
 
 
 class MarkRole(Enum):
@@ -43,9 +45,6 @@ class InlineMark:
     shift: Shift | None = None
     visible_text: str = ""
     character: str = ""
-
-
-SHIFT_TAGS = {"sub": Shift.SUBSCRIPT, "sup": Shift.SUPERSCRIPT}
 
 
 class TextSpan:
@@ -135,9 +134,6 @@ def replace_spans(text: str, spans: Iterable[TextSpan], translations: Iterable[s
         parts += [text[end : span.start], span.apply_translation(translation)]
         end = span.end
     return "".join([*parts, text[end:]])
-
-
-Edit = tuple[int, int, str]  # start, end, replacement
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:

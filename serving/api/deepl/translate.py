@@ -17,7 +17,13 @@ from serving.api.deepl.protocol import (
     Translations,
     source_name,
 )
-from serving.api.http.bodies import NoOpValues, Refusals, RequestBody, reads_json_or_form
+from serving.api.http.bodies import (
+    NoOpValues,
+    Refusals,
+    RequestBody,
+    reads_json_or_form,
+    translation_field,
+)
 from serving.api.http.endpoint import Call, Endpoint
 from serving.api.http.memories import DEFAULT_THRESHOLD, describe_segments, find_memory
 from serving.api.http.quality import describe_quality
@@ -87,9 +93,8 @@ class TextsBody(RequestBody):
     term the first counts. tag_handling_version: v1 and v2 are the same. show_billed_characters,
     enable_beta_languages: without effect; billed characters are always returned.
     translation_memory_id: of a memory, whose units are used that are at least
-    translation_memory_threshold percent alike. quality: an extension; returns how good each
-    translation seems to be, as in LibreTranslate's `/translate`. custom_instructions, style_id:
-    refused.
+    translation_memory_threshold percent alike. quality: an extension. custom_instructions,
+    style_id: refused.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -131,7 +136,7 @@ class TextsBody(RequestBody):
     enable_beta_languages: bool = False
     translation_memory_id: str | None = None
     translation_memory_threshold: Annotated[int, Field(ge=0, le=100)] = DEFAULT_THRESHOLD
-    quality: bool = False
+    quality: bool = translation_field("quality")
 
     @property
     def num_characters(self) -> int:
@@ -221,22 +226,22 @@ _TAG_HANDLING_VERSION = "v2"
 class GlossaryTranslator:
     """A translator with the glossary entries that occur in the texts."""
 
-    chosen: RoutedTranslator
+    routed: RoutedTranslator
     entries: tuple[GlossaryEntry, ...]
 
     @property
     def card(self) -> ModelCard:
-        return self.chosen.card
+        return self.routed.card
 
     async def run(self, job: TranslationJob) -> Translation:
-        return await self.chosen.run(replace(job, glossary=self.entries))
+        return await self.routed.run(replace(job, glossary=self.entries))
 
     def stream(self, job: TranslationJob) -> TranslationStream:
-        return self.chosen.stream(replace(job, glossary=self.entries))
+        return self.routed.stream(replace(job, glossary=self.entries))
 
 
 async def _find_translator(services: Services, body: TextsBody) -> GlossaryTranslator:
-    chosen = await route_texts(services, body.text, body.source_lang, body.target_lang)
+    routed = await route_texts(services, body.text, body.source_lang, body.target_lang)
     pair = GlossaryPair.from_codes(body.source_lang or "", body.target_lang)
     owner = current_key()
     entries = await services.glossaries.occurring(owner, body.glossaries, pair, body.text)
@@ -247,7 +252,7 @@ async def _find_translator(services: Services, body: TextsBody) -> GlossaryTrans
         body.source_lang,
         body.target_lang,
     )
-    return GlossaryTranslator(replace(chosen, memory=memory), entries)
+    return GlossaryTranslator(replace(routed, memory=memory), entries)
 
 
 async def _answer(call: Call[TextsBody, GlossaryTranslator]) -> JSONResponse:
@@ -265,11 +270,11 @@ def _describe_translations(
         of_all["model_type_used"] = body.model_type_used
     if body.tag_handling is not None:
         of_all["tag_handling_version"] = body.tag_handling_version or _TAG_HANDLING_VERSION
-    chosen = call.model.chosen
+    routed = call.model.routed
     for text, source, billed, (best, *_) in zip(
-        body.text, chosen.sources, chosen.billed, translation.renderings, strict=True
+        body.text, routed.sources, routed.billed, translation.renderings, strict=True
     ):
-        if chosen.memory is not None:
+        if routed.memory is not None:
             of_all["segments"] = describe_segments(best.origins)
         yield {
             "detected_source_language": source_name(source.language),
@@ -289,7 +294,7 @@ TRANSLATE = Endpoint(
     body=TextsBody,
     reader=reads_json_or_form(*LISTS),
     find_model=_find_translator,
-    billed=lambda body, prepared: sum(prepared.chosen.billed),
+    billed=lambda body, translator: sum(translator.routed.billed),
     answer=_answer,
     answer_type=Translations,
     example={"text": ["A dog runs."], "source_lang": "EN", "target_lang": "FR"},

@@ -21,6 +21,7 @@ from serving.api.http.content_encoding import codings_of, decode_body
 from serving.api.http.openapi import JSON, MULTIPART, URL_ENCODED
 from serving.errors import RequestError, TooLarge, WrongMediaType
 from serving.pipelines.decoding import applicable_defaults
+from serving.pipelines.translation.options import TRANSLATION_OPTIONS
 from serving.requests.parameters import (
     NO_PROCESSORS,
     NUM_BEAMS,
@@ -136,6 +137,15 @@ def option_field(option: Option, may_be_null: bool = False, **schema: Any) -> An
     needs = f" Needs {option.needs}." if option.needs else ""
     values = option.values.schema | schema
     return Field(default, description=option.help + needs, json_schema_extra=values)
+
+
+def translation_field(name: str) -> Any:
+    """Return the field of a body for an option of translation, with its description and range."""
+    option = TRANSLATION_OPTIONS[name]
+    if option.values is None:
+        return Field(option.default, description=option.help)
+    low, high = option.values.low, option.values.high
+    return Field(option.default, description=option.help, ge=low, le=high)
 
 
 if TYPE_CHECKING:

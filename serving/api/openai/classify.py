@@ -50,7 +50,7 @@ class Classes(TypedDict):
     created: int
     model: str
     data: list[Class] | list[LabelledParts]
-    describe_usage: Usage
+    usage: Usage
 
 
 class FilledText(TypedDict):
@@ -66,7 +66,7 @@ class FilledTexts(TypedDict):
     created: int
     model: str
     data: list[FilledText]
-    describe_usage: Usage
+    usage: Usage
 
 
 class ClassifyBody(EncodingBody):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from serving.documents.fragment import Fragment
+from serving.documents.messages import CODE, is_placeholder, split_message, word_mark
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import CODE, is_placeholder, split_message, word_mark
 from serving.documents.xml_elements import (
     XmlElement,
     cdata_section,

@@ -14,8 +14,8 @@ from markdown_it.token import Token
 
 from serving.documents.codes import Shift
 from serving.documents.formats.markdown_rules import add_rules
+from serving.documents.messages import tag_mark
 from serving.documents.spans import InlineMark, MarkRole, TextSpan
-from serving.documents.tags import tag_mark
 
 TITLE = r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\((?:\\.|[^()\\])*\))"""
 _TARGET = rf"\(\s*(?:<[^<>\n]*>|(?:[^\s()\\]|\\.|\([^\s()]*\))*)(?:\s+{TITLE})?\s*\)"
@@ -27,6 +27,13 @@ _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _ALERT = re.compile(r"\[![\w-]+\]")
 _LINE_END = re.compile(r"\r\n?|\n")  # the parser's
 _NEXT_LINE = re.compile(rf"[ \t]*(?:{_LINE_END.pattern})(?P<marks>[ \t>]*)")
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
+_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
+_VALUE = re.compile(
+    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
+    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
+    re.MULTILINE,
+)
 
 
 class NotAsParsed(Exception):
@@ -72,9 +79,9 @@ class TextBlock:
         """Return whether it is the title in the line of a directive."""
         return bool(self.block.meta.get("is_title"))
 
-    def read(self) -> "Reader":
+    def read(self) -> "InlineReader":
         """Read the pieces of the text. Raises NotAsParsed."""
-        reader = Reader(self.block.content, self.line_start)
+        reader = InlineReader(self.block.content, self.line_start)
         reader.read_all(self.block.children or ())
         return reader
 
@@ -85,7 +92,7 @@ class HtmlBlock:
     end: int
 
 
-class Page:
+class MarkdownPage:
     """The parsed text of a Markdown file."""
 
     def __init__(self, text: str) -> None:
@@ -177,7 +184,7 @@ def _end_of_line(line: str, text: str, place: int, end: int) -> int | None:
     return None if start is None else start + len(line)
 
 
-class Reader:
+class InlineReader:
     """Reads the pieces of a text, token by token. line_start: how new lines begin.
 
     labels: the images, link ends and tags. place: the end of what is read.
@@ -305,15 +312,6 @@ class Reader:
 
 def _raw(piece: str | InlineMark) -> str:
     return piece.raw if isinstance(piece, InlineMark) else piece
-
-
-FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n.*?^\1[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.M)
-_SHOWN = "caption|description|excerpt|lead|linkTitle|sidebar_label|subtitle|summary|tagline|title"
-_VALUE = re.compile(
-    rf"^(?:{_SHOWN})[ \t]*(?P<is>[:=])[ \t]*(?:\"(?P<double>(?:\\.|[^\"\\\n])*)\""
-    r"|'(?P<single>(?:''|[^'\n])*)'|(?P<bare>[^\s\"'|>&*!%@`\[{#][^\n]*?))[ \t]*(?:#[^\n]*)?$",
-    re.MULTILINE,
-)
 
 
 def front_matter_spans(text: str) -> Iterator[TextSpan]:

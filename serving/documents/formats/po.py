@@ -15,10 +15,10 @@ from pathlib import Path
 from babel import Locale, UnknownLocaleError
 from babel.messages.plurals import DEFAULT_PLURAL, get_plural
 
+from serving.documents.document import Document, Review, lowest_score
 from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.formats.po_file import PoEntry, read_entries, statement, wrap_width
 from serving.documents.formats.po_messages import Message
-from serving.documents.fragment import Document, Review, lowest_score
 from serving.documents.spans import Edit, apply_edits
 from serving.errors import RequestError
 
@@ -29,6 +29,9 @@ _PLACEHOLDERS = {
     "Language-Team": "LANGUAGE <",
 }
 _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
+_NUMBERS = range(1_000)
+_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 @dataclass(frozen=True)
@@ -241,11 +244,6 @@ def _change_fields(header: str, changes: dict[str, str]) -> str:
         header,
     )
     return text + "".join(f"{name}: {value}\n" for name, value in remaining.items())
-
-
-_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
-_NUMBERS = range(1_000)
-_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 def parse_plural_forms(rule: str) -> PluralForms | None:

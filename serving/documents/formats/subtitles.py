@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import read_text
-from serving.documents.fragment import Document
+from serving.documents.messages import split_at_marks
 from serving.documents.spans import InlineMark, PlainDocument, TextSpan
-from serving.documents.tags import split_at_marks
 from serving.documents.xml_elements import escape_text
 from serving.errors import RequestError
 from serving.text.wrapped_lines import ends_sentence

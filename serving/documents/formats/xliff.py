@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from serving.documents.document import Document, Review, lowest_score
 from serving.documents.encoding import TextFile
 from serving.documents.formats.inline_codes import CodedText
-from serving.documents.fragment import Document, Review, lowest_score
 from serving.documents.spans import Edit, apply_edits
 from serving.documents.xml_elements import XmlElement, blank_before, read_xml, unescape_text
 from serving.errors import RequestError

@@ -24,6 +24,7 @@ from serving.documents.packages.office import (
     read_relations,
     with_words,
 )
+from serving.documents.packages.xlsx_cells import Cells, update_copies
 from serving.documents.xml_trees import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
@@ -113,9 +114,9 @@ class EmbeddedWorkbook:
         """Return the translated workbook, and the charts with the texts of its cells."""
         target = BytesIO()
         self._document.write(translations, target, language)
-        before, after = xlsx.Cells(self._package), xlsx.Cells(ZipPackage(target))
+        before, after = Cells(self._package), Cells(ZipPackage(target))
         written = {self.name: target.getvalue()}
         for name, tree in self.charts:
-            xlsx.update_copies(tree.getroot(), before, after)
+            update_copies(tree.getroot(), before, after)
             written[name] = xml_bytes(tree)
         return written

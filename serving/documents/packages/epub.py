@@ -11,9 +11,9 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
+from serving.documents.document import Document
 from serving.documents.encoding import HTML_DECLARATION, decode_text
 from serving.documents.formats.html import html_document
-from serving.documents.fragment import Document
 from serving.documents.packages.office import ZipPackage
 from serving.documents.spans import LayeredDocument, TextSpan, apply_edits
 from serving.documents.xml_elements import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lxml import etree
 
-from serving.documents.fragment import Document
+from serving.documents.document import Document
 from serving.documents.packages.office import OfficeDocument, Paragraph, ZipPackage, read_parts
 from serving.documents.packages.run_pieces import ParagraphSchema, copy_shell
 from serving.documents.packages.runs import RunParagraph

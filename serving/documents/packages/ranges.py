@@ -18,6 +18,8 @@ _WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
 # A field begins and ends in the same one of these.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
 _FIRST_WORD = re.compile(r"\s*(\w*)")
+_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
+_IDS = frozenset({"id", "name", "change-id"})
 
 
 def shows_language(instruction: str) -> bool:
@@ -118,10 +120,6 @@ def _fields_in(root: Element) -> Iterator[_Field]:
 def _kind(element: Element) -> str:
     values = (value for name, value in element.attrib.items() if str(name).endswith("fldCharType"))
     return str(next(values, ""))
-
-
-_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
-_IDS = frozenset({"id", "name", "change-id"})
 
 
 class RangeSpan(NamedTuple):

@@ -25,7 +25,8 @@ _UNSEEN_ATTRIBUTES = (
     *("AppliedLanguage", "KerningValue", "Tracking"),
 )
 _UNSEEN_ELEMENTS = ("lang", "noProof")
-_DEEPEST_RANGE = 20
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
+WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ def copy_shell(element: Element, child: Element | None) -> Element:
     if child is not None:
         shell.append(deepcopy(child))
     return shell
-
-
-WORD_CHARACTERS = {"noBreakHyphen": NO_BREAK_HYPHEN, "softHyphen": SOFT_HYPHEN}
 
 
 @dataclass(frozen=True)

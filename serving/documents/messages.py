@@ -1,4 +1,4 @@
-"""Find tags and placeholders in short texts."""
+"""Split short texts and messages of programs into words and marks: tags, placeholders, layout."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +16,16 @@ from serving.text.markup.placeholders import (
 _TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
 _ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
+CODE = "\ufdd0"  # a noncharacter, so in no text
+_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
+# Layout by programs: lines, columns, options before their descriptions, and control characters, of
+# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
+_LAYOUT = re.compile(
+    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
+    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
+    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
+)
 
 
 class MessageSyntax:
@@ -55,16 +65,6 @@ class MessageSyntax:
 
 
 IN_TEXT = MessageSyntax()
-CODE = "\ufdd0"  # a noncharacter, so in no text
-_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
-# Layout by programs: lines, columns, options before their descriptions, and control characters, of
-# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
-_LAYOUT = re.compile(
-    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
-    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
-    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
-    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
-)
 
 
 def split_at_marks(text: str, messages: MessageSyntax = IN_TEXT) -> Iterator[str | InlineMark]:
