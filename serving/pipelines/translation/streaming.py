@@ -54,8 +54,8 @@ class GrowingSentence:
 
     def take(self) -> str:
         """Return the certain text that was not sent yet."""
-        news, self._num_sent = self._certain[self._num_sent :], len(self._certain)
-        return news
+        unsent, self._num_sent = self._certain[self._num_sent :], len(self._certain)
+        return unsent
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class GrowingTexts:
         sentences = [
             next(waiting)
             if segment.fixed_translation is None
-            else _finished(segment.fixed_translation, tokenizer)
+            else _finish_sentence(segment.fixed_translation, tokenizer)
             for segment in plan.segments
         ]
         self._texts = list(_texts(plan.layouts, sentences))
@@ -159,7 +159,7 @@ class GrowingTexts:
             sentence.finish(rendering.text, rendering.reason)
 
 
-def _finished(text: str, tokenizer: Tokenizer) -> GrowingSentence:
+def _finish_sentence(text: str, tokenizer: Tokenizer) -> GrowingSentence:
     sentence = GrowingSentence(tokenizer, None)
     sentence.finish(text, FinishReason.STOP)
     return sentence
