@@ -14,7 +14,9 @@ from serving.server_config import TextLimits, WorkerGroup
 from tests.docs.pages import ROOT, all_pages, missing_links, missing_paths, quoted, tree_paths
 
 PAGES = [pytest.param(page, id=page.name) for page in all_pages()]
-OF_CODE = [pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "export.md", "request.md")]
+OF_CODE = [
+    pytest.param(ROOT / "docs" / name, id=name) for name in ("design.md", "export.md", "request.md")
+]
 QUOTING = [*OF_CODE, pytest.param(ROOT / "docs" / "luong.md", id="luong.md")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
