@@ -86,7 +86,7 @@ function showMode() {
   byId("begin").title = isChat() ? "Enter does it too; Shift and Enter break the line" : "Control and Enter do it too";
   byId("system-field").hidden = !isChat();
   showOffers();
-  showParameters(...asked());
+  showParameters(...currentModel());
 }
 
 // What can be done with the last answer of a chat.
