@@ -56,7 +56,7 @@ async def test_what_nobody_expected(
     response = await chat_world.client.post(path, json={**fields, **streamed})
 
     assert (response.status_code, response.json()) == (500, body)
-    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    [record] = [item for item in caplog.records if item.levelno == logging.ERROR]
     assert response.headers["x-request-id"] in record.getMessage()
     assert path in record.getMessage()
     assert record.exc_info is not None and record.exc_info[1] is error
@@ -88,7 +88,7 @@ async def test_what_nobody_expected_in_the_middle_of_a_stream(
     *pieces, last = [line for line in response.text.split("\n\n") if line]
     assert (response.status_code, len(pieces) > 0) == (200, True)
     assert json.loads(last.removeprefix("data: ")) == OPENAI
-    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    [record] = [item for item in caplog.records if item.levelno == logging.ERROR]
     assert response.headers["x-request-id"] in record.getMessage()
     assert outcomes(chat_world) == {"failed": 1}
 

@@ -45,10 +45,10 @@ async def world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
 
 async def used(world: World) -> int:
     """How many characters, as every protocol says."""
-    found = [(await world.client.get(path, headers=key)).json() for path, key in USAGES]
-    assert all(each == found[0] for each in found)
-    assert found[0]["character_limit"] == LIMIT and found[0]["end_time"].endswith("Z")
-    count: int = found[0]["character_count"]
+    answer = [(await world.client.get(path, headers=key)).json() for path, key in USAGES]
+    assert all(item == answer[0] for item in answer)
+    assert answer[0]["character_limit"] == LIMIT and answer[0]["end_time"].endswith("Z")
+    count: int = answer[0]["character_count"]
     return count
 
 
@@ -66,7 +66,7 @@ async def test_what_is_refused_or_fails_is_not_billed(world: World) -> None:
         await world.client.post(path, json={**body, "nonsense": 1}, headers=headers)
     world.translator_engine.refusal = Overloaded(9)
     for path in ("/translate", "/v2/translate"):
-        [(_, body, headers, _)] = [each for each in ASKED if each[0] == path]
+        [(_, body, headers, _)] = [item for item in ASKED if item[0] == path]
         assert (await world.client.post(path, json=body, headers=headers)).status_code == 429
     assert await used(world) == 0
 

@@ -121,7 +121,7 @@ function inWords(body, status) {
 
 // What people know fields of requests by.
 const NAMES = {
-  q: "The text", text: "The text", prompt: "The text", messages: "The chat", documents: "The texts", query: "The text", file: "The file",
+  q: "The text", text: "The text", prompt: "The text", messages: "The message", documents: "The texts", query: "The text", file: "The file",
   body: "The request",
   source: "The language of the text", source_lang: "The language of the text",
   target: "The language to translate into", target_lang: "The language to translate into",

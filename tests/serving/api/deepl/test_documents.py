@@ -89,19 +89,19 @@ async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> No
     handle = (await send(desk, "a.txt", b"one")).json()
     await ended(desk, handle)
     answers = await asyncio.gather(*(result(desk, handle) for _ in range(8)))
-    assert sorted(each.status_code for each in answers)[:2] in ([200, 404], [200, 503])
-    assert sum(each.content == b"ONE" for each in answers) == 1
+    assert sorted(answer.status_code for answer in answers)[:2] in ([200, 404], [200, 503])
+    assert sum(answer.content == b"ONE" for answer in answers) == 1
 
 
 async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
     await ended(desk, handle)
     documents = desk.services.documents
-    own = Handle(handle["document_id"], handle["document_key"])
-    taken = await documents.take_result(own, "")
+    document_handle = Handle(handle["document_id"], handle["document_key"])
+    taken_result = await documents.take_result(document_handle, "")
 
     meanwhile = await result(desk, handle)
-    await taken.mark_interrupted()
+    await taken_result.mark_interrupted()
     fetched = await result(desk, handle)
 
     assert (meanwhile.status_code, meanwhile.headers["retry-after"]) == (503, "1")
@@ -183,20 +183,20 @@ async def test_documents_are_their_senders_and_count(
         world.client.headers["Authorization"] = "DeepL-Auth-Key a"
         handle = (await send(world, "a.txt", b"one two")).json()
         beyond = await send(world, "a.txt", b"three four")
-        own = await status_of(world, handle)
+        own_status = await status_of(world, handle)
         usage = (await world.client.get("/v2/usage")).json()
         world.client.headers["Authorization"] = "DeepL-Auth-Key b"
         others = await result(world, handle)
         world.client.headers["Authorization"] = "DeepL-Auth-Key c"
         unknown = await send(world, "a.txt", b"one")
 
-    assert (beyond.status_code, own["status"]) == (456, "queued")
+    assert (beyond.status_code, own_status["status"]) == (456, "queued")
     assert usage["character_count"] == 7
     assert (others.status_code, unknown.status_code) == (404, 403)
 
 
 async def test_a_glossary_holds_in_documents(desk: World) -> None:
-    made = await desk.client.post(
+    created = await desk.client.post(
         "/v2/glossaries",
         json={
             "name": "g",
@@ -206,7 +206,7 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
             "entries_format": "tsv",
         },
     )
-    identity = made.json()["glossary_id"]
+    identity = created.json()["glossary_id"]
     handle = (await send(desk, "a.txt", b"a red dog runs.", glossary_id=identity)).json()
     await ended(desk, handle)
 
@@ -225,7 +225,7 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
 
 
 async def test_the_fields_of_glossaries_may_be_repeated(desk: World) -> None:
-    answer = await send(desk, "a.txt", b"a dog", glossary_ids=[str(each) for each in range(6)])
+    answer = await send(desk, "a.txt", b"a dog", glossary_ids=[str(item) for item in range(6)])
 
     assert (answer.status_code, answer.json()["message"][:16]) == (400, "glossary_ids: at")
 
@@ -256,7 +256,7 @@ def translate_with_client(client: deepl.DeepLClient, folder: Path) -> None:
     second = client.create_multilingual_glossary("b", [dictionary])
     several: Any = {"source_lang": "EN", "target_lang": "FR", "glossary_ids": [first, second]}
     texts: Any = client.translate_text(["a two", "a dog"], **several)
-    assert [each.text for each in texts] == ["A deux", "A chien"]
+    assert [text.text for text in texts] == ["A deux", "A chien"]
     paths = folder / "in.docx", folder / "out.docx"
     status = client.translate_document_from_filepath(*paths, **several)
     assert (status.done, status.billed_characters) == (True, 7)

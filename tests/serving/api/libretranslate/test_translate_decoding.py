@@ -263,7 +263,7 @@ async def test_quality(world: World) -> None:
     score, p = round(0.04 + 0.79 * exp(-0.5), 4), round(exp(-0.5), 4)
     sentence = {"score": score, "words": ["A", "B"], "word_probabilities": [p, p]}
     assert one == {"score": score, "sentences": [sentence]}
-    assert [each["words"] for each in many["quality"][0]["sentences"]] == [["ONE."], ["TWO"]]
+    assert [item["words"] for item in many["quality"][0]["sentences"]] == [["ONE."], ["TWO"]]
     assert many["quality"][1] == {"score": None, "sentences": []}
     refused = await translate(world, quality=2)
     assert refused.status_code == 400 and refused.json()["error"].startswith("quality: ")

@@ -78,9 +78,9 @@ async def test_from_upload_to_results(official: openai.AsyncOpenAI, batch_world:
 
     assert (batch.status, batch.metadata) == ("completed", {"for": "test"})
     assert (batch.request_counts.completed, batch.request_counts.failed) == (2, 3)
-    texts = [each["response"]["body"]["choices"][0]["text"] for each in good]
+    texts = [item["response"]["body"]["choices"][0]["text"] for item in good]
     assert texts == [" once upon a time", "B"]
-    params = [each["response"]["body"]["error"]["param"] for each in bad]
+    params = [item["response"]["body"]["error"]["param"] for item in bad]
     assert params == ["stream", "nonsense", "model"]
     requests = [*batch_world.generator_engine.requests, *batch_world.translator_engine.requests]
     assert {request.priority for request in requests} == {1000}
@@ -131,7 +131,7 @@ async def test_lists_and_what_is_deleted(official: openai.AsyncOpenAI) -> None:
 
     assert failed.status == "failed" and failed.errors.data[0].line == 1
     assert listed == [files[2].id, files[1].id] and oldest_first == listed[::-1]
-    assert [each.id async for each in official.batches.list()] == [batch.id]
+    assert [item.id async for item in official.batches.list()] == [batch.id]
     with pytest.raises(openai.NotFoundError):
         await official.files.retrieve(files[0].id)
     with pytest.raises(openai.BadRequestError, match="it is failed"):

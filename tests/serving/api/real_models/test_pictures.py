@@ -113,17 +113,17 @@ async def test_attention_over_patches_is_that_of_transformers(
     client: httpx.AsyncClient, theirs: Any
 ) -> None:
     query = {"kind": "cross", "layers": [1], "heads": [0, 3]}
-    asked = await ask(client, user(image(data_url(photo(3)))), return_attention=[query])
-    [found] = asked.json()["choices"][0]["attention"]
-    assert found["column_tokens"] == ["", *(f"{i},{j}" for i in range(5) for j in range(5))]
-    assert len(found["row_tokens"]) == NUM_TOKENS
-    words = [int(word.strip(" w")) for word in found["row_tokens"] if word]
+    request = await ask(client, user(image(data_url(photo(3)))), return_attention=[query])
+    [result] = request.json()["choices"][0]["attention"]
+    assert result["column_tokens"] == ["", *(f"{i},{j}" for i in range(5) for j in range(5))]
+    assert len(result["row_tokens"]) == NUM_TOKENS
+    words = [int(word.strip(" w")) for word in result["row_tokens"] if word]
     values = ViTImageProcessorPil(**PROCESSOR)(photo(3), return_tensors="pt").pixel_values
     theirs.decoder.set_attn_implementation("eager")
     ids = torch.tensor([[2, *words]])[:, :NUM_TOKENS]
     with torch.inference_mode():
-        told = theirs(values, decoder_input_ids=ids, output_attentions=True).cross_attentions
-    assert np.abs(np.array(found["weights"][0]) - told[1][0, [0, 3]].numpy()).max() < 1e-5
+        description = theirs(values, decoder_input_ids=ids, output_attentions=True).cross_attentions
+    assert np.abs(np.array(result["weights"][0]) - description[1][0, [0, 3]].numpy()).max() < 1e-5
 
 
 URL = data_url(photo(0))
