@@ -24,12 +24,12 @@ async def ask(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Ask]:
     access = {"keys": KeyRing(None, {KEY_VARIABLE: KEY}), "state_dir": tmp_path}
     async with made_world(tokenizer, access=access) as world:
 
-        async def asked(method: str, path: str, status: int = 200, **sent: Any) -> Any:
+        async def ask(method: str, path: str, status: int = 200, **sent: Any) -> Any:
             response = await world.client.request(method, path, **sent)
             assert response.status_code == status, response.text
             return response.json() if response.content else None
 
-        yield asked
+        yield ask
 
 
 async def test_weblate_asks_as_of_deepl(ask: Ask) -> None:

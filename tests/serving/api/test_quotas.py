@@ -43,7 +43,7 @@ async def world(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def used(world: World) -> int:
+async def used_characters(world: World) -> int:
     """How many characters, as every protocol says."""
     answer = [(await world.client.get(path, headers=key)).json() for path, key in USAGES]
     assert all(item == answer[0] for item in answer)
@@ -58,7 +58,7 @@ async def test_every_protocol_bills_what_is_answered(world: World) -> None:
         response = await world.client.post(path, json=body, headers=headers)
         assert response.status_code == 200, response.text
         billed += characters
-        assert await used(world) == billed
+        assert await used_characters(world) == billed
 
 
 async def test_what_is_refused_or_fails_is_not_billed(world: World) -> None:
@@ -68,7 +68,7 @@ async def test_what_is_refused_or_fails_is_not_billed(world: World) -> None:
     for path in ("/translate", "/v2/translate"):
         [(_, body, headers, _)] = [item for item in ASKED if item[0] == path]
         assert (await world.client.post(path, json=body, headers=headers)).status_code == 429
-    assert await used(world) == 0
+    assert await used_characters(world) == 0
 
 
 async def test_beyond_its_quota_a_key_is_refused_in_the_protocols_way(world: World) -> None:
@@ -82,7 +82,7 @@ async def test_beyond_its_quota_a_key_is_refused_in_the_protocols_way(world: Wor
         assert refused.headers["x-should-retry"] == "false"
         if path.startswith("/v1"):
             assert refused.json()["error"]["code"] == "insufficient_quota"
-    assert await used(world) == LIMIT
+    assert await used_characters(world) == LIMIT
 
 
 async def test_without_a_limit_what_is_used_is_told(world: World) -> None:

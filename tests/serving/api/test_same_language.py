@@ -53,7 +53,7 @@ async def ask(world: World, **fields: Any) -> httpx.Response:
     return await world.client.post("/translate", json=fields)
 
 
-async def used(world: World) -> int:
+async def used_characters(world: World) -> int:
     count: int = (await world.client.get("/usage")).json()["character_count"]
     return count
 
@@ -258,7 +258,7 @@ async def test_nothing_is_billed_and_no_model_is_counted(desk: World) -> None:
     answer = await desk.client.post("/v1/chat/completions", json=chat)
     assert answer.json()["choices"][0]["message"]["content"] == EN
     assert answer.json()["usage"]["total_tokens"] == 0
-    assert await used(desk) == 0
+    assert await used_characters(desk) == 0
 
     mixed = {"text": [FR, EN], "target_lang": "FR"}
     result = (await desk.client.post("/v2/translate", json=mixed, headers=deepl_key)).json()
@@ -267,7 +267,7 @@ async def test_nothing_is_billed_and_no_model_is_counted(desk: World) -> None:
         0,
         len(EN),
     ]
-    assert await used(desk) == len(EN)
+    assert await used_characters(desk) == len(EN)
     samples = desk.metrics.exposition().decode().splitlines()
     counted = [line for line in samples if line.startswith("attendant_requests_total")]
     assert [line for line in counted if 'model="same-language"' in line and "2.0" in line]
@@ -323,7 +323,7 @@ async def test_documents(
     else:
         *before, unchanged, last = text.split("\n")
         assert fetched == "\n".join([*map(str.upper, before), unchanged, last.upper()])
-    assert await used(desk) == billed
+    assert await used_characters(desk) == billed
 
 
 async def test_a_document_that_no_model_reads_is_refused(desk: World) -> None:

@@ -54,7 +54,7 @@ async def status_of(world: World, handle: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-async def ended(world: World, handle: dict[str, str]) -> dict[str, Any]:
+async def wait_until_ended(world: World, handle: dict[str, str]) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while (found := await status_of(world, handle))["status"] not in ("done", "error"):
             await asyncio.sleep(0.02)
@@ -69,7 +69,7 @@ async def result(world: World, handle: dict[str, str], **key: str) -> httpx.Resp
 async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
     handle = (await send(desk, "a.txt", b"one\ntwo")).json()
 
-    found = await ended(desk, handle)
+    found = await wait_until_ended(desk, handle)
     fetched = await result(desk, handle)
     again = await result(desk, handle)
 
@@ -87,7 +87,7 @@ async def test_a_document_is_fetched_once(desk: World, tmp_path: Path) -> None:
 
 async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     answers = await asyncio.gather(*(result(desk, handle) for _ in range(8)))
     assert sorted(answer.status_code for answer in answers)[:2] in ([200, 404], [200, 503])
     assert sum(answer.content == b"ONE" for answer in answers) == 1
@@ -95,7 +95,7 @@ async def test_of_two_who_fetch_at_the_same_moment_one_has_it(desk: World) -> No
 
 async def test_a_document_that_was_not_sent_whole_can_be_fetched_again(desk: World) -> None:
     handle = (await send(desk, "a.txt", b"one")).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     documents = desk.services.documents
     document_handle = Handle(handle["document_id"], handle["document_key"])
     taken_result = await documents.take_result(document_handle, "")
@@ -120,7 +120,7 @@ async def test_a_document_in_progress(desk: World) -> None:
     assert (wrong.status_code, unnamed.status_code) == (404, 400)
     assert (await status_of(desk, handle))["status"] in ("queued", "translating")
     desk.translator_engine.gate.set()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
 
 
 @pytest.mark.parametrize("output_format", ["po", "pot"])
@@ -208,7 +208,7 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
     )
     identity = created.json()["glossary_id"]
     handle = (await send(desk, "a.txt", b"a red dog runs.", glossary_id=identity)).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
 
     assert (await result(desk, handle)).content == b"A RED hound RUNS."
 
@@ -219,7 +219,7 @@ async def test_a_glossary_holds_in_documents(desk: World) -> None:
     data = io.BytesIO()
     written.save(data)
     handle = (await send(desk, "a.docx", data.getvalue(), glossary_id=identity)).json()
-    await ended(desk, handle)
+    await wait_until_ended(desk, handle)
     content = io.BytesIO((await result(desk, handle)).content)
     assert docx.Document(content).paragraphs[0].text == "WE SAW THE hound OF A FRIEND."
 
@@ -281,7 +281,7 @@ def check_refusals(client: deepl.DeepLClient) -> None:
 async def test_worse_translations_are_marked(desk: World) -> None:
     for threshold, is_fuzzy in (("0", False), ("1", True)):
         handle = (await send(desk, "a.po", PO, quality_threshold=threshold)).json()
-        assert (await ended(desk, handle))["status"] == "done"
+        assert (await wait_until_ended(desk, handle))["status"] == "done"
         assert (b"#, fuzzy" in (await result(desk, handle)).content) == is_fuzzy
 
 

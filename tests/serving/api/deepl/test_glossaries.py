@@ -35,7 +35,7 @@ async def create_glossary(world: World, path: str = "/v2/glossaries", **fields: 
     return identity
 
 
-def told(response: httpx.Response) -> tuple[int, str]:
+def status_and_message(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["message"]
 
 
@@ -60,7 +60,7 @@ async def test_a_glossary_of_one_pair(stateful: World) -> None:
 
     assert (await stateful.client.delete(path)).status_code == 204
     for method in ("GET", "DELETE"):
-        assert told(await stateful.client.request(method, path))[0] == 404
+        assert status_and_message(await stateful.client.request(method, path))[0] == 404
 
 
 async def test_a_glossary_is_changed(stateful: World) -> None:
@@ -110,7 +110,7 @@ WRONG_ENTRIES: list[tuple[dict[str, Any], str]] = [
 async def test_entries_that_are_wrong(stateful: World) -> None:
     for fields, detail in WRONG_ENTRIES:
         response = await stateful.client.post("/v2/glossaries", json=ANIMALS | fields)
-        assert told(response) == (400, "Invalid glossary entries provided")
+        assert status_and_message(response) == (400, "Invalid glossary entries provided")
         assert detail in response.json()["detail"]
 
 
@@ -171,7 +171,7 @@ async def test_too_much(stateful: World, monkeypatch: pytest.MonkeyPatch) -> Non
     assert response.status_code == 413
     monkeypatch.setattr(glossaries, "MAX_GLOSSARIES_PER_KEY", 1)
     await create_glossary(stateful)
-    assert told(await stateful.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
+    assert status_and_message(await stateful.client.post("/v2/glossaries", json=ANIMALS))[0] == 456
 
 
 async def test_parts_of_a_glossary_are_too_much_together(
@@ -190,16 +190,16 @@ async def test_a_glossary_belongs_to_its_key(tokenizer: Tokenizer, tmp_path: Pat
     write_keys(tmp_path / "keys.json", keys)
     access = {"keys": KeyRing(tmp_path / "keys.json", {}), "state_dir": tmp_path}
     async with made_world(tokenizer, access=access) as world:
-        assert told(await world.client.get("/v3/glossaries"))[0] == 403
+        assert status_and_message(await world.client.get("/v3/glossaries"))[0] == 403
         world.client.headers["Authorization"] = "DeepL-Auth-Key alice"
         identity = await create_glossary(world)
         world.client.headers["Authorization"] = "DeepL-Auth-Key bob"
         assert (await world.client.get("/v3/glossaries")).json() == {"glossaries": []}
         for method in ("GET", "DELETE"):
             result = await world.client.request(method, f"/v3/glossaries/{identity}")
-            assert told(result)[0] == 404
+            assert status_and_message(result)[0] == 404
         request = {"text": ["a"], "source_lang": "en", "target_lang": "fr", "glossary_id": identity}
-        assert told(await world.client.post("/v2/translate", json=request))[0] == 404
+        assert status_and_message(await world.client.post("/v2/translate", json=request))[0] == 404
 
 
 async def test_entries_that_occur_are_kept_to(stateful: World) -> None:
@@ -219,4 +219,4 @@ async def test_a_glossary_of_other_languages(stateful: World) -> None:
     await stateful.client.delete(f"/v3/glossaries/{identity}/dictionaries", params=PAIR)
     request = {"text": ["a"], **PAIR, "glossary_id": identity}
     response = await stateful.client.post("/v2/translate", json=request)
-    assert told(response)[0] == 400 and "no dictionary from en to fr" in response.text
+    assert status_and_message(response)[0] == 400 and "no dictionary from en to fr" in response.text

@@ -37,7 +37,7 @@ async def stateful(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[World]
         yield world
 
 
-async def announced(world: World, text: str, **headers: str) -> dict[str, str]:
+async def announce(world: World, text: str, **headers: str) -> dict[str, str]:
     body = {"source_file": {"file_name": "team.tmx", "content_length": len(text.encode())}}
     answer = await world.client.post(f"{MEMORIES}/import", json=body, headers=headers)
     assert answer.status_code == 202, answer.text
@@ -57,9 +57,9 @@ async def status_of(world: World, job: dict[str, str], **headers: str) -> dict[s
     return dict(result)
 
 
-async def imported(world: World, text: str = TEAM, **headers: str) -> dict[str, Any]:
+async def import_file(world: World, text: str = TEAM, **headers: str) -> dict[str, Any]:
     """Return the result of an import."""
-    job = await announced(world, text, **headers)
+    job = await announce(world, text, **headers)
     assert (await status_of(world, job, **headers))["status"] == "awaiting_input"
     assert (await sent(world, job, text)).status_code == 200
     async with asyncio.timeout(20):
@@ -69,7 +69,7 @@ async def imported(world: World, text: str = TEAM, **headers: str) -> dict[str, 
 
 
 async def test_a_memory_is_made_and_answers(stateful: World) -> None:
-    result = await imported(stateful)
+    result = await import_file(stateful)
     identity = result["translation_memory_id"]
     assert result == {
         "status": "completed",
@@ -101,7 +101,7 @@ async def test_a_memory_is_made_and_answers(stateful: World) -> None:
 
 
 async def test_units_are_paged_and_exported(stateful: World) -> None:
-    identity = (await imported(stateful))["translation_memory_id"]
+    identity = (await import_file(stateful))["translation_memory_id"]
     path = f"{MEMORIES}/{identity}"
     first = (await stateful.client.get(f"{path}/segments?page_size=1")).json()
     assert [item["source_text"] for item in first["segments"]] == ["A dog."]
@@ -117,7 +117,7 @@ async def test_units_are_paged_and_exported(stateful: World) -> None:
     job = (await stateful.client.post(f"{path}/export")).json()
     address = urlsplit((await status_of(stateful, job))["download_url"])
     tmx = await stateful.client.get(f"{address.path}?{address.query}")
-    again = await imported(stateful, tmx.text)
+    again = await import_file(stateful, tmx.text)
     assert again["skipped_segment_count"] == 0
     for wrong in (address.path, f"{address.path}?secret=a"):
         assert (await stateful.client.get(wrong)).status_code == 404
@@ -129,7 +129,7 @@ async def test_units_are_paged_and_exported(stateful: World) -> None:
 
 
 async def test_documents_use_a_memory(stateful: World) -> None:
-    identity = (await imported(stateful))["translation_memory_id"]
+    identity = (await import_file(stateful))["translation_memory_id"]
     data = {"source_lang": "EN", "target_lang": "FR", "translation_memory_id": identity}
     files = {"file": ("a.html", b"<p>A <b>dog</b>.</p><p>A cow. Page 7</p>")}
     handle = (await stateful.client.post("/v2/document", files=files, data=data)).json()
@@ -153,7 +153,7 @@ async def test_documents_use_a_memory(stateful: World) -> None:
     ],
 )
 async def test_a_wrong_file_leaves_nothing(stateful: World, text: str, message: str) -> None:
-    result = await imported(stateful, text)
+    result = await import_file(stateful, text)
     assert result["status"] == "failed"
     assert message in result["error"]["message"] and "team.tmx" in result["error"]["message"]
     assert (await stateful.client.get(MEMORIES)).json() == {"translation_memories": []}
@@ -186,7 +186,7 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_file_comes_once_and_no_larger_than_allowed(stateful: World) -> None:
-    job = await announced(stateful, TEAM)
+    job = await announce(stateful, TEAM)
     assert (await sent(stateful, job, "a" * 2**21)).status_code == 413
     assert (await sent(stateful, job, TEAM)).status_code == 200  # it may be tried again
     assert (await sent(stateful, job, TEAM)).status_code == 400
@@ -194,7 +194,7 @@ async def test_a_file_comes_once_and_no_larger_than_allowed(stateful: World) -> 
 
 async def test_a_memory_of_other_languages_is_refused(stateful: World) -> None:
     text = TEAM.replace('"fr"', '"de"')
-    identity = (await imported(stateful, text))["translation_memory_id"]
+    identity = (await import_file(stateful, text))["translation_memory_id"]
     fields = ASKED | {"translation_memory_id": identity}
     answer = await stateful.client.post("/v2/translate", json=fields)
     assert answer.status_code == 400
@@ -210,7 +210,7 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
         made_world(tokenizer, access={"state_dir": tmp_path / "state", "keys": keys}) as world,
         world.app.router.lifespan_context(world.app),
     ):
-        result = await imported(world, **ann)
+        result = await import_file(world, **ann)
         path = f"{MEMORIES}/{result['translation_memory_id']}"
         assert (await world.client.get(path, headers=ann)).status_code == 200
         assert (await world.client.get(MEMORIES)).status_code == 403
@@ -225,7 +225,7 @@ async def test_memories_are_their_makers(tokenizer: Tokenizer, tmp_path: Path) -
 
 async def test_an_import_whose_memory_is_gone_fails_once(stateful: World) -> None:
     """So it is found after a kill, and where a file waited for more than a day."""
-    job = await announced(stateful, TEAM)
+    job = await announce(stateful, TEAM)
     await stateful.services.memories.discard_import(job["job_id"])
     memories = stateful.services.memories
     async with asyncio.timeout(20):

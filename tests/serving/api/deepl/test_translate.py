@@ -26,16 +26,16 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[TranslationJob]:
     seen: list[TranslationJob] = []
     run = TranslationPipeline.run
 
-    async def noted(self: TranslationPipeline, job: TranslationJob) -> Translation:
+    async def record_job(self: TranslationPipeline, job: TranslationJob) -> Translation:
         seen.append(job)
         translation: Translation = await run(self, replace(job, markup=None, protection=False))
         return translation
 
-    monkeypatch.setattr(TranslationPipeline, "run", noted)
+    monkeypatch.setattr(TranslationPipeline, "run", record_job)
     return seen
 
 
-async def translated(world: World, **fields: Any) -> list[dict[str, Any]]:
+async def translate_texts(world: World, **fields: Any) -> list[dict[str, Any]]:
     response = await world.client.post("/v2/translate", json={**ASKED, **fields})
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["translations"]
@@ -70,7 +70,7 @@ async def test_a_form_with_one_text(world: World) -> None:
 
 
 async def test_without_a_source_there_is_one_for_each_text(world: World) -> None:
-    result = await translated(world, source_lang=None, text=["the dog is here", ""])
+    result = await translate_texts(world, source_lang=None, text=["the dog is here", ""])
     assert [item["detected_source_language"] for item in result] == ["EN", "EN"]
     assert [item["text"] for item in result] == ["THE DOG IS HERE", ""]
 
@@ -96,7 +96,7 @@ CUTS: list[tuple[dict[str, Any], Splitting]] = [
 
 async def test_where_texts_are_cut(world: World, jobs: list[TranslationJob]) -> None:
     for fields, _ in CUTS:
-        await translated(world, **fields)
+        await translate_texts(world, **fields)
     assert [job.splitting for job in jobs] == [splitting for _, splitting in CUTS]
 
 
@@ -104,7 +104,7 @@ async def test_tags_reach_the_job_and_commas_part_them(
     world: World, jobs: list[TranslationJob]
 ) -> None:
     tags = {"splitting_tags": ["par,title"], "non_splitting_tags": "span", "ignore_tags": ["raw"]}
-    [first, *_] = await translated(world, tag_handling="xml", outline_detection=False, **tags)
+    [first, *_] = await translate_texts(world, tag_handling="xml", outline_detection=False, **tags)
 
     assert first["tag_handling_version"] == "v2"
     assert [job.markup for job in jobs] == [
@@ -127,7 +127,7 @@ async def test_a_type_of_models_is_a_way_to_decode(
         "prefer_quality_optimized": "quality_optimized",
     }
     for model_type in used:
-        result = await translated(world, model_type=model_type)
+        result = await translate_texts(world, model_type=model_type)
         assert {item["model_type_used"] for item in result} == {used[model_type]}
     assert [job.decoding.beam and job.decoding.beam.num_beams for job in jobs] == [None, 4, 4]
 
@@ -140,22 +140,22 @@ async def test_the_models_own_defaults(tokenizer: Tokenizer, jobs: list[Translat
         "max_length_factor": 3.0,
     }
     async with made_world(tokenizer, generation=recommended) as world:
-        await translated(world)
-        await translated(world, model_type="latency_optimized")
+        await translate_texts(world)
+        await translate_texts(world, model_type="latency_optimized")
     [search, quick] = [job.decoding for job in jobs]
     assert search.beam and (search.beam.num_beams, search.beam.length_penalty) == (3, 0.5)
     assert (quick.beam, quick.sampling) == (None, SamplingParams(temperature=0.7))
 
 
 async def test_what_must_not_change_is_protected(world: World, jobs: list[TranslationJob]) -> None:
-    await translated(world)
+    await translate_texts(world)
     assert [job.protection for job in jobs] == [True]
 
 
 async def test_a_document_type_without_declarations_is_left_alone(world: World) -> None:
     html = "<!DOCTYPE html>\n<html><body><p>A dog.</p></body></html>\n"
     for kind in ("xml", "html"):
-        [result] = await translated(world, text=[html], tag_handling=kind)
+        [result] = await translate_texts(world, text=[html], tag_handling=kind)
         assert result["text"] == html.replace("A dog.", "A DOG.")
     declaring = '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'
     request = {**ASKED, "text": [declaring], "tag_handling": "xml"}
@@ -164,7 +164,7 @@ async def test_a_document_type_without_declarations_is_left_alone(world: World) 
 
 
 async def test_formatting_is_preserved_if_asked_for(world: World) -> None:
-    result = await translated(world, preserve_formatting=True)
+    result = await translate_texts(world, preserve_formatting=True)
     assert [item["text"] for item in result] == ["a DOG", "a CAT"]
 
 
@@ -181,9 +181,9 @@ WITHOUT_EFFECT: list[dict[str, Any]] = [
 
 
 async def test_what_changes_nothing(world: World) -> None:
-    plain = await translated(world)
+    plain = await translate_texts(world)
     for fields in WITHOUT_EFFECT:
-        assert await translated(world, **fields) == plain, fields
+        assert await translate_texts(world, **fields) == plain, fields
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -304,8 +304,8 @@ async def test_a_full_queue_says_when_to_come_again(world: World) -> None:
 
 
 async def test_quality_is_an_extension(world: World) -> None:
-    plain = await translated(world)
-    estimated = await translated(world, quality=True)
+    plain = await translate_texts(world)
+    estimated = await translate_texts(world, quality=True)
 
     assert [item.pop("quality")["sentences"][0]["words"] for item in estimated] == [
         ["A", "DOG"],

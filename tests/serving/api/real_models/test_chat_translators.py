@@ -93,7 +93,7 @@ async def client(hy_mt: Path, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient
         yield client
 
 
-def asked(text: str, language: str) -> str:
+def ask(text: str, language: str) -> str:
     return HY_MT.replace("{target_language}", language).replace("{text}", text)
 
 
@@ -102,7 +102,7 @@ async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path)
     deepl = await client.post("/v2/translate", json={**body, "source_lang": "EN"})
     ours = [translation["text"] for translation in deepl.json()["translations"]]
     dog, rain, bus = (
-        expected(hy_mt, asked(text, "French"))
+        expected(hy_mt, ask(text, "French"))
         for text in ("A dog runs.", "It rains.", "The bus is late.")
     )
     theirs: dict[str, Any] = {"q": body["text"], "source": "en", "target": "fr"}
@@ -113,7 +113,7 @@ async def test_every_protocol_translates(client: httpx.AsyncClient, hy_mt: Path)
 
     theirs |= {"q": "A dog.", "target": "zt", "protect": False}
     libre = await client.post("/translate", json=theirs)
-    assert libre.json()["translatedText"] == expected(hy_mt, asked("A dog.", "Traditional Chinese"))
+    assert libre.json()["translatedText"] == expected(hy_mt, ask("A dog.", "Traditional Chinese"))
     chat = {"model": "chat", "messages": [{"role": "user", "content": "A dog runs."}]}
     openai = await client.post(
         "/v1/chat/completions", json={**chat, "source_language": "en", "target_language": "fr"}
@@ -127,7 +127,7 @@ async def test_text_is_no_special_token(client: httpx.AsyncClient, hy_mt: Path) 
     text = "one</s>assistant"
     body = {"q": text, "source": "en", "target": "fr", "protect": False}
     result = await client.post("/translate", json=body)
-    assert result.json()["translatedText"] != expected(hy_mt, asked(text, "French"))
+    assert result.json()["translatedText"] != expected(hy_mt, ask(text, "French"))
 
 
 async def test_tags_beams_and_prefixes(client: httpx.AsyncClient, hy_mt: Path) -> None:
@@ -150,7 +150,7 @@ async def test_streams_and_scores(client: httpx.AsyncClient, hy_mt: Path) -> Non
     streamed = await client.post("/translate", json={**libre, "stream": True})
     lines = [line for line in streamed.text.splitlines() if line.startswith("data: {")]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
-    assert whole == expected(hy_mt, asked("A dog runs.", "French"))
+    assert whole == expected(hy_mt, ask("A dog runs.", "French"))
     assert "".join(event.get("delta", "") for event in events).strip() == whole, events
 
     pairs = {"q": ["A dog.", "A cat."], "translations": ["Un chien.", "Un chat."]}

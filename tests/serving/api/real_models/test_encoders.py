@@ -23,7 +23,7 @@ from serving.text.tokenizer import Tokenizer
 from tests.encoders import encoder_bundle
 from tests.serving.api.conftest import made_world
 from tests.serving.api.openai.listening import listening
-from tests.serving.api.openai.test_batches import ended, lines, results
+from tests.serving.api.openai.test_batches import lines, results, wait_until_ended
 from tests.serving.api.world import World
 
 TEXTS = ["A dog runs.", "Snow", "Ein längerer Text über Hunde im Schnee"]
@@ -284,7 +284,7 @@ async def test_batches_take_embeddings(
         batch = await client.batches.create(
             input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
         )
-        batch = await ended(client, batch.id)
+        batch = await wait_until_ended(client, batch.id)
         [result] = await results(client, batch.output_file_id)
         vectors = [item["embedding"] for item in result["response"]["body"]["data"]]
         assert np.array(vectors, np.float32).tobytes() == (await rows(world, input=TEXTS)).tobytes()

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from tests.export.readers.hugging_face.language_models import BOS, EOS, log_probabilities
 from tests.serving.api.openai.listening import listening
 from tests.serving.api.real_models.applications import app_over
-from tests.serving.api.real_models.random_llama import CONTEXT, NAME, VOCAB_SIZE, made
+from tests.serving.api.real_models.random_llama import CONTEXT, NAME, VOCAB_SIZE, make_llama
 from tests.tiny import byte_tokenizer
 
 TOLERANCE = 1e-3  # nats, of a whole text
@@ -52,7 +52,7 @@ class Sides:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    model, theirs, bundle = made(tmp_path_factory.mktemp("harness"))
+    model, theirs, bundle = make_llama(tmp_path_factory.mktemp("harness"))
     with listening(lambda: app_over(bundle)) as url:
         yield Sides(model, theirs, url)
 

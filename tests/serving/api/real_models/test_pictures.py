@@ -23,7 +23,7 @@ from serving.api.openai import batches
 from serving.bundle.manifest import Precision
 from serving.pipelines.completion.images import MOST_PIXELS
 from tests.export.readers.hugging_face.captioners import PROCESSOR, save
-from tests.serving.api.openai.test_batches import ended, lines, results
+from tests.serving.api.openai.test_batches import lines, results, wait_until_ended
 from tests.serving.api.real_models.applications import client_over
 from tests.tiny import tiny_bundle
 
@@ -230,7 +230,9 @@ async def test_a_batch_of_pictures(
             await api.files.create(file=("in.jsonl", content * 200), purpose="batch")
         file = await api.files.create(file=("in.jsonl", content), purpose="batch")
         asked: Any = {"input_file_id": file.id, "completion_window": "24h"}
-        batch = await ended(api, (await api.batches.create(endpoint=endpoint, **asked)).id)
+        batch = await wait_until_ended(
+            api, (await api.batches.create(endpoint=endpoint, **asked)).id
+        )
         good = await results(api, batch.output_file_id)
         bad = await results(api, batch.error_file_id)
     texts = {line["custom_id"]: text_of(line["response"]["body"]) for line in good}
