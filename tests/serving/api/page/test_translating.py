@@ -214,11 +214,11 @@ def test_a_document_that_cannot_be_is_told_of(page: Page, tmp_path: Path) -> Non
     (tmp_path / "day.xyz").write_text("A day.")
     page.at("file").send_keys(str(tmp_path / "day.xyz"))
     page.until(lambda: page.all("#documents .error"))
-    assert "The file is of no known format" in page.all("#documents .error")[0].text
+    assert "The file: is of no known format" in page.all("#documents .error")[0].text
 
     (tmp_path / "day.docx").write_bytes(b"garbage")
     page.at("file").send_keys(str(tmp_path / "day.docx"))
     page.until(lambda: len(page.all("#documents .error")) == 2)
     line = page.all("#documents li")[0].text
     assert line.startswith("day.docx")
-    assert "The file is damaged, or not what its name says" in line and "source" not in line
+    assert "The file: is damaged, or not what its name says" in line and "source" not in line
