@@ -34,7 +34,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from serving.documents.fragment import Document
+    from serving.documents.document import Document
     from serving.engine.config import EngineConfig
     from serving.pipelines.catalog import Translator
     from serving.pipelines.translation.job import TranslationJob

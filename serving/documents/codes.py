@@ -6,6 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+_WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
+_LONGEST_WORD = 100  # characters
+_WORD_START = re.compile(r"[^\W_]*")
+_SHIFTED = re.compile(r"\S{1,12}")
+_MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
+_ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
+
 
 class Shift(Enum):
     """Whether text is above or below the line."""
@@ -51,15 +58,9 @@ class Protected:
 
 
 Item = str | Open | Close | Single | Protected
-_WORD_END = re.compile(r"[^\s()\[\]{}\"“”«»,;:]*\Z")
-_LONGEST_WORD = 100  # characters
-_WORD_START = re.compile(r"[^\W_]*")
-_SHIFTED = re.compile(r"\S{1,12}")
-_MOST_UNIT_LETTERS = 2  # as in km²; after longer words it is a note mark
-_ORDINAL_LETTERS = re.compile(r"[^\W\d_]{1,4}")
 
 
-def with_protected_words(items: Iterable[Item]) -> list[Item]:
+def protect_words(items: Iterable[Item]) -> list[Item]:
     """Return the items with formulas, units and note marks as items that stay as they are."""
     ahead = deque(items)
     result: list[Item] = []

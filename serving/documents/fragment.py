@@ -8,11 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
-from typing import Protocol, runtime_checkable
 from xml.sax.saxutils import escape
 
-from serving.documents.codes import Close, Item, Open, Protected, Single, with_protected_words
+from serving.documents.codes import Close, Item, Open, Protected, Single, protect_words
 from serving.text.markup.markdown_tokens import LINE_MARK
 from serving.text.markup.tokens import Markup, MarkupKind
 from serving.text.markup.xml_tokens import XmlTokenKind, tokenize_xml, unescape_references
@@ -29,6 +27,13 @@ _SIGNS = re.compile(r"[^\w\s]{1,3}")
 _LETTER = "[0-9A-Za-z\u00c0-\u052f]"  # of scripts that have spaces between words
 _WITHIN_WORD = re.compile(f"{SOFT_HYPHEN}|(?<={_LETTER})[{ZERO_WIDTH_SPACE}\u2060]+(?={_LETTER})")
 _WORD = re.compile(rf"[\w'’{SOFT_HYPHEN}{ZERO_WIDTH_SPACE}\u2060{NO_BREAK_HYPHEN}-]+")
+# How fragments are marked up: only line breaks end sentences, other codes do not.
+MARKUP = Markup(
+    MarkupKind.XML,
+    splitting_tags=frozenset({SENTENCE_END_TAG}),
+    ignore_tags=frozenset({PROTECTED_TAG}),
+    outline_detection=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class Fragment:
                 missing.pop(item.number, None)
         items += singles.values()
         items += (end for number in missing for end in (Open(number), Close(number)))
-        items = _with_spaces(items, _words_among(self.core))
+        items = _add_spaces(items, _words_among(self.core))
         items = [item for item in _restore_spaces_at_lines(items, self.core) if item != ""]
         return [*self.before, *_expand_protected(items), *self.after]
 
@@ -86,8 +91,8 @@ class Fragment:
 
 def make_fragment(items: Sequence[Item]) -> Fragment:
     """Return the fragment of items, without codes at its ends and pairs that enclose all of it."""
-    core = _with_lines_joined(_with_protected_joined(with_protected_words(_join_texts(items))))
-    core = [*_with_line_marks(core)]
+    core = _join_lines(_join_protected(protect_words(_join_texts(items))))
+    core = [*_protect_line_marks(core)]
     start, end = 0, len(core)
     before: list[Item] = []
     after: list[Item] = []
@@ -113,7 +118,7 @@ def make_fragment(items: Sequence[Item]) -> Fragment:
     )
 
 
-def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
+def _join_lines(items: Sequence[Item]) -> list[Item]:
     """Return the items with line breaks within sentences marked as such."""
     places = [place for place, item in enumerate(items) if _is_line_break(item)]
     ends = [-1, *places, len(items)]
@@ -126,7 +131,7 @@ def _with_lines_joined(items: Sequence[Item]) -> list[Item]:
     return joined
 
 
-def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
+def _join_protected(items: Iterable[Item]) -> list[Item]:
     """Join protected words with only signs between them, as in Ctrl+C and %d/%d."""
     joined: list[Item] = []
     run: list[Item] = []  # protected words, the signs between them and after the last
@@ -136,13 +141,13 @@ def _with_protected_joined(items: Iterable[Item]) -> list[Item]:
         if is_protected or (is_between and isinstance(item, str) and _SIGNS.fullmatch(item)):
             run.append(item)
             continue
-        joined += _as_one(run)
+        joined += _merge_protected(run)
         joined.append(item)
         run = []
-    return joined + _as_one(run)
+    return joined + _merge_protected(run)
 
 
-def _as_one(items: Sequence[Item]) -> list[Item]:
+def _merge_protected(items: Sequence[Item]) -> list[Item]:
     """Return several protected words as one, with the number of the first, and what follows the
     last.
     """
@@ -155,7 +160,7 @@ def _as_one(items: Sequence[Item]) -> list[Item]:
     return [whole, *rest]
 
 
-def _with_line_marks(items: Iterable[Item]) -> Iterator[Item]:
+def _protect_line_marks(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items with list marks at the beginnings of lines as protected items."""
     begins, number = True, 0
     for item in items:
@@ -286,7 +291,7 @@ def _words_among(items: Sequence[Item]) -> set[int]:
     }
 
 
-def _with_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
+def _add_spaces(items: Sequence[Item], words: set[int]) -> list[Item]:
     """Add spaces before and after codes that are used like words."""
     spaced: list[Item] = []
     for item, (before, after) in zip(items, _edges(items), strict=True):
@@ -352,54 +357,3 @@ def _expand_protected(items: Iterable[Item]) -> Iterator[Item]:
     """Yield items, with the parts of protected ones."""
     for item in items:
         yield from item.items if isinstance(item, Protected) else (item,)
-
-
-# How fragments are marked up: only line breaks end sentences, other codes do not.
-MARKUP = Markup(
-    MarkupKind.XML,
-    splitting_tags=frozenset({SENTENCE_END_TAG}),
-    ignore_tags=frozenset({PROTECTED_TAG}),
-    outline_detection=False,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """The scores of a document's translations, from 0 to 1, and the model that gave them.
-
-    threshold: a translation with a lower score needs a review.
-    """
-
-    scores: Sequence[float | None]
-    threshold: float
-    model: str
-
-    def needs_review(self, score: float | None) -> bool:
-        return score is not None and score < self.threshold
-
-
-def lowest_score(scores: Iterable[float | None]) -> float | None:
-    return min((score for score in scores if score is not None), default=None)
-
-
-class Document(Protocol):
-    """A document: its fragments in their order, in XML that `MARKUP` describes.
-
-    Reading the same file again gives the same fragments.
-    """
-
-    @property
-    def fragments(self) -> Sequence[str]: ...
-
-    def write(self, translations: Sequence[str], target: Path, language: str) -> None:
-        """Write the document with a translation of each fragment. May be called once.
-
-        language: of the translations, for formats that declare it.
-        """
-
-
-@runtime_checkable
-class ReviewedDocument(Document, Protocol):
-    """A document whose translations are marked by their quality, if it is known."""
-
-    review: Review | None

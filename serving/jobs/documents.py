@@ -19,13 +19,14 @@ from secrets import token_hex, token_urlsafe
 from typing import BinaryIO, ClassVar
 
 from serving.access.key_file import hash_key
+from serving.documents.document import Review, ReviewedDocument
 from serving.documents.formats.registry import (
     check_review,
     file_extension,
     read_document,
     result_name,
 )
-from serving.documents.fragment import MARKUP, Review, ReviewedDocument
+from serving.documents.fragment import MARKUP
 from serving.documents.translating import split_into_batches, translate_batches
 from serving.errors import (
     AttendantError,

@@ -2,8 +2,8 @@
 
 The template writes the whole prompt, special tokens included, so special tokens are read from what
 it writes. A message cannot forge them: where its text looks like a special token, that is cut after
-its first character and the parts are tokenised apart. Hugging Face's `apply_chat_template` leaves
-such text to be read as the special token; all other prompts are token for token the same.
+its first character and the parts are tokenised on their own. Hugging Face's `apply_chat_template`
+leaves such text to be read as the special token; all other prompts are token for token the same.
 """
 
 import json

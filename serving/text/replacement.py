@@ -1,5 +1,5 @@
-"""Puts source words in the place of unknown tokens, and missing placeholders into a translation, by
-attention.
+"""Copies from the source what a translation lacks, to where attention says: words for unknown
+tokens, and missing placeholders.
 """
 
 import re
@@ -15,7 +15,7 @@ from serving.text.alignment import (
 )
 from serving.text.spans import Span
 
-BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is apart from it
+BARE_WORD = re.compile(r"\w(?:\S*\w)?|[^\w\s]+")  # punctuation around a word is a word of its own
 
 
 def placeholder_pattern(names: Iterable[str]) -> re.Pattern[str]:

@@ -11,8 +11,9 @@ from functools import partial
 from html import escape, unescape
 from pathlib import Path
 
+from serving.documents.document import Document
 from serving.documents.encoding import HTML_DECLARATION, TextFile, read_text
-from serving.documents.fragment import ZERO_WIDTH_SPACE, Document
+from serving.documents.fragment import ZERO_WIDTH_SPACE
 from serving.documents.spans import SHIFT_TAGS, InlineMark, LayeredDocument, MarkRole, TextSpan
 from serving.text.markup.html_elements import BLOCK, LINE_BREAK, VOID, WORD_BREAK, WORDLESS
 from serving.text.markup.html_tokens import (
@@ -206,7 +207,7 @@ def _span(open_text: _OpenText, text: str, escape_text: Escape) -> TextSpan:
     references = _references(pieces)
     meant = [unescape(_LINE_ENDS.sub(" ", p)) if isinstance(p, str) else p for p in pieces]
     return TextSpan(
-        start, max(start, end), meant, partial(_with_references, references, escape_text)
+        start, max(start, end), meant, partial(_escape_with_references, references, escape_text)
     )
 
 
@@ -220,7 +221,7 @@ def _references(pieces: Sequence[str | InlineMark]) -> dict[str, str]:
     }
 
 
-def _with_references(references: Mapping[str, str], escape_text: Escape, text: str) -> str:
+def _escape_with_references(references: Mapping[str, str], escape_text: Escape, text: str) -> str:
     return "".join(references.get(character) or escape_text(character) for character in text)
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from babel import Locale, UnknownLocaleError
 from babel.messages.plurals import DEFAULT_PLURAL, get_plural
 
+from serving.documents.document import Document, Review, lowest_score
 from serving.documents.encoding import PO_DECLARATION, TextFile, read_text
 from serving.documents.formats.po_file import PoEntry, read_entries, statement, wrap_width
 from serving.documents.formats.po_messages import Message
-from serving.documents.fragment import Document, Review, lowest_score
 from serving.documents.spans import Edit, apply_edits
 from serving.errors import RequestError
 
@@ -29,6 +29,9 @@ _PLACEHOLDERS = {
     "Language-Team": "LANGUAGE <",
 }
 _FIELD = re.compile(r"^([\w-]+): *([^\n]*)", re.MULTILINE)
+_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
+_NUMBERS = range(1_000)
+_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,11 @@ class PluralForms:
     form_of: Callable[[int], int]
     rule: str
 
-    def is_of_one(self, form: int) -> bool:
+    def is_singular(self, form: int) -> bool:
         """Return whether a form is used for the number 1."""
         return self.form_of(1) == form and self.num_forms > 1
 
-    def is_of_few_numbers(self, form: int) -> bool:
+    def is_rare(self, form: int) -> bool:
         return sum(self.form_of(number) == form for number in _NUMBERS) <= _OFTEN
 
 
@@ -167,7 +170,7 @@ def _edits(
 
 def _fuzzy_edits(entry: _UntranslatedEntry, is_fuzzy: bool) -> Iterator[Edit]:
     if any(message.fragment.has_words for message in entry.messages):
-        yield from _with_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
+        yield from _mark_fuzzy(entry.entry) if is_fuzzy else _without_fuzzy(entry.entry)
 
 
 def _plural_texts(
@@ -181,13 +184,13 @@ def _plural_texts(
     says_number = one.placeholders == many.placeholders
     return {
         f"msgstr[{form}]": texts[0]
-        if forms.is_of_one(form) and (says_number or forms.is_of_few_numbers(form))
+        if forms.is_singular(form) and (says_number or forms.is_rare(form))
         else texts[1]
         for form in range(forms.num_forms)
     }
 
 
-def _with_fuzzy(entry: PoEntry) -> Iterator[Edit]:
+def _mark_fuzzy(entry: PoEntry) -> Iterator[Edit]:
     """Mark an entry as fuzzy, after its comments and before the previous message."""
     if "fuzzy" in entry.flags:
         return
@@ -241,11 +244,6 @@ def _change_fields(header: str, changes: dict[str, str]) -> str:
         header,
     )
     return text + "".join(f"{name}: {value}\n" for name, value in remaining.items())
-
-
-_RULE = re.compile(r"nplurals\s*=\s*(\d{1,2})\s*;\s*plural\s*=\s*([^;]+)")
-_NUMBERS = range(1_000)
-_OFTEN = 5  # a form for more numbers than these needs a placeholder for the number
 
 
 def parse_plural_forms(rule: str) -> PluralForms | None:

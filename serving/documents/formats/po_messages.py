@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from serving.documents.fragment import Fragment, Single
+from serving.documents.messages import MessageSyntax, split_message, word_mark
 from serving.documents.spans import InlineMark, TextSpan
-from serving.documents.tags import MessageSyntax, split_message, word_mark
 from serving.text.markup.accelerators import find_accelerators
 from serving.text.markup.placeholders import ArgumentOrder, GettextFormat, gettext_formats
 
@@ -18,6 +18,10 @@ _ARGUMENT = re.compile(
 )
 _WIDTH_BY_ARGUMENT = re.compile(r"(?<!')\*")  # '* pads with stars, in PHP
 _OF_DATES = re.compile(r"%[-_0^#]?[aAbBHIjmMpSUwWyYZ]$")
+# In scripts without an alphabet the letter follows the text: (O).
+_BEHIND = re.compile(r"[ \u3000]?\(([&_~])([A-Za-z\d])\)(?!\w)")
+_WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 
 class Message:
@@ -39,10 +43,10 @@ class Message:
         return sorted(piece.raw for piece in pieces if isinstance(piece, InlineMark))
 
     def apply_translation(self, translation: str) -> str:
-        text = self._with_arguments_of(translation).apply_translation(translation)
+        text = self._reorder_arguments(translation).apply_translation(translation)
         return self._accelerator.insert_into(text, self._words(text)) if self._accelerator else text
 
-    def _with_arguments_of(self, translation: str) -> TextSpan:
+    def _reorder_arguments(self, translation: str) -> TextSpan:
         """Return a span in which each argument keeps its value if a translation reorders them."""
         items = self.fragment.restore_codes(translation)
         places = [item.number - 1 for item in items if isinstance(item, Single)]
@@ -106,12 +110,6 @@ def _number_arguments(arguments: Sequence[str]) -> list[str]:
         number += 1
         numbered.append(f"{before}%{number}${width_numbers}{last}")
     return numbered
-
-
-# In scripts without an alphabet the letter follows the text: (O).
-_BEHIND = re.compile(r"[ \u3000]?\(([&_~])([A-Za-z\d])\)(?!\w)")
-_WITHOUT_ALPHABET = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_ENDING = re.compile(r"[\s.:…：。]*\Z")
 
 
 @dataclass(frozen=True)

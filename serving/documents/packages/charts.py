@@ -21,9 +21,10 @@ from serving.documents.packages.office import (
     PackagePart,
     Paragraph,
     ZipPackage,
+    keep_with_words,
     read_relations,
-    with_words,
 )
+from serving.documents.packages.xlsx_cells import Cells, update_copies
 from serving.documents.xml_trees import parse_xml, xml_bytes
 from serving.errors import RequestError, TooLarge
 
@@ -56,7 +57,7 @@ def read_charts(
                     raise TooLarge("file", f"{num_bytes} bytes", message)
             if (workbook := workbooks[embedded]) is not None:
                 workbook.charts.append((name, tree))
-        parts.append(PackagePart(name, tree, with_words(paragraphs)))
+        parts.append(PackagePart(name, tree, keep_with_words(paragraphs)))
     return parts, [workbook for workbook in workbooks.values() if workbook is not None]
 
 
@@ -113,9 +114,9 @@ class EmbeddedWorkbook:
         """Return the translated workbook, and the charts with the texts of its cells."""
         target = BytesIO()
         self._document.write(translations, target, language)
-        before, after = xlsx.Cells(self._package), xlsx.Cells(ZipPackage(target))
-        written = {self.name: target.getvalue()}
+        before, after = Cells(self._package), Cells(ZipPackage(target))
+        changed_parts = {self.name: target.getvalue()}
         for name, tree in self.charts:
-            xlsx.update_copies(tree.getroot(), before, after)
-            written[name] = xml_bytes(tree)
-        return written
+            update_copies(tree.getroot(), before, after)
+            changed_parts[name] = xml_bytes(tree)
+        return changed_parts

@@ -13,7 +13,8 @@ from pathlib import Path
 from lxml import etree
 
 from serving.documents.codes import Close, Item, Open, Protected, Single
-from serving.documents.fragment import Document, Fragment, make_fragment
+from serving.documents.document import Document
+from serving.documents.fragment import Fragment, make_fragment
 from serving.documents.packages.office import (
     ElementText,
     OfficeDocument,
@@ -34,13 +35,14 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _CHART = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}chart"
 _PARTS = ("content.xml", "styles.xml")
+Element = etree._Element
+_DELETED = f"{_TEXT}tracked-changes"
+_LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
+_DEEPEST_RANGE = 20  # below it marks are single; each level is one of the stack, too
 
 
 def _names(words: str) -> frozenset[str]:
     return frozenset(f"{_TEXT}{word}" for word in words.split())
-
-
-Element = etree._Element
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,6 @@ _SCHEMA = OdtSchema(
         " user-field-get variable-get variable-set"
     ),
 )
-_DELETED = f"{_TEXT}tracked-changes"
-_LOADED = (f"{_DRAW}image", f"{_DRAW}object", f"{_DRAW}object-ole", f"{_DRAW}plugin")
 
 
 def read_odt(path: Path) -> Document:
@@ -116,9 +116,6 @@ def _check_links(root: etree._Element, name: str) -> None:
         if is_remote(target := element.get(_HREF, "")):
             message = f"in {name} would be loaded from outside: that is refused"
             raise RequestError("file", target, message)
-
-
-_DEEPEST_RANGE = 20
 
 
 @dataclass(frozen=True)
@@ -159,11 +156,11 @@ class OdtParagraph:
                 place = span.stop
                 continue
             self._codes[number] = child
-            yield from self._items_of(child, number, depth)
+            yield from self._child_items(child, number, depth)
             yield child.tail or ""
             place += 1
 
-    def _items_of(self, child: Element, number: int, depth: int) -> Iterator[Item]:
+    def _child_items(self, child: Element, number: int, depth: int) -> Iterator[Item]:
         schema = self._schema
         inside = schema.inner_element(child) if child.tag in schema.pairs else None
         if inside is not None:

@@ -18,6 +18,8 @@ _WITH_LANGUAGE = frozenset({"HYPERLINK", "FORMTEXT", "FILLIN", "TOC"})
 # A field begins and ends in the same one of these.
 _STORIES = frozenset({"txbxContent", "footnote", "endnote", "comment"})
 _FIRST_WORD = re.compile(r"\s*(\w*)")
+_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
+_IDS = frozenset({"id", "name", "change-id"})
 
 
 def shows_language(instruction: str) -> bool:
@@ -38,7 +40,7 @@ class _Field:
     end: Element | None = None
     instruction: str = ""
 
-    def take(self, element: Element, kind: str) -> None:
+    def read_before_text(self, element: Element, kind: str) -> None:
         """Read an element before the text that the field shows."""
         if kind == "separate":
             self.separate = element
@@ -79,7 +81,7 @@ NO_FIELDS = Fields()
 
 def find_fields(root: Element) -> Fields:
     """Return the fields that have an end."""
-    ended = [field for field in [*_fields_in(root)] if field.end is not None]
+    ended = [field for field in [*_find_all_fields(root)] if field.end is not None]
     if not ended:
         return NO_FIELDS
     begins = {field.begin: field for field in ended}
@@ -98,7 +100,7 @@ def find_fields(root: Element) -> Fields:
     return Fields(frozenset(generated), language)
 
 
-def _fields_in(root: Element) -> Iterator[_Field]:
+def _find_all_fields(root: Element) -> Iterator[_Field]:
     """Yield all fields, also those without an end."""
     stories: dict[Element, list[_Field]] = {}
     for element in root.iter("{*}fldChar", "{*}instrText"):
@@ -112,16 +114,12 @@ def _fields_in(root: Element) -> Iterator[_Field]:
         elif opened and kind == "end":
             opened.pop().end = element
         elif opened and opened[-1].separate is None:
-            opened[-1].take(element, kind)
+            opened[-1].read_before_text(element, kind)
 
 
 def _kind(element: Element) -> str:
     values = (value for name, value in element.attrib.items() if str(name).endswith("fldCharType"))
     return str(next(values, ""))
-
-
-_MARK = re.compile(r"(\w+?)-?([Ss]tart|[Ee]nd)")
-_IDS = frozenset({"id", "name", "change-id"})
 
 
 class RangeSpan(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from serving.pipelines.attention_maps import AttentionMap
-from serving.pipelines.decoding import PLAIN, Decoding
+from serving.pipelines.decoding import DEFAULT_DECODING, Decoding
 from serving.pipelines.jobs import Job, StreamedJob
 from serving.pipelines.translation.quality import SegmentQuality
 from serving.requests.request import AttentionQuery, FinishReason
@@ -73,7 +73,7 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
     texts: tuple[str, ...]
     source: str
     target: str
-    decoding: Decoding = PLAIN
+    decoding: Decoding = DEFAULT_DECODING
     num_alternatives: int = 0
     target_prefix: str = ""
     alternatives_at_prefix: bool = False
@@ -106,18 +106,24 @@ class TranslationJob(StreamedJob["Translation", "TranslationDelta | Translation"
 
     @property
     def needs_attention(self) -> bool:
-        return bool(self.uses_of_attention)
+        """Return whether attention decides what the translation is, or what is said of it."""
+        return (
+            self.returns_alignments
+            or self.returns_attention
+            or self.placeholders is not None
+            or self.replaces_unknown
+        )
 
     @property
     def uses_of_attention(self) -> list[str]:
         """Return the names of its fields that need the model's attention, as clients write them."""
-        asked = {
+        uses = {
             "alignments": self.returns_alignments,
             "return_attention": self.returns_attention,
             "placeholders": self.placeholders is not None,
             "replace_unknown": self.replaces_unknown,
         }
-        return [field for field, is_asked in asked.items() if is_asked]
+        return [field for field, is_asked in uses.items() if is_asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +225,7 @@ class ScoreJob(Job["tuple[PairScore, ...]"]):
     pairs: tuple[tuple[str, str], ...]
     source: str
     target: str
-    decoding: Decoding = PLAIN
+    decoding: Decoding = DEFAULT_DECODING
     returns_attention: bool = False
     attention_heads: tuple[int, ...] = ()
     attention_queries: tuple[AttentionQuery, ...] = ()

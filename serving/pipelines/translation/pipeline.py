@@ -50,15 +50,16 @@ from serving.pipelines.translation.scoring import score_pair
 from serving.pipelines.translation.segmenting import TextSegmenter
 from serving.pipelines.translation.streaming import GrowingTexts
 from serving.pipelines.translation.term_placing import TermPlacing
-from serving.pipelines.translation.tokenizer_pair import SpecialTokens, TokenizerPair
+from serving.pipelines.translation.tokenizer_pair import LanguagePairTokens, TokenizerPair
 from serving.requests.request import FinalEvent, FinishedEvent, GenerationRequest
 from serving.text.chat_template import Chat
 from serving.text.checks import tokenizing
 from serving.text.markup.known_words import KnownWords
 from serving.text.shortlist import Shortlist
 
-# Longer texts are cut up and put together on another thread, so that other requests go on: cutting
-# so many characters takes some milliseconds, in which the event loop would answer nobody.
+# Longer texts are cut up and put together on another thread, so that other requests go on: to cut
+# so many characters takes 7 ms where they are plain, 27 ms with marks. Until then the event loop
+# would answer nobody.
 _LONG_TEXT_CHARACTERS = 5_000
 _WORK_PER_CHARACTER = 0.75  # four are about a token, which is read once and written twice
 LanguageJob = TypeVar("LanguageJob", TranslationJob, ScoreJob)
@@ -248,7 +249,7 @@ class TranslationPipeline:
             plan = with_alternative_prefixes(plan, probes, num_translations, target)
         return plan
 
-    async def _special_tokens(self, job: LanguageJob) -> SpecialTokens:
+    async def _special_tokens(self, job: LanguageJob) -> LanguagePairTokens:
         """Return those of the job's languages. The prompt of a language model is made on another
         thread, because that takes some time.
         """

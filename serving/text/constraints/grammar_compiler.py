@@ -101,7 +101,7 @@ def prepare(vocabulary: Vocabulary) -> LLTokenizer:
 
 
 def compile_grammar(tokens: LLTokenizer, grammar: str) -> LLMatcher:
-    """Compile a grammar and look at its first mask. Raises NotCompiled."""
+    """Compile a grammar and compute its first mask. Raises NotCompiled."""
     matcher = LLMatcher(tokens, grammar, log_level=0, limits=STEP_LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # some limits are reached only here

@@ -1,7 +1,8 @@
 r"""Reads the escapes of C, JSON, .properties and .strings in a text: \n, \t, \", \u00e9.
 
-A line's end or a tab is a border between words, a letter or a quote is the character that it stands
-for. What only looks so stays: paths of Windows (C:\new), commands of LaTeX (\nu, \text{a}).
+An escaped line end or tab is a border between words, an escaped letter or quote is read as that
+character. What only looks like an escape stays: paths of Windows (C:\new), commands of LaTeX (\nu,
+\text{a}).
 """
 
 import html
@@ -57,7 +58,7 @@ _BYTE = re.compile(rf"\\x({_HEX}{{2}})|\\([0-3][0-7]{{2}})")
 
 
 def read_escapes(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Yield the tokens of a text, its escapes apart as what they stand for."""
+    """Yield the tokens of a text, each escape as a token of what it stands for."""
     backslash = ""  # before a quote that is written as a reference
     for token in tokens:
         if backslash and token.role is Role.TEXT and token.text in _QUOTES:

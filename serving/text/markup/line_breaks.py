@@ -1,4 +1,4 @@
-"""Decides which line breaks are within sentences, and which part them."""
+"""Decides which line breaks are within sentences, and which separate them."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ _BEFORE_NO_SPACE = re.compile(
 
 
 class JoinedLines(Enum):
-    """Describes which lines are translated as one.
+    """Which lines are translated as one.
 
     WRAPPED: those that a text was wrapped into.
     """
@@ -29,7 +29,7 @@ class JoinedLines(Enum):
 def with_line_breaks(
     tokens: Iterable[Token], joined: JoinedLines, language: str
 ) -> Iterator[Token]:
-    """Yield the tokens; line breaks between lines that are not joined part sentences.
+    """Yield the tokens; line breaks between lines that are not joined separate sentences.
 
     language: of the text, in two letters.
     """
@@ -66,7 +66,7 @@ def _num_line_ends(raw: str) -> int:
 
 
 def _joins(tokens: Sequence[Token], joined: JoinedLines, language: str) -> list[bool]:
-    """Say of each line break if the lines that it parts are joined."""
+    """Return of each line break whether the lines that it separates are joined."""
     if joined is not JoinedLines.WRAPPED:
         return [joined is JoinedLines.ALL for token in tokens if token.role is Role.LINE_BREAK]
     lines: list[list[str]] = [[]]

@@ -27,13 +27,15 @@ from serving.text.markup.translated_words import (
 )
 from serving.text.spans import Span
 
+# A stop that a model wrote for a run of marks which is a point now.
 _STOP_AFTER_LOST_RUN = re.compile(r"(\.\.\.|…|[!?])\.(?=\W*\Z)")
-_LEAST_ORIGIN = 0.1  # of a word of the source that something came of
+_LEAST_ALIGNMENT = 0.1  # of a word of the source that something came of
 _OPENING = frozenset("\"'“«‘([{¿¡-–—")
 
 
 class MarkedTranslation:
-    """The words of a segment's translation, with what the segment keeps.
+    """A segment's translation in words, with the segment's numbers, punctuation and
+    non-translatable text.
 
     source: the segment as the model's tokenizer has it.
     attention: [target tokens, source tokens]; None for models that have none.
@@ -68,7 +70,7 @@ class MarkedTranslation:
         write_end(segment.tokens, words)
 
     def text(self) -> str:
-        """Return it as it is written, with the segment's tags."""
+        """Return the translation with the segment's tags."""
         table = self._segment.references
         words = self._translated.words
         texts = (self._restore_case(word.text).translate(table) for word in words)
@@ -87,8 +89,8 @@ class MarkedTranslation:
         return " ".join(word.text for word in self._translated.words if word.raw is None)
 
     def lacks_most_words(self) -> bool:
-        """Return whether nothing came of half of the source's words or more, apart from what is
-        kept, as far as the model has attention.
+        """Return whether nothing came of half of the source's words or more, numbers and
+        non-translatable text aside; False for a model without attention.
         """
         if not self._has_attention:
             return False
@@ -99,16 +101,20 @@ class MarkedTranslation:
             word.raw is None and has_letters_or_digits(word.text) for word in self._translated.words
         ]
         best = alignment.matrix[rows][:, words].max(axis=0, initial=0.0)
-        return len(words) > 0 and (best < _LEAST_ORIGIN).sum() * 2 >= len(words)
+        return len(words) > 0 and (best < _LEAST_ALIGNMENT).sum() * 2 >= len(words)
 
     def word_alignment(self) -> tuple[TokenizedText, TokenizedText, Array]:
-        """Return both sides without tags, in the words that they are written with, and how much of
-        the target's came of the source's: [target words, source words].
+        """Return the translation and its source without tags, as they are written, and how much
+        the target's words came of the source's: [target words, source words].
         """
-        return self.tokenized_text(), self._source(), self._translated.word_alignment().matrix
+        return (
+            self.tokenized_text(),
+            self._tokenized_source(),
+            self._translated.word_alignment().matrix,
+        )
 
     def tokenized_text(self) -> TokenizedText:
-        """Return the translation without tags, in the words that it is written with."""
+        """Return the translation without tags, as it is written, and its words."""
         pieces = [
             (word.gap, word.raw or self._restore_case(word.text)) for word in self._translated.words
         ]
@@ -120,16 +126,16 @@ class MarkedTranslation:
         return TokenizedText(text, tuple(spans))
 
     def token_shares(self) -> Array:
-        """Return how much of each of the model's tokens is in each of the written words, [words,
-        tokens]; of no token in words that were copied.
+        """Return how much of each of the model's tokens is in each of the written words: [words,
+        tokens]. Nothing is in words that were copied from the source.
         """
         words = self._translated.words
         spans = [Span(0, 0) if word.raw is not None else word.span for word in words]
         return overlap_shares(spans, self._target.spans)
 
-    def _source(self) -> TokenizedText:
-        """Return the segment with what it keeps as it is written, and where its words are."""
-        text, places = "", []  # of what is read, where it is in the text
+    def _tokenized_source(self) -> TokenizedText:
+        """Return the segment without tags, as it is written, and its words."""
+        text, places = "", []  # where each character that a model reads is in the text
         for token in self._segment.tokens:
             is_text = token.role in (Role.TEXT, Role.LINE_BREAK)
             places += [len(text) + offset * is_text for offset in range(len(token.text))]

@@ -71,7 +71,7 @@ def _stands_for_number(wrong: _TargetNumber, number: int, numbers: Mapping[int, 
 
 
 def _find_numbers(translated: TranslatedWords) -> list[_TargetNumber]:
-    """Return the numbers among the words that are not kept."""
+    """Return the numbers among the words that the model wrote."""
     text, spans = "", []
     for word in translated.words:
         start = len(text) + len(word.gap)

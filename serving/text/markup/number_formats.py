@@ -58,10 +58,10 @@ def _scaled_amount(language: str) -> re.Pattern[str] | None:
     words = "|".join(re.escape(scale) for scale in scales if len(scale) > 1) or "(?!)"
     letters = [scale for scale in scales if len(scale) == 1]
     attached = "|".join([f"(?i:{words})", *letters, *map(str.upper, letters)])
-    apart = "|".join([f"(?i:{words})", *map(str.upper, letters)])  # "€5 a month" has no scale
+    separate = "|".join([f"(?i:{words})", *map(str.upper, letters)])  # "€5 a month" has no scale
     sign = rf"(?:(?:[A-Z]{{1,3}})?[{CURRENCIES}]|(?:{CURRENCY_CODE}))"
     number = rf"{DECIMAL}(?:[-–]{DECIMAL})?"
-    scale = rf"(?:(?P<scale>{attached})|(?:{SPACE}|-)(?P<scale_apart>{apart}))(?!\w)"
+    scale = rf"(?:(?P<scale>{attached})|(?:{SPACE}|-)(?P<scale_apart>{separate}))(?!\w)"
     return re.compile(
         rf"(?<![\w.,$–—-])(?:(?P<sign>{sign}){SPACE}?(?P<number>{number}){scale}"
         rf"|(?P<number_before>{number}){scale.replace('<scale', '<scale_before')}"

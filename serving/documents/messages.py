@@ -1,4 +1,4 @@
-"""Find tags and placeholders in short texts."""
+"""Split short texts and messages of programs into words and marks: tags, placeholders, layout."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +16,16 @@ from serving.text.markup.placeholders import (
 _TAG = r"</?[A-Za-z][^<>]*>"
 _ESCAPE = r"\{\\[^{}]*\}"  # {\an8}, of subtitles
 _ENTITY = r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#\d{1,7}|#[xX][\da-fA-F]{1,6});"
+CODE = "\ufdd0"  # a noncharacter, so in no text
+_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
+# Layout by programs: lines, columns, options before their descriptions, and control characters, of
+# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
+_LAYOUT = re.compile(
+    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
+    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
+    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
+    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
+)
 
 
 class MessageSyntax:
@@ -24,9 +34,7 @@ class MessageSyntax:
     def __init__(self, flags: Iterable[str] = ()) -> None:
         formats = gettext_formats(flags)
         self.literals = {
-            written: character
-            for syntax in formats
-            for character, written in syntax.literals.items()
+            raw: character for syntax in formats for character, raw in syntax.literals.items()
         }
         escape = "|".join(map(re.escape, self.literals)) or "%%"
         line_break = "|".join(syntax.line_break for syntax in formats if syntax.line_break)
@@ -55,16 +63,6 @@ class MessageSyntax:
 
 
 IN_TEXT = MessageSyntax()
-CODE = "\ufdd0"  # a noncharacter, so in no text
-_KNOWN_CODE, _COUNT_OR_CODE = re.compile(f"({CODE})"), re.compile(f"([#{CODE}])")
-# Layout by programs: lines, columns, options before their descriptions, and control characters, of
-# which XML has none but \n and \t. The lookbehinds try a run of white space only once.
-_LAYOUT = re.compile(
-    r"(?P<line>(?<![ \t])[ \t]*[\n\r\v\f]\s*)"
-    r"|(?P<control>[\x00-\x08\x0e-\x1f\x7f]+)"
-    r"|(?P<column>(?<![ \t])(?:[ ]{3,}|(?<![^\W\d_])[ ]{2}|\t)[ \t]*)"
-    r"|(?P<option>(?<!\S)--?[A-Za-z][\w-]*(?:[ =][A-Z]+)?(?:(?P<gap>[ ]{2,})|(?=,|\n|\Z)))"
-)
 
 
 def split_at_marks(text: str, messages: MessageSyntax = IN_TEXT) -> Iterator[str | InlineMark]:
@@ -112,12 +110,12 @@ def split_message(
             MarkRole.SENTENCE_END,
             MarkRole.LINE_BREAK,
         ):
-            yield from _with_words_or_apart(part)
+            yield from _mark_unless_words(part)
             part = []
-    yield from _with_words_or_apart(part)
+    yield from _mark_unless_words(part)
 
 
-def _with_words_or_apart(part: Sequence[str | InlineMark]) -> Iterator[str | InlineMark]:
+def _mark_unless_words(part: Sequence[str | InlineMark]) -> Iterator[str | InlineMark]:
     """Yield the pieces of a sentence. Without a letter in it its text becomes marks."""
     if any(isinstance(piece, str) and any(map(str.isalpha, piece)) for piece in part):
         yield from part
@@ -155,10 +153,10 @@ def _text_pieces(
         elif part == "#" and has_number:
             yield word_mark(part)
         else:
-            yield from _laid_out(part, messages)
+            yield from _split_at_layout(part, messages)
 
 
-def _laid_out(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
+def _split_at_layout(text: str, messages: MessageSyntax) -> Iterator[str | InlineMark]:
     for piece in split_at_marks(text, messages):
         if isinstance(piece, InlineMark):
             yield piece
