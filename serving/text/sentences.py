@@ -174,7 +174,7 @@ def _outside_brackets(text: str) -> list[bool]:
 
 
 def _between_characters(text: str, position: int) -> int:
-    """Return `position`, or one before it that is not within marks on a letter or a joined emoji."""
+    """Return `position`, or one before it that is not within a letter's marks or an emoji."""
     for cut in range(position, max(position - _LONGEST_CLUSTER, 0), -1):
         mark = unicodedata.category(text[cut]).startswith("M") or text[cut] == _ZERO_WIDTH_JOINER
         if not mark and text[cut - 1] != _ZERO_WIDTH_JOINER:

@@ -18,8 +18,8 @@ _LETTER = re.compile(r"[^\W\d_]")
 _DASHES = frozenset("-–—―")
 _CLOSING_APOSTROPHE = re.compile(r"(?<=\S)['’](?=[.,;:!?)]|\s|\Z)")
 _OPENING_APOSTROPHE = re.compile(r"(?<=\s)['‘](?=\w)")
-# Characters that are searched for the end of a quotation, and open marks for the one that is closed:
-# without limits a text of nothing but such marks would take the square of its length.
+# Characters that are searched for the end of a quotation, and open marks that are searched for the
+# one that is closed: else a text of nothing but such marks would take the square of its length.
 _LONGEST_QUOTATION = 500
 _MOST_NESTED = 20
 _LEADING_MARKS = re.compile(r"(?:\.{2,}|…|[¡¿]{2,}|[:;,](?=\s))(?=\s*[^\s.…])")
