@@ -189,11 +189,16 @@ def is_type_checking(node: ast.AST) -> bool:
 
 def breaks_package_rule(import_: Import) -> bool:
     home = import_.importer.split(".")[0]
-    is_foreign = is_inside(import_.target, *PACKAGES, "tests") and not is_inside(import_.target, home)
+    is_foreign = is_inside(import_.target, *PACKAGES, "tests") and not is_inside(
+        import_.target, home
+    )
     allowed = [
-        each for place in ALLOWED if is_inside(import_.importer, place) for each in ALLOWED[place]
+        package
+        for place in ALLOWED
+        if is_inside(import_.importer, place)
+        for package in ALLOWED[place]
     ]
-    return is_foreign and not is_inside(import_.target, *allowed)
+    return is_foreign and not is_inside(target, *allowed)
 
 
 def breaks_library_rule(import_: Import) -> bool:
